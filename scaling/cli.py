@@ -1,0 +1,73 @@
+"""The door: `scaling VERB …`. Each verb is a module of `scaling.command`, imported when it is called and not before."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from scaling.errors import ScalingError, from_os, nearest
+
+VERBS = {
+    "inspect": "parameters, FLOPs and memory of models, side by side",
+    "explain": "what can stand in a slot: kinds, formulas, keys, citations",
+}
+
+SIGINT_EXIT = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code; what a user can mend is one line on standard error."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except ScalingError as error:
+        print(f"scaling: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return SIGINT_EXIT
+    except BrokenPipeError:
+        # The reader (head, less) has gone; point stdout elsewhere so that the interpreter's own flush stays silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        told = from_os(error, "the operating system refused")
+        print(f"scaling: {told}", file=sys.stderr)
+        return told.code
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("scaling"))
+        return 0
+    verb, rest = words[0], words[1:]
+    if verb not in VERBS:
+        raise ScalingError(f"there is no command {verb!r}", mend=nearest(verb, VERBS))
+    command = importlib.import_module(f"scaling.command.{verb}")
+    parser = _Parser(prog=f"scaling {verb}", description=command.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.add_arguments(parser)
+    # Overrides (`key=value`, `--key=value`) mix freely with flags, as people type them.
+    return int(command.run(parser.parse_intermixed_args(rest)) or 0)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose complaints are our one line."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise ScalingError(message, mend=f"see `{self.prog} --help`")
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
+    return "\n".join(
+        ["usage: scaling VERB … (`scaling VERB --help` tells more)", "", *lines, "", "overrides are key=value, anywhere"]
+    )

@@ -1,0 +1,80 @@
+"""One exception for everything a user can mend: what is wrong, where it stands, and how to mend it.
+
+It prints as one line, `file:line: key: value: what; mend`, and the command exits with its `code`:
+2 for bad input, 74 for a full or failing disk.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+BAD_INPUT = 2
+DISK = 74
+
+_ABSENT = object()
+
+
+class ScalingError(Exception):
+    """A mistake of the input or the machine, told to the person who can mend it."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        mend: str | None = None,
+        file: str | Path | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        value: object = _ABSENT,
+        code: int = BAD_INPUT,
+    ):
+        self.what, self.mend, self.file, self.line, self.key, self.code = what, mend, file, line, key, code
+        self.value = value
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else str(self.file) + ("" if self.line is None else f":{self.line}")
+        named = "" if self.key is None else self.key + ("" if self.value is _ABSENT else f"={_short(self.value)}")
+        sentence = self.what if self.mend is None else f"{self.what}; {self.mend}"
+        return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
+
+    def at(self, *, file: str | Path | None = None, line: int | None = None, key: str | None = None) -> ScalingError:
+        """The same error with the place filled in where it was unknown."""
+        return ScalingError(
+            self.what,
+            mend=self.mend,
+            file=self.file if self.file is not None else file,
+            line=self.line if self.line is not None else line,
+            key=self.key if self.key is not None else key,
+            value=self.value,
+            code=self.code,
+        )
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The mend for an unknown name: "did you mean 'X'?", or the choices where none is near."""
+    names = sorted(set(choices))
+    folded = {choice.casefold(): choice for choice in reversed(names)}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    if not names:
+        return "there is none to choose from"
+    shown = ", ".join(names[:12])
+    return f"choose from {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def from_os(error: OSError, what: str) -> ScalingError:
+    """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    reason = error.strerror or str(error)
+    mend = "free some space and run the same command again" if full else None
+    return ScalingError(f"{what}: {reason}", mend=mend, file=error.filename, code=DISK if full else BAD_INPUT)
