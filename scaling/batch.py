@@ -1,0 +1,48 @@
+"""Batch: the tensors of one step, as an objective makes them and a model takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+IGNORE = -100  # a target that bears no loss
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One global, per-rank or micro batch; `b` rows of `t` tokens, and `s` source tokens where there is an encoder too.
+
+    A decoder and an encoder read `tokens`; an encoder-decoder reads `source` into its encoder and `tokens` (the targets
+    shifted right) into its decoder. What is None takes its plain meaning: one document a row, positions from 0.
+    """
+
+    tokens: Tensor  # [b t]
+    targets: Tensor  # [b t], IGNORE where there is no loss
+    documents: Tensor | None = None  # [b t], which packed document a token belongs to; 0 is padding
+    positions: Tensor | None = None  # [b t], position within the document
+    prefix: Tensor | None = None  # [b], how many leading tokens see one another (prefix LM)
+    segments: Tensor | None = None  # [b t], BERT's sentence A (0) or B (1)
+    labels: Tensor | None = None  # [b], a target for the whole sequence (next sentence, a class)
+    source: Tensor | None = None  # [b s]
+    source_documents: Tensor | None = None  # [b s]
+    source_positions: Tensor | None = None  # [b s]
+    truth: Tensor | None = None  # [b t], the source's own loss of each target, where its law is known
+
+    @property
+    def rows(self) -> int:
+        return self.tokens.shape[0]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with `function` applied to every tensor it holds."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: function(tensor) for name, tensor in held.items() if tensor is not None})
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def micro(self, start: int, stop: int) -> Batch:
+        """Rows `start` to `stop`: one rank's share, or one accumulation step of it."""
+        return self.map(lambda tensor: tensor[start:stop])
