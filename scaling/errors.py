@@ -10,6 +10,7 @@ import difflib
 import errno
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 BAD_INPUT = 2
 DISK = 74
@@ -35,23 +36,32 @@ class ScalingError(Exception):
         self.value = value
         super().__init__(str(self))
 
+    @property
+    def has_value(self) -> bool:
+        return self.value is not _ABSENT
+
     def __str__(self) -> str:
         place = "" if self.file is None else str(self.file) + ("" if self.line is None else f":{self.line}")
-        named = "" if self.key is None else self.key + ("" if self.value is _ABSENT else f"={_short(self.value)}")
+        named = "" if self.key is None else self.key + (f"={_short(self.value)}" if self.has_value else "")
         sentence = self.what if self.mend is None else f"{self.what}; {self.mend}"
         return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
 
-    def at(self, *, file: str | Path | None = None, line: int | None = None, key: str | None = None) -> ScalingError:
-        """The same error with the place filled in where it was unknown."""
-        return ScalingError(
-            self.what,
-            mend=self.mend,
-            file=self.file if self.file is not None else file,
-            line=self.line if self.line is not None else line,
-            key=self.key if self.key is not None else key,
-            value=self.value,
-            code=self.code,
-        )
+    def at(self, **place: Any) -> ScalingError:
+        """The same error, with the parts of its place (file, line, key) that were unknown filled in."""
+        known = {
+            "file": self.file,
+            "line": self.line,
+            "key": self.key,
+            **({"value": self.value} if self.has_value else {}),
+        }
+        merged = {**place, **{name: value for name, value in known.items() if value is not None or name == "value"}}
+        return ScalingError(self.what, mend=self.mend, code=self.code, **merged)
+
+    def under(self, prefix: str) -> ScalingError:
+        """The same error, its key seen from outside the node `prefix`."""
+        known = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
+        key = prefix if self.key is None else f"{prefix}.{self.key}"
+        return ScalingError(self.what, mend=self.mend, code=self.code, key=key, **known)
 
 
 def _short(value: object, limit: int = 80) -> str:

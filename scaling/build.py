@@ -1,0 +1,243 @@
+"""One YAML line -> one piece: the only factory.
+
+The class is the schema. Its positional arguments are what the assembly shares with every piece of the slot (a shape, a
+built sibling); its keyword-only arguments are the keys of its line:
+
+    class Gated(nn.Module):
+        def __init__(self, shape: Shape, *, activation: Recipe, bias: bool = False): ...
+
+    block.channel: {kind: Gated, activation: GeLU}
+
+A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
+shared arguments of its slot and returns the piece. The slot's public classes are the registry.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.errors import ScalingError, nearest
+
+Recipe = Callable[..., Any]
+Line = str | Mapping[str, Any]
+
+SLOTS = {
+    "activation": "scaling.nn.activation",
+    "norm": "scaling.nn.norm",
+    "residual": "scaling.nn.residual",
+    "pattern": "scaling.nn.pattern",
+    "position": "scaling.nn.position",
+    "embedding": "scaling.nn.embedding",
+    "mixer": "scaling.nn.mixer",
+    "channel": "scaling.nn.channel",
+    "head": "scaling.nn.head",
+    "block": "scaling.nn.block",
+    "stack": "scaling.nn.stack",
+    "family": "scaling.model",
+    "data": "scaling.data",
+    "tokenizer": "scaling.data.tokenizer",
+    "objective": "scaling.objective",
+    "optimizer": "scaling.train.optimizer",
+    "schedule": "scaling.train.schedule",
+    "parametrization": "scaling.train.parametrization",
+}
+
+_joined: dict[str, dict[str, type]] = {}
+
+
+def build(slot: str, line: Line, *shared: Any) -> Any:
+    """The piece that `line` describes. An error's key is relative to the line; the caller says where the line stands."""
+    return recipe(slot, line)(*shared)
+
+
+def recipe(slot: str, line: Line) -> Recipe:
+    """`line`, checked whole, as a function that waits for the shared arguments of its slot."""
+    kind, given = _split(slot, line)
+    known = kinds(slot)
+    if kind not in known:
+        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, mend=nearest(str(kind), known))
+    schema = keys(known[kind])
+    for key in given:
+        if key not in schema:
+            raise ScalingError(f"{kind} has no such key", key=str(key), mend=nearest(str(key), schema))
+    arguments = {}
+    for key, parameter in schema.items():
+        if key in given:
+            arguments[key] = _argument(key, given[key], parameter.annotation)
+        elif parameter.default is parameter.empty:
+            raise ScalingError(f"{kind} needs it", key=key, mend=f"write {{kind: {kind}, {key}: …}}")
+    return partial(known[kind], **arguments)
+
+
+def kinds(slot: str) -> dict[str, type]:
+    """The public classes of a slot by name, with those that joined by `extend`."""
+    if slot not in SLOTS:
+        raise ScalingError("there is no such slot", value=slot, key="slot", mend=nearest(slot, SLOTS))
+    return {**_public(SLOTS[slot]), **_joined.get(slot, {})}
+
+
+def keys(kind: type) -> dict[str, inspect.Parameter]:
+    """The schema of a class: its keyword-only arguments, annotations resolved."""
+    return dict(_keys(kind))
+
+
+def extend(path: str | Path) -> list[type]:
+    """Let the public classes of a user's module join the slots they name in a class attribute `slot`."""
+    path = Path(path)
+    spec = importlib.util.spec_from_file_location(f"scaling_extension_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ScalingError("there is no such Python file", file=path, mend="give --extend the path of a .py file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
+    joined = [
+        piece for piece in _classes(module, module.__name__).values() if isinstance(getattr(piece, "slot", None), str)
+    ]
+    if not joined:
+        raise ScalingError(
+            "no class in it names a slot", file=path, mend='give your class an attribute slot = "channel"'
+        )
+    for piece in joined:
+        slot = piece.slot  # type: ignore[attr-defined]
+        known = kinds(slot)
+        if piece.__name__ in known and piece.__name__ not in _joined.get(slot, {}):
+            raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, mend="give yours another name")
+        _joined.setdefault(slot, {})[piece.__name__] = piece
+    return joined
+
+
+def versions(line: Any) -> dict[str, int]:
+    """The version of every kind that a config names, so that mending a piece gives its runs another identity."""
+    found: dict[str, int] = {}
+    if isinstance(line, Mapping):
+        for slot, value in line.items():
+            if slot in SLOTS and isinstance(value, str | Mapping):
+                kind = value if isinstance(value, str) else value.get("kind")
+                piece = kinds(slot).get(kind) if isinstance(kind, str) else None
+                if piece is not None:
+                    found[f"{slot}.{kind}"] = getattr(piece, "version", 1)
+            found.update(versions(value))
+    elif isinstance(line, Sequence) and not isinstance(line, str):
+        for value in line:
+            found.update(versions(value))
+    return found
+
+
+def _split(slot: str, line: Line) -> tuple[Any, dict[str, Any]]:
+    if isinstance(line, str):
+        return line, {}
+    if not isinstance(line, Mapping) or "kind" not in line:
+        raise ScalingError(f"{slot} wants a kind", value=line, mend=nearest("", kinds(slot)))
+    given = dict(line)
+    return given.pop("kind"), given
+
+
+def _argument(key: str, value: Any, wanted: Any) -> Any:
+    """`value` as the annotation wants it: a checked plain value, or the recipe of another slot."""
+    if _is_recipe(wanted):
+        if value is None and type(None) in typing.get_args(wanted):
+            return None
+        try:
+            return recipe(key, value)
+        except ScalingError as error:
+            raise error.under(key) from None
+    return check(key, value, wanted)
+
+
+def check(key: str, value: Any, wanted: Any) -> Any:
+    """`value` if it has the wanted type (an int will do for a float), else one line that says what was expected."""
+    fits, result = _fit(value, wanted)
+    if not fits:
+        mend = None
+        if typing.get_origin(wanted) is Literal and isinstance(value, str):
+            mend = nearest(value, [str(choice) for choice in typing.get_args(wanted)])
+        raise ScalingError(f"expected {describe(wanted)}", key=key, value=value, mend=mend)
+    return result
+
+
+def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if wanted is Any or wanted is inspect.Parameter.empty:
+        return True, value
+    if origin in (typing.Union, types.UnionType):
+        for choice in inner:
+            fits, result = _fit(value, choice)
+            if fits:
+                return True, result
+        return False, None
+    if origin is Literal:
+        return value in inner and type(value) in {type(choice) for choice in inner}, value
+    if wanted is type(None) or wanted is None:
+        return value is None, None
+    if origin in (list, tuple, Sequence):
+        if not isinstance(value, list | tuple):
+            return False, None
+        parts = [_fit(item, inner[0] if inner else Any) for item in value]
+        return all(fits for fits, _ in parts), (origin if origin is tuple else list)(result for _, result in parts)
+    if origin in (dict, Mapping) or wanted in (dict, Mapping):
+        return isinstance(value, Mapping), value
+    if wanted is float:
+        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if _number(value) else None
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    if isinstance(wanted, type):
+        return isinstance(value, wanted), value
+    return False, None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def describe(wanted: Any) -> str:
+    """An annotation in words, for errors and for `scaling explain`."""
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if _is_recipe(wanted):
+        return "a piece" + (" or null" if type(None) in inner else "")
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe(choice) for choice in inner)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, inner))
+    if origin in (list, tuple, Sequence):
+        return f"a list of {describe(inner[0]) if inner else 'anything'}"
+    if wanted is type(None):
+        return "null"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
+    return names.get(wanted, getattr(wanted, "__name__", str(wanted)))
+
+
+def _is_recipe(wanted: Any) -> bool:
+    return wanted == Recipe or (
+        typing.get_origin(wanted) in (typing.Union, types.UnionType) and Recipe in typing.get_args(wanted)
+    )
+
+
+@cache
+def _public(module: str) -> dict[str, type]:
+    return _classes(importlib.import_module(module), module)
+
+
+def _classes(module: types.ModuleType, home: str) -> dict[str, type]:
+    """The classes a module shows, in the order it shows them: its own, and for a package those of its files."""
+    found = {}
+    for name, value in vars(module).items():
+        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(home):
+            found[name] = value
+    return found
+
+
+@cache
+def _keys(kind: type) -> tuple[tuple[str, inspect.Parameter], ...]:
+    signature = inspect.signature(kind, eval_str=True)
+    return tuple((name, p) for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY)

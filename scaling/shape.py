@@ -1,0 +1,71 @@
+"""Shape: the sizes that a whole stack shares, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+
+
+@dataclass(frozen=True)
+class Shape:
+    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full names."""
+
+    width: int
+    layers: int
+    heads: int
+    vocabulary: int
+    length: int
+    head_width: int
+    value_width: int
+    key_heads: int
+    hidden: int
+
+    @staticmethod
+    def of(size: Mapping[str, Any]) -> Shape:
+        """A shape from the `size` section: what is left out follows from the width.
+
+        head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width.
+        """
+        known = {field.name for field in fields(Shape)}
+        for key in size:
+            if key not in known:
+                raise ScalingError("no such key in a size", key=f"size.{key}", mend=nearest(str(key), known))
+        given = {key: _positive(key, value) for key, value in size.items() if value is not None}
+        for key in ("width", "layers", "heads", "vocabulary", "length"):
+            if key not in given:
+                raise ScalingError("a size needs it", key=f"size.{key}", mend=f"say size.{key}=… or name a whole size")
+        width, heads = given["width"], given["heads"]
+        if "head_width" not in given and width % heads:
+            raise ScalingError(
+                f"width {width} is not divisible by {heads} heads",
+                key="size.heads",
+                value=heads,
+                mend=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
+            )
+        head_width = given.get("head_width", width // heads)
+        key_heads = given.get("key_heads", heads)
+        if heads % key_heads:
+            raise ScalingError(
+                f"{heads} heads cannot share {key_heads} key heads evenly",
+                key="size.key_heads",
+                value=key_heads,
+                mend=f"take a divisor of {heads}",
+            )
+        rest = {"value_width": head_width, "hidden": 4 * width, **given}
+        return Shape(**{**rest, "head_width": head_width, "key_heads": key_heads})
+
+
+def _positive(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ScalingError("expected a whole number", key=f"size.{key}", value=value, mend="write digits, or 4k, 20M")
+    if value < 1:
+        raise ScalingError("expected a positive number", key=f"size.{key}", value=value, mend="1 is the least")
+    return value
+
+
+def _divisor(width: int, near: int) -> int:
+    """The divisor of `width` nearest to the number asked for."""
+    return min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: (abs(n - near), n))
