@@ -1,0 +1,110 @@
+"""Source: what `batch(step)` draws from, whatever corpus stands behind it; one object a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Windows as they lie in a source: `n` rows of `t` tokens, or `n` pairs of `t` target and `s` source tokens.
+
+    The two sides of a pair each end in `eos` and are filled up with `pad`, where their documents are 0.
+    """
+
+    tokens: np.ndarray  # [n t], any integer type that holds the vocabulary
+    documents: np.ndarray | None = None  # [n t], numbered from 1 within a row; 0 is padding
+    truth: np.ndarray | None = None  # [n t] float32, the law's own loss of each token given those before it, in nats
+    source: np.ndarray | None = None  # [n s], the source side of pairs
+    source_documents: np.ndarray | None = None  # [n s]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A grid of disjoint windows over one split of a corpus, or the pairs of a parallel corpus."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the data: equal fingerprints give equal rows."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        ...
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Ids that are no text, by name: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as far as they exist."""
+        ...
+
+    @property
+    def words(self) -> np.ndarray | None:
+        """[vocabulary] bool, whether a token begins a word; None where the notion does not apply."""
+        ...
+
+    @property
+    def tokens(self) -> int | None:
+        """How many tokens there are (of both sides of pairs); None where the source is endless."""
+        ...
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Bytes of text a token stands for, on average; None where there is no text."""
+        ...
+
+    @property
+    def entropy(self) -> float | None:
+        """The lowest loss any model can reach, in nats a token, where the law of the source is known."""
+        ...
+
+    @property
+    def lengths(self) -> np.ndarray | None:
+        """[pairs 2] tokens of each pair's source and target, `eos` counted; None where there are no pairs."""
+        ...
+
+    def windows(self, length: int) -> int | None:
+        """How many disjoint windows of `length` tokens (or how many pairs) there are; None where endless."""
+        ...
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
+        """The windows numbered `rows`, in that order; their documents numbered where asked. Pairs always are."""
+        ...
+
+    def decode(self, tokens: np.ndarray) -> str:
+        """One row as text a person can read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How many ids a model must know, and which of them are no text: a source's own, and those an objective adds."""
+
+    size: int
+    specials: Mapping[str, int]
+
+    @classmethod
+    def of(cls, source: Source) -> Vocabulary:
+        return cls(source.vocabulary, dict(source.specials))
+
+    def extended(self, names: Iterable[str]) -> Vocabulary:
+        """With an id for every name that has none yet, after those in use: stored tokens keep their meaning."""
+        missing = [name for name in names if name not in self.specials]
+        added = {name: self.size + index for index, name in enumerate(missing)}
+        return Vocabulary(self.size + len(missing), {**self.specials, **added})
+
+    def rounded(self, multiple: int) -> Vocabulary:
+        """Filled up to a multiple (of 128, say) with ids that never occur, which the count of parameters includes."""
+        return Vocabulary(-(-self.size // multiple) * multiple, self.specials)
+
+    def __getitem__(self, name: str) -> int:
+        return self.specials[name]
