@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -82,6 +83,14 @@ class Source(Protocol):
 
     def decode(self, tokens: np.ndarray) -> str:
         """One row as text a person can read."""
+        ...
+
+
+class Data(Protocol):
+    """What a `data:` line builds: a corpus or a law that can be opened as a source, a split at a time."""
+
+    def open(self, split: str, folder: Path) -> Source:
+        """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""
         ...
 
 
