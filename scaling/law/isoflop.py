@@ -1,0 +1,204 @@
+"""Chinchilla's approach 2: at each compute budget the size of lowest loss, and how it grows with compute.
+
+N*(C) = k Cᵃ through the minima of the IsoFLOP curves (Hoffmann et al. 2022, arXiv 2203.15556, section 3.2). A minimum
+is read off a parabola in log N, as there, or off Akima's interpolation of log loss (Porian et al. 2024, arXiv
+2406.19146), which follows a lopsided valley. A budget whose valley is not bracketed by its sizes has no minimum: it is
+refused with its reason, never extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.allometry import Allometry, fit_allometry
+from scaling.law.points import Points
+
+SAME_BUDGET = 0.05
+"""Budgets closer than 5% are one budget: a grid of real models cannot spend exactly C."""
+
+CLOSEST = 1 / 3
+"""A minimum is never held to be known better than a third of the spacing of the sizes it was read from."""
+
+AT_THE_EDGE = "the lowest loss is at the edge of the sizes"
+INVERTED = "the parabola is inverted"
+TOO_FEW = "fewer than three sizes"
+UNSTABLE = "the seed noise moves the minimum to the edge in half of the draws"
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The bottom of one IsoFLOP curve: where it lies, the spread of its logarithm, or why there is none."""
+
+    C: float
+    position: float
+    loss: float
+    spread: float
+    refused: str | None
+    sizes: np.ndarray
+    losses: np.ndarray
+
+
+@dataclass(frozen=True)
+class IsoFlop:
+    """The minima of every budget along one variable (N or D) and the power law through those that were accepted."""
+
+    along: str
+    kind: str
+    minima: tuple[Minimum, ...]
+    law: Allometry
+    draws: np.ndarray
+    """The exponent of each draw of seed noise; empty without noise."""
+
+    @property
+    def accepted(self) -> tuple[Minimum, ...]:
+        return tuple(minimum for minimum in self.minima if minimum.refused is None)
+
+    @property
+    def refused(self) -> tuple[Minimum, ...]:
+        return tuple(minimum for minimum in self.minima if minimum.refused is not None)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Of the exponent: by the draws of seed noise where there are any, else from the scatter of the minima."""
+        if not len(self.draws):
+            return self.law.interval(level)
+        low, high = np.quantile(self.draws, [0.5 - level / 2, 0.5 + level / 2])
+        return float(low), float(high)
+
+
+def isoflop(
+    points: Points,
+    *,
+    along: str = "N",
+    kind: str = "parabola",
+    noise: float | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+) -> IsoFlop:
+    """The minima along `along` (N or D) and the power law through them.
+
+    `noise` is the standard deviation of the loss between seeds. Given it, every curve is drawn again with that noise,
+    the minimum is the median of the draws, and the law weights each by the inverse square of its spread.
+    """
+    if kind not in KINDS:
+        raise ScalingError("is no way to find a minimum", key="kind", value=kind, mend=nearest(kind, KINDS))
+    generator = np.random.default_rng(seed)
+    read, drawn = [], []
+    for budget, sizes, losses in curves(points, along):
+        minimum, positions = _bottom(budget, sizes, losses, KINDS[kind], noise, draws, generator)
+        read.append(minimum)
+        if minimum.refused is None and positions is not None:
+            drawn.append(positions)
+    accepted = [minimum for minimum in read if minimum.refused is None]
+    if len(accepted) < 2:
+        reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum in read if minimum.refused)
+        raise ScalingError(
+            f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})",
+            file=points.source or None,
+            mend="add sizes on both sides of the lowest loss, or add budgets",
+        )
+    budgets = np.array([minimum.C for minimum in accepted])
+    positions = np.array([minimum.position for minimum in accepted])
+    spread = None if noise is None else np.array([minimum.spread for minimum in accepted])
+    law = fit_allometry(budgets, positions, spread)
+    return IsoFlop(along, kind, tuple(read), law, _exponents(budgets, drawn))
+
+
+def curves(points: Points, along: str = "N") -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """(C, sizes, losses) of each budget, sizes ascending; of runs at the same size the best is kept."""
+    compute, size, loss = points.numbers("C"), points.numbers(along), points.numbers("loss")
+    order = np.lexsort((loss, size, compute))
+    compute, size, loss = compute[order], size[order], loss[order]
+    starts = np.flatnonzero(np.diff(np.log(compute), prepend=-np.inf) > np.log1p(SAME_BUDGET))
+    out = []
+    for chunk in np.split(np.arange(len(compute)), starts[1:]):
+        chunk = chunk[np.lexsort((loss[chunk], size[chunk]))]
+        sizes, first = np.unique(size[chunk], return_index=True)
+        out.append((float(np.exp(np.log(compute[chunk]).mean())), sizes, loss[chunk][first]))
+    return out
+
+
+def _bottom(
+    budget: float,
+    sizes: np.ndarray,
+    losses: np.ndarray,
+    find: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, str]],
+    noise: float | None,
+    draws: int,
+    generator: np.random.Generator,
+) -> tuple[Minimum, np.ndarray | None]:
+    nothing = Minimum(budget, np.nan, np.nan, np.nan, None, sizes, losses)
+    if len(sizes) < 3:
+        return _refuse(nothing, TOO_FEW), None
+    x = np.log(sizes)
+    position, bottom, reason = find(x, losses[:, None])
+    if np.isnan(position[0]):
+        return _refuse(nothing, reason), None
+    if noise is None:
+        found = Minimum(budget, float(np.exp(position[0])), float(bottom[0]), np.nan, None, sizes, losses)
+        return found, None
+    noisy = losses[:, None] + noise * generator.standard_normal((len(losses), draws))
+    positions, bottoms, _ = find(x, noisy)
+    valid = ~np.isnan(positions)
+    if valid.mean() < 0.5:
+        return _refuse(nothing, UNSTABLE), None
+    spacing = (x[-1] - x[0]) / (len(x) - 1)
+    # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
+    spread = max(float(positions[valid].std()), CLOSEST * spacing) / valid.mean()
+    centre, loss = float(np.median(positions[valid])), float(np.median(bottoms[valid]))
+    return Minimum(budget, float(np.exp(centre)), loss, spread, None, sizes, losses), positions[valid]
+
+
+def _refuse(minimum: Minimum, reason: str) -> Minimum:
+    return Minimum(minimum.C, np.nan, np.nan, np.nan, reason, minimum.sizes, minimum.losses)
+
+
+def _exponents(budgets: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
+    """The slope of each draw of all budgets at once."""
+    if not drawn:
+        return np.empty(0)
+    count = min(map(len, drawn))
+    positions = np.stack([positions[:count] for positions in drawn])
+    x = np.log(budgets) - np.log(budgets).mean()
+    return x @ positions / (x @ x)
+
+
+def _parabola(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    """The vertex of the least-squares parabola of the loss in log size, of every column of `losses`."""
+    centre = x.mean()
+    square, slope, level = np.polyfit(x - centre, losses, 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        vertex = -slope / (2 * square)
+        bottom = level + slope * vertex / 2
+    inside = (square > 0) & (vertex > x[0] - centre) & (vertex < x[-1] - centre)
+    reason = INVERTED if square[0] <= 0 else AT_THE_EDGE
+    return np.where(inside, vertex + centre, np.nan), np.where(inside, bottom, np.nan), reason
+
+
+def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    """The lowest point of Akima's piecewise cubic through log loss, of every column, by the roots of its derivative."""
+    from scipy.interpolate import Akima1DInterpolator
+
+    y = np.log(losses)
+    cubic, square, slope, level = Akima1DInterpolator(x, y).c  # each [intervals, columns], in powers of x - x_i
+    width = np.diff(x)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(square**2 - 3 * cubic * slope)
+        # The root of 3c t² + 2s t + l where the second derivative is positive, in the form that does not cancel.
+        inner = np.where(square > 0, -slope / (square + root), (root - square) / (3 * cubic))
+        inner = np.where((inner > 0) & (inner < width), inner, 0.0)
+    value = ((cubic * inner + square) * inner + slope) * inner + level
+    value = np.concatenate(
+        [value, y[-1:]]
+    )  # an interval without a root stands for its left knot; the last knot is left
+    place = np.concatenate([x[:-1, None] + inner, np.broadcast_to(x[-1:, None], y[-1:].shape)])
+    best = value.argmin(axis=0)[None]
+    position, bottom = (np.take_along_axis(array, best, axis=0)[0] for array in (place, value))
+    inside = (position > x[0]) & (position < x[-1])
+    return np.where(inside, position, np.nan), np.where(inside, np.exp(bottom), np.nan), AT_THE_EDGE
+
+
+KINDS = {"parabola": _parabola, "akima": _akima}
