@@ -1,0 +1,103 @@
+"""`batch(step)`: a pure function of source, objective, plan, seed and step; the same batch for any number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from scaling.batch import Batch
+from scaling.data import hashing
+from scaling.data.order import ENDLESS
+from scaling.data.plan import BatchSize, Buckets, Plan, Windows
+from scaling.data.source import Rows, Source
+from scaling.errors import ScalingError
+
+
+class Maker(Protocol):
+    """What a batch needs of an objective."""
+
+    @property
+    def reads(self) -> int:
+        """Tokens it reads of a window to fill a model's."""
+        ...
+
+    @property
+    def others(self) -> int:
+        """How many further windows, drawn at random, a sample takes; they follow after the samples' own rows."""
+        ...
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of a run, by step."""
+
+    source: Source
+    objective: Maker
+    plan: Plan
+    seed: int
+    documents: Literal["join", "mask"] = "join"  # whether packed documents see one another
+
+    def batch(self, step: int, rank: int = 0, ranks: int = 1) -> Batch:
+        """One rank's rows of the batch of a step; put together in order of rank they are the global batch."""
+        drawn = self.plan.drawn(step)
+        total = len(drawn.samples)
+        mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
+        keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
+        rows = [drawn.rows[mine]]
+        for number in range(self.objective.others):
+            words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
+            rows.append((words % np.uint64(self.source.windows(drawn.length) or ENDLESS)).astype(np.int64))
+        read = self.source.read(np.concatenate(rows), drawn.length, documents=self.documents == "mask")
+        return self.objective(read, keys)
+
+    def passes(self, step: int) -> float:
+        """How often the data have been seen when `step` begins."""
+        return self.plan.passes(step)
+
+
+def training(
+    source: Source,
+    objective: Maker,
+    size: BatchSize,
+    seed: int,
+    documents: Literal["join", "mask"] = "join",
+) -> Batches:
+    """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
+    plan: Plan
+    if source.lengths is None:
+        plan = Windows(_windows(source, objective.reads), objective.reads, size, seed)
+    else:
+        if len(size.sizes) > 1:
+            raise ScalingError("pairs come in batches of one size", key="train.batch", mend="give one number")
+        plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
+    return Batches(source, objective, plan, seed, documents)
+
+
+def evaluation(
+    source: Source,
+    objective: Maker,
+    size: int,
+    rows: int,
+    documents: Literal["join", "mask"] = "join",
+) -> tuple[Batches, int]:
+    """At most `rows` rows of one pass and how many batches they make: the same for every run, so it takes no seed."""
+    count = _windows(source, objective.reads)
+    limit = rows if count is None else min(rows, count)
+    plan = Windows(count, objective.reads, BatchSize.of(size), seed=0, limit=limit)
+    return Batches(source, objective, plan, 0, documents), -(-limit // size)
+
+
+def _windows(source: Source, length: int) -> int | None:
+    count = source.windows(length)
+    if count == 0:
+        held = "" if source.tokens is None else f" ({source.tokens:,} tokens)"
+        raise ScalingError(
+            f"the data{held} are shorter than one window of {length} tokens",
+            key="data",
+            mend="take a smaller size.length or more data",
+        )
+    return count

@@ -1,0 +1,141 @@
+"""Which rows stand in the batch of a step: windows of one length, or pairs in batches of about one number of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from scaling.data.order import drawn, permute
+from scaling.errors import ScalingError
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The rows of one global batch."""
+
+    samples: np.ndarray  # [n] int64, numbered through the run: what randomness is keyed by
+    rows: np.ndarray  # [n] int64, of the source
+    length: int  # how many tokens to read of each
+
+
+class Plan(Protocol):
+    def drawn(self, step: int) -> Drawn: ...
+
+    def passes(self, step: int) -> float:
+        """How often the data have been seen when `step` begins; 0 for ever where the source is endless."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchSize:
+    """Rows a step, constant from each of `starts` to the next."""
+
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: int | Mapping[Any, int]) -> BatchSize:
+        """`128`; `{0: 32, 1000: 128}`, a size from each step on; or `{from: 32, to: 512, over: 1000}`.
+
+        The last is the ramp of GPT-3 (Brown et al. 2020): it grows by `from` at equal distances over as many steps.
+        """
+        if isinstance(value, int):
+            return cls._checked({0: value}, value)
+        if not isinstance(value, Mapping):
+            return cls._checked({}, value)
+        if set(value) != {"from", "to", "over"}:
+            return cls._checked(dict(value), value)
+        low, high, over = value["from"], value["to"], value["over"]
+        if not all(isinstance(number, int) and number > 0 for number in (low, high, over)) or high % low:
+            return cls._checked({}, value)
+        rungs = high // low
+        return cls._checked({over * rung // rungs: low * (rung + 1) for rung in range(rungs)}, value)
+
+    @classmethod
+    def _checked(cls, sizes: dict[Any, Any], value: object) -> BatchSize:
+        if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
+            mend = "write 128, or {0: 32, 1000: 128}, or {from: 32, to: 512, over: 1000} with `to` a multiple of `from`"
+            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, mend=mend)
+        steps = sorted(sizes)
+        return cls(tuple(steps), tuple(sizes[step] for step in steps))
+
+    def size(self, step: int) -> int:
+        return self.sizes[np.searchsorted(self.starts, step, side="right") - 1]
+
+    def before(self, step: int) -> int:
+        """How many rows were drawn before `step` begins."""
+        stops = [*self.starts[1:], step]
+        return sum(size * max(0, min(stop, step) - start) for start, stop, size in zip(self.starts, stops, self.sizes))
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one length, without replacement within a pass; or the first `limit` of one pass, for an evaluation."""
+
+    count: int | None  # of the source, None where endless
+    length: int
+    size: BatchSize
+    seed: int
+    limit: int | None = None
+
+    def drawn(self, step: int) -> Drawn:
+        start = self.size.before(step)
+        stop = start + self.size.size(step)
+        if self.limit is not None:
+            stop = min(stop, self.limit)
+        samples = np.arange(start, stop)
+        return Drawn(samples, drawn(samples, self.count, self.seed), self.length)
+
+    def passes(self, step: int) -> float:
+        return 0.0 if self.count is None else self.size.before(step) / self.count
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Pairs of about one length in batches of about `tokens` target tokens (Vaswani et al. 2017, section 5.1).
+
+    A pair belongs to the shortest bucket that holds both its sides. A pass is a permutation of all batches of all
+    buckets, and within a bucket of its pairs, so that every pair comes once a pass.
+    """
+
+    lengths: np.ndarray  # [pairs 2]
+    length: int  # of the longest bucket; longer pairs are cut
+    tokens: int  # a side and batch, filling counted
+    seed: int
+
+    WIDTH = 8  # buckets are this far apart: what is lost to filling against how many shapes there are
+
+    @cached_property
+    def _members(self) -> list[tuple[int, np.ndarray]]:
+        """Each bucket's length and the pairs in it."""
+        longest = np.minimum(self.lengths.max(axis=1), self.length)
+        bucket = np.minimum(-(-longest // self.WIDTH) * self.WIDTH, self.length)
+        return [(int(length), np.flatnonzero(bucket == length)) for length in np.unique(bucket)]
+
+    @cached_property
+    def _batches(self) -> np.ndarray:
+        """[batches 3]: bucket, first and last member of each batch of a pass, before they are permuted."""
+        table = []
+        for number, (length, members) in enumerate(self._members):
+            rows = max(1, self.tokens // length)
+            table += [(number, start, min(start + rows, len(members))) for start in range(0, len(members), rows)]
+        return np.array(table, np.int64)
+
+    def drawn(self, step: int) -> Drawn:
+        turn, place = divmod(step, len(self._batches))
+        index = int(permute(np.array([place]), len(self._batches), self.seed, turn)[0])
+        number, start, stop = (int(value) for value in self._batches[index])
+        length, members = self._members[number]
+        rows = members[permute(np.arange(start, stop), len(members), self.seed + number + 1, turn)]
+        return Drawn(turn * len(self.lengths) + rows, rows, length)
+
+    def passes(self, step: int) -> float:
+        return step / len(self._batches)
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
