@@ -37,11 +37,13 @@ SLOTS = {
     "position": "scaling.nn.position",
     "embedding": "scaling.nn.embedding",
     "mixer": "scaling.nn.mixer",
+    "cross": "scaling.nn.mixer",
     "channel": "scaling.nn.channel",
     "head": "scaling.nn.head",
+    "sentence": "scaling.nn.head",
     "block": "scaling.nn.block",
     "stack": "scaling.nn.stack",
-    "family": "scaling.model",
+    "model": "scaling.model",
     "data": "scaling.data",
     "tokenizer": "scaling.data.tokenizer",
     "objective": "scaling.objective",
@@ -117,6 +119,14 @@ def extend(path: str | Path) -> list[type]:
     return joined
 
 
+def overlay(base: Any, over: Any) -> Any:
+    """`over` laid on `base`: a node that names a kind replaces, one that does not overlays."""
+    if not isinstance(over, Mapping) or "kind" in over:
+        return over
+    under = {"kind": base} if isinstance(base, str) else base if isinstance(base, Mapping) else {}
+    return {**under, **{key: overlay(under.get(key), value) for key, value in over.items()}}
+
+
 def versions(line: Any) -> dict[str, int]:
     """The version of every kind that a config names, so that mending a piece gives its runs another identity."""
     found: dict[str, int] = {}
@@ -148,6 +158,8 @@ def _argument(key: str, value: Any, wanted: Any) -> Any:
     if _is_recipe(wanted):
         if value is None and type(None) in typing.get_args(wanted):
             return None
+        if value is None:
+            raise ScalingError(f"{key} wants a kind", key=key, value=None, mend=nearest("", kinds(key)))
         try:
             return recipe(key, value)
         except ScalingError as error:

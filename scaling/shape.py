@@ -11,7 +11,9 @@ from scaling.errors import ScalingError, nearest
 
 @dataclass(frozen=True)
 class Shape:
-    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full names."""
+    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full
+    names.
+    """
 
     width: int
     layers: int

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.batch import Batch
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.model.family import Family, share_tables
+from scaling.model.tower import Output, Tower
+from scaling.nn.context import Cache
+from scaling.shape import Shape
+
+
+class Decoder(Family):
+    """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
+    prefix LM)
+
+    `tie: [decoder, head]` lets the head predict by the embedding's table.
+    """
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Recipe,
+        stack: Recipe,
+        head: Recipe,
+        tie: list[str],
+    ):
+        super().__init__()
+        shape = Shape.of(size)
+        self.decoder = Tower(shape, embedding=embedding, position=position, pattern=pattern, block=block, stack=stack)
+        if self.decoder.crosses():
+            raise ScalingError(
+                "cross-attention reads an encoder, and a decoder alone has none",
+                key="block.branches",
+                value="cross",
+                mend="leave out cross, or take model.kind=EncoderDecoder",
+            )
+        self.head = head(shape)
+        share_tables({"decoder": self.decoder}, self.head, tie)
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.decoder(
+            batch.tokens,
+            positions=batch.positions,
+            documents=batch.documents,
+            prefix=batch.prefix,
+            segments=batch.segments,
+            cache=cache,
+        )

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.batch import Batch
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.model.family import Family, Loss, mean_loss, share_tables
+from scaling.model.tower import Output, Tower
+from scaling.nn.context import Cache
+from scaling.shape import Shape
+
+
+class Encoder(Family):
+    """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
+
+    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels.
+    `tie: [encoder, head]` lets the head predict by the embedding's table.
+    """
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Recipe,
+        stack: Recipe,
+        head: Recipe,
+        tie: list[str],
+        sentence: Recipe | None = None,
+    ):
+        super().__init__()
+        shape = Shape.of(size)
+        self.encoder = Tower(shape, embedding=embedding, position=position, pattern=pattern, block=block, stack=stack)
+        if self.encoder.crosses():
+            raise ScalingError(
+                "cross-attention reads an encoder, and this is one",
+                key="block.branches",
+                value="cross",
+                mend="leave out cross, or take model.kind=EncoderDecoder",
+            )
+        self.head = head(shape)
+        self.sentence = sentence(shape) if sentence else None
+        share_tables({"encoder": self.encoder}, self.head, tie)
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.encoder(
+            batch.tokens,
+            positions=batch.positions,
+            documents=batch.documents,
+            prefix=batch.prefix,
+            segments=batch.segments,
+        )
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        output = self(batch)
+        auxiliary = output.auxiliary
+        if self.sentence is not None and batch.labels is not None:
+            auxiliary = {**auxiliary, "sentence": mean_loss(self.sentence, output.hidden, batch, smoothing)}
+        return Loss(mean_loss(self.head, output.hidden, batch, smoothing), auxiliary)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.batch import Batch
+from scaling.build import Line, Recipe, overlay, recipe
+from scaling.errors import ScalingError
+from scaling.model.family import Family, share_tables
+from scaling.model.tower import Output, Tower
+from scaling.nn.context import Cache
+from scaling.shape import Shape
+
+
+class EncoderDecoder(Family):
+    """An encoder reads the source, a decoder writes the target and reads the encoder. (Vaswani et al. 2017; Raffel et
+    al. 2019)
+
+    The slots at the top hold for both; `encoder` and `decoder` overlay them for one, and so do `size.encoder` and
+    `size.decoder`. `tie` names the parts that share a table: [encoder, decoder, head] is T5's, [encoder, decoder] T5
+    v1.1's, [decoder, head] and [] are the ablations'.
+    """
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        *,
+        embedding: Line,
+        position: Line,
+        pattern: Line,
+        block: Line,
+        stack: Line,
+        encoder: Mapping[str, Any],
+        decoder: Mapping[str, Any],
+        head: Recipe,
+        tie: list[str],
+    ):
+        super().__init__()
+        common = {"embedding": embedding, "position": position, "pattern": pattern, "block": block, "stack": stack}
+        self.encoder = _tower("encoder", size, common, encoder)
+        self.decoder = _tower("decoder", size, common, decoder)
+        if self.encoder.crosses():
+            raise ScalingError(
+                "cross-attention stands in the encoder, which has nothing to read",
+                key="encoder.block.branches",
+                value="cross",
+                mend="put it into decoder.block.branches",
+            )
+        if self.encoder.shape.width != self.decoder.shape.width:
+            raise ScalingError(
+                "encoder and decoder differ in width",
+                key="size.encoder.width",
+                value=self.encoder.shape.width,
+                mend=f"the decoder reads vectors of {self.decoder.shape.width}",
+            )
+        self.head = head(self.decoder.shape)
+        share_tables({"encoder": self.encoder, "decoder": self.decoder}, self.head, tie)
+
+    def encode(self, batch: Batch) -> Output:
+        """The encoder's output on the source."""
+        if batch.source is None:
+            raise ScalingError(
+                "an encoder-decoder reads a source, and the objective makes none",
+                key="objective",
+                mend="take objective=SpanCorruption or another that makes pairs",
+            )
+        return self.encoder(batch.source, positions=batch.source_positions, documents=batch.source_documents)
+
+    def decode(self, batch: Batch, memory: Output, cache: Cache | None = None) -> Output:
+        """The decoder's output, given the encoder's."""
+        output = self.decoder(
+            batch.tokens,
+            positions=batch.positions,
+            documents=batch.documents,
+            prefix=batch.prefix,
+            memory=memory.hidden,
+            memory_documents=batch.source_documents,
+            cache=cache,
+        )
+        return Output(output.hidden, _sum(memory.auxiliary, output.auxiliary))
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.decode(batch, self.encode(batch), cache)
+
+
+def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
+
+
+def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:
+    """A tower from the common lines under its own. An error is told where the key really stands: in `own` or above
+    it.
+    """
+    both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}
+    shape = Shape.of({**both, **(size.get(name) or {})})
+    recipes = {}
+    for slot, line in overlay(dict(common), dict(own)).items():
+        try:
+            recipes[slot] = recipe(slot, line)
+        except ScalingError as error:
+            inner = error.under(slot)
+            raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
+    return Tower(shape, **recipes)
+
+
+def _stands(tree: Any, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(tree, Mapping) or key not in tree:
+            return False
+        tree = tree[key]
+    return True

@@ -1,0 +1,91 @@
+"""What the three families have in common: a loss over a batch, and tables that are tied."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from scaling.batch import IGNORE, Batch
+from scaling.errors import ScalingError, nearest
+from scaling.model.tower import Output, Tower
+from scaling.nn.context import Cache
+
+
+@dataclass
+class Loss:
+    """The mean loss of the targets in nats, and the auxiliary losses (a sentence head's, a load balance) by name."""
+
+    tokens: Tensor
+    auxiliary: dict[str, Tensor]
+
+    @property
+    def total(self) -> Tensor:
+        return sum(self.auxiliary.values(), self.tokens)
+
+
+class Family(nn.Module, ABC):
+    """A model: `forward` gives hidden vectors, `head` turns them into predictions and owns the loss."""
+
+    head: Any  # a kind of the head slot: `loss`, `target`, and `forward` for logits
+
+    @abstractmethod
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        """Hidden vectors of the tokens that predict."""
+
+    def logits(self, batch: Batch, cache: Cache | None = None) -> Tensor:
+        return self.head(self(batch, cache).hidden)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of each target, 0 where it is ignored: what evaluation averages as it needs."""
+        return self.head.loss(self(batch).hidden, _targets(self.head, batch))
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """What training minimises."""
+        output = self(batch)
+        return Loss(mean_loss(self.head, output.hidden, batch, smoothing), output.auxiliary)
+
+
+def _targets(head: Any, batch: Batch) -> Tensor:
+    targets = getattr(batch, head.target)
+    if targets is None:
+        name = type(head).__name__
+        raise ScalingError(
+            f"the head {name} learns from {head.target}, and the objective makes none",
+            key="model.head.kind",
+            value=name,
+            mend="choose another objective or another head",
+        )
+    return targets
+
+
+def mean_loss(head: Any, hidden: Tensor, batch: Batch, smoothing: float) -> Tensor:
+    """The head's loss, averaged over the targets that count."""
+    targets = _targets(head, batch)
+    counted = (targets != IGNORE).sum().clamp(min=1)
+    return head.loss(hidden, targets, smoothing).sum() / counted
+
+
+def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:
+    """Let the named parts (towers and the head) read from one table: that of the first tower among them."""
+    parts = [*tables, "head"]
+    for name in names:
+        if name not in parts:
+            raise ScalingError("no such part to tie", key="tie", value=name, mend=nearest(name, parts))
+    if not names:
+        return
+    towers = [tables[name] for name in tables if name in names]
+    if len(set(names)) < 2 or not towers:
+        raise ScalingError("tying takes two parts", key="tie", value=names, mend=f"name two of {', '.join(parts)}")
+    first = towers[0].embedding
+    for tower in towers[1:]:
+        if tower.shape.vocabulary != towers[0].shape.vocabulary or tower.shape.width != towers[0].shape.width:
+            raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
+        tower.embedding.tie(first)
+    if "head" in names:
+        if not hasattr(head, "tie"):
+            kind = type(head).__name__
+            raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, mend="leave out head")
+        head.tie(first.table)

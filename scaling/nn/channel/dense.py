@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.nn.context import Context
+from scaling.nn.dropout import drop
+from scaling.shape import Shape
+
+
+class Dense(nn.Module):
+    """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
+
+    `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
+    """
+
+    def __init__(
+        self, shape: Shape, *, activation: Recipe, bias: bool = True, hidden_times: float = 1.0, dropout: float = 0.0
+    ):
+        super().__init__()
+        hidden = round(shape.hidden * hidden_times)
+        self.activation, self.dropout = activation(), dropout
+        self.hidden = nn.Linear(shape.width, hidden, bias)
+        self.out = nn.Linear(hidden, shape.width, bias)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))

@@ -1,0 +1,164 @@
+"""Context: what a piece may know beside its input. Where tokens stand, who sees whom, what the encoder said, what is
+cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where tokens stand: position within the document, which document (0 is padding), and the length of a prefix.
+
+    `plain` says that positions are 0, 1, 2, … and each row is one document, so that kernels may use what they know of
+    that.
+    """
+
+    positions: Tensor  # [b or 1, t]
+    documents: Tensor | None = None  # [b, t]
+    prefix: Tensor | None = None  # [b]
+    plain: bool = False
+
+    @staticmethod
+    def of(
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        prefix: Tensor | None = None,
+        start: int = 0,
+    ) -> Places:
+        """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
+        plain = positions is None and documents is None
+        if positions is None and documents is not None:
+            positions = _within(documents)
+        elif positions is None:
+            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+        assert positions is not None
+        return Places(positions, documents, prefix, plain)
+
+    def after(self, past: Places | None) -> Places:
+        """The places of the cached tokens `past` and of these, in order."""
+        if past is None:
+            return self
+        rows = max(self.positions.shape[0], past.positions.shape[0])
+        positions = torch.cat([past.positions.expand(rows, -1), self.positions.expand(rows, -1)], 1)
+        documents = None
+        if self.documents is not None and past.documents is not None:
+            documents = torch.cat([past.documents, self.documents], 1)
+        return Places(positions, documents, self.prefix)
+
+    def select(self, rows: Tensor) -> Places:
+        def pick(tensor: Tensor | None) -> Tensor | None:
+            return tensor if tensor is None or tensor.shape[0] == 1 else tensor.index_select(0, rows)
+
+        positions = pick(self.positions)
+        assert positions is not None
+        return Places(positions, pick(self.documents), pick(self.prefix), self.plain)
+
+
+def _within(documents: Tensor) -> Tensor:
+    """Each token's distance from the first token of its document."""
+    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    first = torch.ones_like(documents, dtype=torch.bool)
+    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(first, index, 0).cummax(1).values
+
+
+class Pattern(Protocol):
+    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it."""
+
+    ahead: bool
+
+    def __call__(self, q: Places, k: Places) -> Tensor | None: ...
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
+
+    `triangular` says that `allowed` is exactly the lower triangle of a square, which fused kernels build by themselves.
+    """
+
+    allowed: Tensor | None = None
+    triangular: bool = False
+
+    def added(self, dtype: torch.dtype) -> Tensor | None:
+        """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
+
+        Not −∞: a query that sees nothing (padding) then gets a harmless average instead of NaN.
+        """
+        if self.allowed is None:
+            return None
+        zero = torch.zeros((), dtype=dtype, device=self.allowed.device)
+        return torch.where(self.allowed, zero, torch.finfo(dtype).min)[:, None]
+
+
+@dataclass
+class Cache:
+    """What each piece keeps between decoding steps, by execution (a shared block runs many times) and branch."""
+
+    places: Places | None = None
+    states: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        return 0 if self.places is None else self.places.positions.shape[1]
+
+    def state(self, key: Hashable) -> dict[str, Tensor]:
+        return self.states.setdefault(key, {})
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order: how beam search follows its beams."""
+        self.places = None if self.places is None else self.places.select(rows)
+        for state in self.states.values():
+            for name, tensor in state.items():
+                state[name] = tensor.index_select(0, rows)
+
+
+@dataclass
+class Context:
+    """One forward pass of one stack. The stack sets `position` and `execution` before each block."""
+
+    places: Places
+    keys: Places
+    mask: Mask
+    position: Any
+    memory: Tensor | None = None  # [b s w], what cross-attention reads
+    memory_mask: Mask = field(default_factory=Mask)
+    cache: Cache | None = None
+    execution: int = 0
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def at_memory(self) -> Context:
+        """The same pass as cross-attention sees it: the keys are the memory's, and positions say nothing."""
+        return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=_NOWHERE))
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def state(self, piece: nn.Module) -> dict[str, Tensor] | None:
+        """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
+        return None if self.cache is None else self.cache.state((self.execution, id(piece)))
+
+    def add_loss(self, name: str, loss: Tensor) -> None:
+        """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
+        self.auxiliary[name] = self.auxiliary[name] + loss if name in self.auxiliary else loss
+
+
+class _Nowhere:
+    """The position of cross-attention: nothing to add."""
+
+    adds_score = reads_content = mixes_values = False
+
+
+_NOWHERE = _Nowhere()

@@ -1,0 +1,5 @@
+"""Embeddings: token ids -> the stream."""
+
+from scaling.nn.embedding.token import Token
+
+__all__ = ["Token"]

@@ -1,0 +1,11 @@
+"""Heads: hidden vectors -> predictions. A head owns its loss, because what is cheap or exact differs from head to
+head.
+"""
+
+from scaling.nn.head.linear import Linear
+from scaling.nn.head.sequence import NextSentence, Sequence
+from scaling.nn.head.span import Span
+from scaling.nn.head.tokens import Tokens
+from scaling.nn.head.transform import Transform
+
+__all__ = ["Linear", "NextSentence", "Sequence", "Span", "Tokens", "Transform"]

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scaling.batch import IGNORE
+from scaling.build import Recipe
+from scaling.nn.dropout import drop
+from scaling.shape import Shape
+
+
+class Sequence(nn.Module):
+    """logits = φ(h₁ U + c) W + b, h₁ the first token's vector: a class for the whole text. (Devlin et al. 2018)"""
+
+    target = "labels"
+
+    def __init__(self, shape: Shape, *, classes: int, activation: Recipe, dropout: float = 0.0):
+        super().__init__()
+        self.pool, self.activation, self.dropout = nn.Linear(shape.width, shape.width), activation(), dropout
+        self.out = nn.Linear(shape.width, classes)
+
+    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b c"]:
+        return self.out(drop(self.activation(self.pool(hidden[:, 0])), self.dropout, self.training))
+
+    def loss(self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, b], smoothing: float = 0.0) -> Float[Tensor, b]:
+        logits = self(hidden).float()
+        return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
+
+
+class NextSentence(Sequence):
+    """Does sentence B follow sentence A? Two classes over the pooled first token. (Devlin et al. 2018)"""
+
+    def __init__(self, shape: Shape, *, activation: Recipe, dropout: float = 0.0):
+        super().__init__(shape, classes=2, activation=activation, dropout=dropout)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scaling.batch import IGNORE
+from scaling.nn.dropout import drop
+from scaling.shape import Shape
+
+
+class Tokens(nn.Module):
+    """logits = h W + b: a class for each token, as in named-entity recognition. (Devlin et al. 2018)"""
+
+    target = "targets"
+
+    def __init__(self, shape: Shape, *, classes: int, dropout: float = 0.0):
+        super().__init__()
+        self.out, self.dropout = nn.Linear(shape.width, classes), dropout
+
+    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t c"]:
+        return self.out(drop(hidden, self.dropout, self.training))
+
+    def loss(
+        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
+    ) -> Float[Tensor, "b t"]:
+        logits = self(hidden).float().flatten(0, 1)
+        losses = F.cross_entropy(
+            logits, targets.flatten(), ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
+        )
+        return losses.view_as(targets)

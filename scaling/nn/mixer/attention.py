@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.nn.context import Context
+from scaling.nn.mixer.softmax import attend
+from scaling.shape import Shape
+
+Scale = Literal["sqrt", "width", "none"]
+
+
+class Attention(nn.Module):
+    """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
+
+    Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
+    `sqrt` is d_k^(−1/2), `width` is 1/d_k (muP), `none` is 1 (T5, whose query initialiser holds it). `norm` is
+    applied to each head's queries and keys (Henry et al. 2020). `dropout` acts on the attention weights.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        bias: bool = False,
+        scale: Scale = "sqrt",
+        norm: Recipe | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
+        self.scale, self.dropout = _scale(scale, shape.head_width), dropout
+        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bias)
+        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
+        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
+        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias)
+        self.query_norm = norm(shape.head_width) if norm else None
+        self.key_norm = norm(shape.head_width) if norm else None
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        q, k, v = self._project(x)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        here = context.places.positions
+        q, k = context.position.rotate(q, k, here, here)
+        state = context.state(self)
+        if state is not None:
+            k, v = _append(state, "key", k), _append(state, "value", v)
+        mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+        return self.out(mixed.flatten(2))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
+        parts = (self.query, self.key, self.value)
+        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+        joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
+        q, k, v = joined.split([part.out_features for part in parts], -1)
+        return (
+            q.unflatten(-1, (self.heads, -1)),
+            k.unflatten(-1, (self.key_heads, -1)),
+            v.unflatten(-1, (self.key_heads, -1)),
+        )
+
+
+class CrossAttention(nn.Module):
+    """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
+
+    It knows no positions but those that the encoder wrote into its output.
+    """
+
+    reads_memory = True
+
+    def __init__(self, shape: Shape, *, bias: bool = False, scale: Scale = "sqrt", dropout: float = 0.0):
+        super().__init__()
+        self.heads, self.key_heads = shape.heads, shape.key_heads
+        self.scale, self.dropout = _scale(scale, shape.head_width), dropout
+        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bias)
+        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
+        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
+        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        q = self.query(x).unflatten(-1, (self.heads, -1))
+        k, v = self._memory(context)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(q, k, v, context.at_memory(), scale=self.scale, dropout=dropout)
+        return self.out(mixed.flatten(2))
+
+    def _memory(self, context: Context) -> tuple[Tensor, Tensor]:
+        """Keys and values of the memory; while decoding they are made once."""
+        state, memory = context.state(self), context.memory
+        if state:
+            return state["key"], state["value"]
+        assert memory is not None
+        k = self.key(memory).unflatten(-1, (self.key_heads, -1))
+        v = self.value(memory).unflatten(-1, (self.key_heads, -1))
+        if state is not None:
+            state["key"], state["value"] = k, v
+        return k, v
+
+
+def _scale(scale: Scale, head_width: int) -> float:
+    return {"sqrt": head_width**-0.5, "width": 1 / head_width, "none": 1.0}[scale]
+
+
+def _append(state: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
+    state[name] = torch.cat([state[name], new], 1) if name in state else new
+    return state[name]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from scaling.errors import ScalingError
+from scaling.nn.context import Pattern
+from scaling.nn.position.hooks import Hooks
+from scaling.shape import Shape
+
+
+class Rotary(Hooks):
+    """Turns each pair (x_i, x_{i+d/2}) of q and k by the angle t base^(−2i/d), so that q·k knows only t_q − t_k. (Su
+    et al. 2021)
+
+    `part` is the share of a head's width that turns (Pythia: 0.25). Pairs are halves apart, as GPT-NeoX and Llama
+    store them.
+    """
+
+    def __init__(self, shape: Shape, pattern: Pattern, *, base: float = 10000.0, part: float = 1.0):
+        super().__init__()
+        self.base, self.turning = base, round(shape.head_width * part)
+        if not 0 < part <= 1:
+            raise ScalingError("expected a share between 0 and 1", key="part", value=part)
+        if self.turning % 2:
+            raise ScalingError(
+                f"rotary positions turn pairs, and {self.turning} of the head width {shape.head_width} would turn",
+                key="kind",
+                value="Rotary",
+                mend="make size.head_width even",
+            )
+
+    def rotate(
+        self,
+        q: Float[Tensor, "b t h d"],
+        k: Float[Tensor, "b s g d"],
+        q_pos: Int[Tensor, "#b t"],
+        k_pos: Int[Tensor, "#b s"],
+    ) -> tuple[Tensor, Tensor]:
+        q_turn = self._turn(q_pos, q.dtype)
+        return self._apply(q, *q_turn), self._apply(k, *(q_turn if k_pos is q_pos else self._turn(k_pos, k.dtype)))
+
+    def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every angle, each written twice, the first sine negated: [b t 1 turning]."""
+        power = torch.arange(0, self.turning, 2, device=positions.device, dtype=torch.float64) / self.turning
+        angle = (positions[..., None].double() * self.base**-power)[:, :, None]
+        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
+        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+    def _apply(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        if self.turning == x.shape[-1]:
+            return x * cos + x.roll(self.turning // 2, -1) * sin
+        turned, still = x[..., : self.turning], x[..., self.turning :]
+        return torch.cat([turned * cos + turned.roll(self.turning // 2, -1) * sin, still], -1)

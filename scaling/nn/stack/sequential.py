@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.nn.context import Context
+from scaling.nn.dropout import drop
+from scaling.shape import Shape
+
+
+class Sequential(nn.Module):
+    """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
+
+    `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
+    al. 2019). `order` says it execution by execution instead. `norm` stands at the end (NoNorm for post-norm blocks).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        distinct: int | None = None,
+        order: list[int] | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.order = _order(shape.layers, distinct, order)
+        self.blocks = nn.ModuleList(block() for _ in range(max(self.order) + 1))
+        first = position()
+        more = len(self.blocks) - 1 if first.per == "layer" else 0
+        self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
+        self.norm, self.dropout = norm(shape.width), dropout
+
+    def position(self, execution: int) -> nn.Module:
+        """The position that this execution uses: its block's own, or the one that all share."""
+        return self.positions[self.order[execution] if len(self.positions) > 1 else 0]
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        for execution, index in enumerate(self.order):
+            context.execution, context.position = execution, self.position(execution)
+            x = self.blocks[index](x, context)
+        return drop(self.norm(x), self.dropout, self.training)
+
+
+def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:
+    if order is None:
+        count = layers if distinct is None else distinct
+        if not 1 <= count <= layers:
+            raise ScalingError(f"expected between 1 and {layers} blocks", key="distinct", value=distinct)
+        return [execution % count for execution in range(layers)]
+    if sorted(set(order)) != list(range(len(set(order)))):
+        raise ScalingError("an order names blocks 0, 1, 2, … without gaps", key="order", value=order)
+    if len(order) != layers:
+        raise ScalingError(
+            f"{len(order)} executions for {layers} layers",
+            key="order",
+            value=order,
+            mend=f"set size.layers={len(order)}",
+        )
+    return list(order)
