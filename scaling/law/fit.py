@@ -1,0 +1,204 @@
+"""Fit a law to points: every start screened at once, the best refined together, what is not identified said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.forms import Form, named
+from scaling.law.identify import Diagnostics, diagnose
+from scaling.law.objective import LogHuber, Objective
+from scaling.law.points import Points
+from scaling.law.problem import Problem
+from scaling.law.starts import draw, prepare, search
+
+STARTS = 1024
+REFINED = 64
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best optimum found, and what is known about it."""
+
+    form: Form
+    points: Points
+    problem: Problem
+    """The law and its points in the solver's order, which does not depend on that of the table's rows."""
+    order: np.ndarray
+    """Row of the table behind each row of the problem."""
+    u: np.ndarray
+    objective: float
+    starts_agreeing: float
+    converged: bool
+    diagnostics: Diagnostics
+    clusters: np.ndarray | None
+    seed: int
+
+    @property
+    def theta(self) -> np.ndarray:
+        """All parameters, in the form's order."""
+        return self.problem.theta(self.u)
+
+    @property
+    def estimates(self) -> dict[str, float]:
+        return dict(zip(self.form.parameter_names, map(float, self.theta)))
+
+    @property
+    def condition_number(self) -> float:
+        return self.diagnostics.condition_number
+
+    @property
+    def not_identified(self) -> tuple[str, ...]:
+        return self.diagnostics.not_identified
+
+    @property
+    def unreliable(self) -> tuple[str, ...]:
+        return self.diagnostics.unreliable
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """Predicted minus observed in the objective's space, in the order of the table's rows."""
+        return self._in_table_order(self.problem.residuals(self.u[None])[0])
+
+    @property
+    def leverage(self) -> np.ndarray:
+        """How much each point holds the law, 0 to 1, in the order of the table's rows."""
+        return self._in_table_order(self.diagnostics.leverage)
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        return len(self.problem.observed) - len(self.problem.free)
+
+    def predict(self, **inputs: Any) -> np.ndarray:
+        """The law at these columns: `fit.predict(N=1e9, D=2e10)`."""
+        return predict(self.form, self.theta, inputs)
+
+    def _in_table_order(self, values: np.ndarray) -> np.ndarray:
+        back = np.empty_like(values)
+        back[self.order] = values
+        return back
+
+    def to_json(self, intervals: Mapping[str, Any] | None = None, held_out: Any = None) -> dict[str, Any]:
+        """What `fit.json` holds."""
+        return {
+            "law": self.form.name,
+            "formula": self.form.formula,
+            "citation": self.form.citation,
+            "estimates": self.estimates,
+            "units": {parameter.name: parameter.unit for parameter in self.form.parameters},
+            "fixed": dict(self.problem.fixed),
+            "intervals": dict(intervals or {}),
+            "objective": self.objective,
+            "objective_kind": self.problem.objective.name,
+            "starts_agreeing": self.starts_agreeing,
+            "held_out": held_out,
+            "converged": self.converged,
+            "n": len(self.problem.observed),
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "residual_scale": self.diagnostics.residual_scale,
+            "condition_number": self.condition_number,
+            "largest_leverage": float(self.diagnostics.leverage.max()),
+            "not_identified": list(self.not_identified),
+            "unreliable": list(self.unreliable),
+        }
+
+
+def fit(
+    form: Form | str,
+    points: Points | Mapping[str, Any],
+    *,
+    objective: Objective | None = None,
+    weights: np.ndarray | None = None,
+    clusters: str | np.ndarray | None = None,
+    fixed: Mapping[str, float] | None = None,
+    starts: int | np.ndarray = STARTS,
+    seed: int = 0,
+) -> Fit:
+    """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ unless said otherwise).
+
+    `clusters` names the column (or gives the labels) of runs whose errors belong together. `fixed` holds parameters at
+    stated values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`.
+    A fit that does not converge is an error.
+    """
+    form = named(form) if isinstance(form, str) else form
+    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    objective = objective or LogHuber()
+    problem, order, labels = pose(form, points, objective, weights, clusters, fixed or {})
+    if isinstance(starts, int):
+        loss = np.asarray(points[form.target], float)[order]
+        begin = draw(problem, loss, starts, seed)
+    else:
+        begin = prepare(problem, np.asarray(starts, float))
+    best, agreeing = search(problem, begin, REFINED)
+    if not np.isfinite(best.cost[0]) or not best.converged[0]:
+        raise ScalingError(
+            f"the fit of {form.name} did not converge from any of {len(begin)} starts",
+            file=points.source or None,
+            mend="give more starts, or a law with fewer parameters",
+        )
+    u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
+    diagnostics = diagnose(problem, u, float(best.cost[0]), labels)
+    return Fit(
+        form,
+        points,
+        problem,
+        order,
+        u,
+        float(best.cost[0]),
+        float(agreeing[0]),
+        bool(best.converged[0]),
+        diagnostics,
+        labels,
+        seed,
+    )
+
+
+def pose(
+    form: Form,
+    points: Points,
+    objective: Objective,
+    weights: np.ndarray | None,
+    clusters: str | np.ndarray | None,
+    fixed: Mapping[str, float],
+) -> tuple[Problem, np.ndarray, np.ndarray | None]:
+    """The problem in an order of rows that depends on their contents alone, that order, and the clusters in it."""
+    for name in fixed:
+        if name not in form.parameter_names:
+            raise ScalingError("is not a parameter of the law", key=name, mend=nearest(name, form.parameter_names))
+    points.require(form.inputs, len(form.parameters) - len(fixed))
+    columns = {name: points.numbers(name) for name in form.inputs}
+    target = points.numbers(form.target)
+    if objective.space == "log" and target.min() <= 0:
+        raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), mend="fit under Squared()")
+    weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
+    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight >= 0)) or not weight.any():
+        raise ScalingError("weights are one finite number a point, none negative", key="weights")
+    labels = points[clusters] if isinstance(clusters, str) else clusters
+    codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
+    order = np.lexsort((codes, weight, target, *(columns[name] for name in reversed(form.inputs))))
+    problem = Problem(
+        form,
+        {name: column[order] for name, column in columns.items()},
+        objective.transform(target[order]),
+        weight[order],
+        objective,
+        dict(fixed),
+    )
+    return problem, order, None if labels is None else codes[order]
+
+
+def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
+    """The law at named columns that broadcast against each other."""
+    missing = [name for name in form.inputs if name not in inputs]
+    if missing:
+        raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=missing[0], mend=f"give {missing[0]}=…")
+    for name in inputs:
+        if name not in form.inputs:
+            raise ScalingError(f"{form.name} has no column {name!r}", mend=nearest(name, form.inputs))
+    arrays = np.broadcast_arrays(*(np.asarray(inputs[name], float) for name in form.inputs))
+    flat = {name: array.reshape(-1) for name, array in zip(form.inputs, arrays)}
+    return form.predict(theta, flat).reshape(np.shape(theta)[:-1] + arrays[0].shape)

@@ -1,0 +1,23 @@
+"""The Chinchilla law (approach 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.law.dual import Dual
+from scaling.law.forms.form import Form, coefficient, exponent, floor
+
+
+@dataclass(frozen=True)
+class Chinchilla(Form):
+    """L(N, D) = E + A N^-α + B D^-β. Hoffmann et al. 2022, arXiv 2203.15556, eq. 2."""
+
+    formula = "L(N, D) = E + A N^-α + B D^-β"
+    citation = "Hoffmann et al. 2022, arXiv 2203.15556"
+    special_cases = ("Gadre's L(C, M) at α = β", "PowerLawFloor in N at D → ∞")
+    inputs = ("N", "D")
+    parameters = (floor(), coefficient("A"), coefficient("B"), exponent("alpha"), exponent("beta"))
+
+    def curve(self, p: Any, x: Any) -> Dual:
+        return p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta

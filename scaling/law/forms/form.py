@@ -1,0 +1,139 @@
+"""What a law is: a formula over named parameters and columns, with units, bounds and where to start looking."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scaling.law.dual import Dual
+
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One unknown of a law.
+
+    `scale` is the coordinate the solver moves in: "log" for quantities that are positive and span decades.
+    `start` is the range random starts are drawn from, or the name of the column whose range it is.
+    `linear` says that the prediction is a sum in which this parameter multiplies one term (variable projection).
+    """
+
+    name: str
+    unit: str
+    scale: Literal["linear", "log"]
+    lower: float
+    upper: float
+    start: tuple[float, float] | str
+    linear: bool = False
+
+
+def floor(name: str = "E", unit: str = "nats a token") -> Parameter:
+    """The irreducible loss."""
+    return Parameter(name, unit, "linear", 0.0, 1e6, (0.1, 2.0), linear=True)
+
+
+def coefficient(name: str, unit: str = "nats a token × unit of the column ^ exponent") -> Parameter:
+    """The height of a power-law term."""
+    return Parameter(name, unit, "log", 1e-100, 1e100, (1.0, 1e10), linear=True)
+
+
+def exponent(name: str, lower: float = 0.0, upper: float = 5.0, start: tuple[float, float] = (0.02, 1.0)) -> Parameter:
+    """How fast a term falls."""
+    return Parameter(name, "1", "linear", lower, upper, start)
+
+
+def scale(name: str, column: str, unit: str) -> Parameter:
+    """A place on a column's axis, such as a break or Kaplan's N_c."""
+    return Parameter(name, unit, "log", 1e-200, 1e200, column)
+
+
+class Form(ABC):
+    """A scaling law. A subclass states its `formula`, `citation`, `inputs`, `parameters` and the formula as code."""
+
+    formula: ClassVar[str]
+    citation: ClassVar[str]
+    special_cases: ClassVar[tuple[str, ...]] = ()
+    target: str = "loss"
+    inputs: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+
+    @abstractmethod
+    def curve(self, p: Any, x: Any) -> Dual:
+        """The formula: `p` holds the parameters, `x` the columns, each under its own name."""
+
+    @property
+    def name(self) -> str:
+        """The law's name on the command line: its class in snake case."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def predict(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+        """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
+        return self._shaped(self.evaluate(theta, inputs, seeds={}).value, theta, inputs)
+
+    def jacobian(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+        """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
+        theta = np.asarray(theta, float)
+        ones = {index: np.ones_like(theta[..., :1]) for index in range(len(self.parameters))}
+        gradient = self.evaluate(theta, inputs, seeds=ones).gradient
+        zero = np.zeros((*theta.shape[:-1], 1))
+        parts = [self._shaped(gradient.get(index, zero), theta, inputs) for index in ones]
+        return np.stack(parts, axis=-1)
+
+    def evaluate(self, theta: np.ndarray, inputs: Columns, seeds: dict[int, np.ndarray]) -> Dual:
+        """The formula on dual numbers; `seeds` are dθ/du of the coordinates u that are differentiated."""
+        theta = np.asarray(theta, float)
+        p = SimpleNamespace()
+        for index, parameter in enumerate(self.parameters):
+            seed = {index: seeds[index]} if index in seeds else {}
+            setattr(p, parameter.name, Dual(theta[..., index : index + 1], seed))
+        return self.curve(p, SimpleNamespace(**{name: np.asarray(inputs[name], float) for name in self.inputs}))
+
+    def start(self, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
+        """`count` random starts `[count, p]`: uniform in each parameter's own scale and range."""
+        theta = np.empty((count, len(self.parameters)))
+        for index, parameter in enumerate(self.parameters):
+            low, high = self._range(parameter, inputs)
+            draw = rng.random(count)
+            if parameter.scale == "log":
+                theta[:, index] = np.exp(np.log(low) + draw * np.log(high / low))
+            else:
+                theta[:, index] = low + draw * (high - low)
+        return self._share_out(rng, theta, inputs, target)
+
+    @staticmethod
+    def _range(parameter: Parameter, inputs: Columns) -> tuple[float, float]:
+        if isinstance(parameter.start, str):
+            return float(np.min(inputs[parameter.start])), float(np.max(inputs[parameter.start]))
+        return parameter.start
+
+    def _share_out(
+        self, rng: np.random.Generator, theta: np.ndarray, inputs: Columns, target: np.ndarray
+    ) -> np.ndarray:
+        """Give each linear term a random share of the middle loss, so that starts do not depend on units."""
+        linear = [index for index, parameter in enumerate(self.parameters) if parameter.linear]
+        if not linear:
+            return theta
+        theta[:, linear] = 1.0
+        terms = np.abs(np.median(self.jacobian(theta, inputs)[:, :, linear], axis=1))
+        shares = rng.dirichlet(np.ones(len(linear)), size=len(theta))
+        theta[:, linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
+        return theta
+
+    def canonical(self, theta: np.ndarray) -> np.ndarray:
+        """The same law written in its one agreed way, where parameters can trade places."""
+        return theta
+
+    def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+        n = len(np.atleast_1d(inputs[self.inputs[0]]))
+        return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))

@@ -1,0 +1,83 @@
+"""What a fit minimises: a residual (of the loss or of its logarithm) and a penalty on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Σ wᵢ ρ(rᵢ) with ρ(r) = r²/2 for |r| ≤ δ and δ(|r| - δ/2) beyond. Huber 1964, Annals of Math. Statistics 35.
+
+    The residual r is predicted minus observed, of log loss (`space="log"`) or of the loss (`space="linear"`).
+    δ = ∞ is least squares. The logarithm of a law that is a sum of terms is the "log-sum-exp" of
+    Hoffmann et al. 2022 (arXiv 2203.15556, eq. 3); it is the same number here.
+    """
+
+    name: str
+    space: Literal["log", "linear"]
+    delta: float
+    path: tuple[float, ...] = ()
+    """Wider δ that lead there: a fit under each starts where the one before ended."""
+
+    def penalty(self, residual: np.ndarray) -> np.ndarray:
+        """ρ(r)."""
+        size = np.abs(residual)
+        if np.isinf(self.delta):
+            return 0.5 * size * size
+        inside = np.minimum(size, self.delta)
+        return inside * (size - 0.5 * inside)
+
+    def influence(self, residual: np.ndarray) -> np.ndarray:
+        """ψ = ρ'."""
+        return np.clip(residual, -self.delta, self.delta)
+
+    def weight(self, residual: np.ndarray) -> np.ndarray:
+        """ψ(r)/r, the weight of a point in reweighted least squares."""
+        if np.isinf(self.delta):
+            return np.ones_like(residual)
+        return self.delta / np.maximum(np.abs(residual), self.delta)
+
+    def curvature(self, residual: np.ndarray) -> np.ndarray:
+        """ψ' = ρ''."""
+        return (np.abs(residual) <= self.delta).astype(float)
+
+    def transform(self, loss: np.ndarray) -> np.ndarray:
+        """The loss in the space of the residuals."""
+        return np.log(loss) if self.space == "log" else loss
+
+
+PATH = (np.inf, 1e-2, 1e-3, 1e-4, 1e-5)
+
+
+def LogHuber(delta: float = 1e-3) -> Objective:
+    """The objective of Hoffmann et al. 2022, eq. 3, with their δ = 10⁻³."""
+    return Objective(f"log-huber({delta:g})", "log", delta, (np.inf,))
+
+
+def LogSquared() -> Objective:
+    """Least squares on log loss: the likelihood of noise in proportion to the loss."""
+    return Objective("log-squared", "log", np.inf)
+
+
+def Squared() -> Objective:
+    """Least squares on the loss."""
+    return Objective("squared", "linear", np.inf)
+
+
+def Huber(delta: float) -> Objective:
+    """Huber's penalty on the loss."""
+    return Objective(f"huber({delta:g})", "linear", delta, (np.inf,))
+
+
+def Absolute() -> Objective:
+    """Absolute errors of the loss, rounded off within 10⁻⁶ of zero; reported as Σ δ(|r| - δ/2)/δ."""
+    return Objective("absolute", "linear", 1e-6, PATH)
+
+
+def LogAbsolute() -> Objective:
+    """Absolute errors of log loss, rounded off within 10⁻⁶ of zero."""
+    return Objective("log-absolute", "log", 1e-6, PATH)
