@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -49,7 +48,7 @@ class Tower(nn.Module):
         *,
         positions: Int[Tensor, "b t"] | None = None,
         documents: Int[Tensor, "b t"] | None = None,
-        prefix: Int[Tensor, b] | None = None,
+        prefix: Int[Tensor, " b"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
         memory: Float[Tensor, "b s w"] | None = None,
         memory_documents: Int[Tensor, "b s"] | None = None,

@@ -12,10 +12,10 @@ from scaling.batch import IGNORE
 def cross_entropy(
     hidden: Float[Tensor, "n w"],
     weight: Float[Tensor, "v w"],
-    bias: Float[Tensor, v] | None,
-    targets: Int[Tensor, n],
+    bias: Float[Tensor, " v"] | None,
+    targets: Int[Tensor, " n"],
     smoothing: float = 0.0,
-) -> Float[Tensor, n]:
+) -> Float[Tensor, " n"]:
     """The loss of each row in nats, 0 where the target is IGNORE, in float32 or better."""
     logits = F.linear(hidden, weight, bias)
     logits = logits if logits.dtype.itemsize >= 4 else logits.float()

@@ -23,7 +23,9 @@ class Sequence(nn.Module):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b c"]:
         return self.out(drop(self.activation(self.pool(hidden[:, 0])), self.dropout, self.training))
 
-    def loss(self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, b], smoothing: float = 0.0) -> Float[Tensor, b]:
+    def loss(
+        self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, " b"], smoothing: float = 0.0
+    ) -> Float[Tensor, " b"]:
         logits = self(hidden).float()
         return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
 

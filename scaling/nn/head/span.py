@@ -22,7 +22,7 @@ class Span(nn.Module):
 
     def loss(
         self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, "b 2"], smoothing: float = 0.0
-    ) -> Float[Tensor, b]:
+    ) -> Float[Tensor, " b"]:
         logits = self(hidden).float().flatten(0, 1)
         losses = F.cross_entropy(
             logits, labels.flatten(), ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
