@@ -146,7 +146,7 @@ class Points:
 
     def require(self, inputs: Sequence[str], parameters: int) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
-        for name in (*inputs, "loss"):
+        for name in inputs:
             self.numbers(name)
         place = self.source or None
         if not len(self):

@@ -1,0 +1,70 @@
+"""The OLMo ladder's final points: loss from (N, D), then the tasks from loss, held out at the largest size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.law.fit import Fit, fit
+from scaling.law.objective import LogHuber, Squared
+from scaling.law.points import Points, from_rows
+from scaling.law.published.credit import Credit, Reproduction, rows
+
+CREDIT = Credit(
+    "Bhagia et al. 2024, Establishing Task Scaling Laws via Compute-Efficient Model Ladders",
+    "2412.04403",
+    "github.com/allenai/OLMo-ladder",
+    "67a3f44",
+    "Apache-2.0",
+)
+SIZE_OF_3B = "3169537280"
+"""The table leaves N of the largest size empty; this is the count in the authors' code."""
+
+LOSS = "eval/c4_en-validation/CrossEntropyLoss"
+TASK = "eval/downstream_bpb/{}_rc_5shot_bpb"
+
+
+def points(task: str = "arc_easy_val") -> Points:
+    """All 30 runs: N, D, C4 loss, and as `accuracy` the probability of a byte of the task's right answers, 2^-bits."""
+    table = from_rows(
+        ({**row, "N": row["N"] or SIZE_OF_3B} for row in rows("olmo_ladder_final_points.csv")),
+        rename={"loss": LOSS, "bits": TASK.format(task), "B": "batch_size_in_tokens", "S": "step"},
+        define={
+            "N": "parameters without embedding",
+            "D": "tokens",
+            "loss": "C4 validation loss, nats a token",
+            "bits": f"{task}, bits a byte of the right answer",
+            "validation": "c4_en",
+            "tokenizer": "dolma2",
+        },
+        source="olmo_ladder",
+    )
+    return table.with_column("accuracy", 2.0 ** -table["bits"], f"{task}, probability of a byte of the right answer")
+
+
+@dataclass(frozen=True)
+class TwoStep:
+    """Loss from (N, D) and the task from loss, both fitted to the smaller sizes, and the largest size predicted."""
+
+    loss: Fit
+    task: Fit
+    held_out: Points
+    predicted_loss: np.ndarray
+    predicted_accuracy: np.ndarray
+
+
+def two_step(task: str = "arc_easy_val") -> TwoStep:
+    """Bhagia et al.'s chain, with the 3B runs held out: the second step is fed the loss that the first predicts."""
+    table = points(task)
+    held_out = table["N"] == table["N"].max()
+    small, large = table.where(~held_out), table.where(held_out)
+    loss = fit("chinchilla", small, objective=LogHuber(1e-3))
+    accuracy = fit("task_sigmoid", small, objective=Squared())
+    predicted = loss.predict(N=large["N"], D=large["D"])
+    return TwoStep(loss, accuracy, large, predicted, accuracy.predict(loss=predicted))
+
+
+def reproduce() -> list[Reproduction]:
+    """No published scalar can be made from these points; the two-step prediction stands by itself."""
+    return []
