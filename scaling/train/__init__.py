@@ -1,0 +1,1 @@
+"""Training: modules for Lightning, optimizers, schedules, parametrizations, evaluation, checkpoints, logging."""

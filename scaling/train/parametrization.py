@@ -1,0 +1,235 @@
+"""Parametrizations: from what law each parameter is drawn, and by what factor its learning rate differs.
+
+Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Vectors
+(gains, biases) keep the constants that their pieces set in `reset_parameters`; only tables and matrices are drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError
+from scaling.model.family import Family
+from scaling.model.tower import Tower
+
+Role = Literal["embedding", "position", "hidden", "output", "vector"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a parametrization may ask of a parameter: its name and shape, its role, and the width and layers of its
+    tower.
+
+    `fan_in` is the width that a row of the matrix reads; a table's row is read as it is, so its fan-in is 1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    role: Role
+    width: int
+    layers: int
+    head_width: int
+
+    @property
+    def fan_in(self) -> int:
+        return self.shape[-1] if self.role in ("hidden", "output") else 1
+
+    @property
+    def fan_out(self) -> int:
+        return self.shape[0]
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it writes into the residual stream: every piece calls its last projection `out`."""
+        return self.name.endswith(".out.weight")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Normal with standard deviation `std`, cut at two of them (`truncated`), or uniform with that deviation."""
+
+    std: float
+    law: Literal["normal", "truncated", "uniform"] = "normal"
+
+
+class Parametrization(Protocol):
+    def draw(self, place: Place) -> Draw: ...
+
+    def rate(self, place: Place) -> float: ...
+
+
+class GPT2:
+    """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
+
+    def __init__(self, *, std: float = 0.02):
+        self.std = std
+
+    def draw(self, place: Place) -> Draw:
+        if place.leaves:
+            return Draw(self.std / (2 * place.layers) ** 0.5)
+        return Draw(self.std / 2 if place.role == "position" else self.std)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class BERT:
+    """N(0, 0.02²) cut at two standard deviations, for every table and matrix. (Devlin et al. 2018)"""
+
+    def __init__(self, *, std: float = 0.02):
+        self.std = std
+
+    def draw(self, place: Place) -> Draw:
+        return Draw(self.std, "truncated")
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class T5:
+    """Tables N(0, 1); matrices N(0, 1/fan_in), queries N(0, 1/(fan_in d_k)) in place of the 1/√d_k of attention.
+
+    (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 1/w).)
+    """
+
+    def draw(self, place: Place) -> Draw:
+        if place.role == "embedding":
+            return Draw(1.0)
+        if place.role == "position":
+            return Draw(0.02)
+        scale = place.head_width if place.name.endswith(".query.weight") else 1
+        return Draw((place.fan_in * scale) ** -0.5)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class Glorot:
+    """Matrices uniform with variance 2/(fan_in + fan_out), tables N(0, 1/w). (Glorot & Bengio 2010; Vaswani et al.
+    2017)
+    """
+
+    def draw(self, place: Place) -> Draw:
+        if place.role in ("embedding", "position", "output"):
+            return Draw(place.shape[-1] ** -0.5)
+        return Draw((2 / (place.fan_in + place.fan_out)) ** 0.5, "uniform")
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class Standard:
+    """Tables N(0, std²), matrices N(0, 1/fan_in), the head zero, projections into the stream divided by √(2N).
+
+    The usual parametrization (LeCun et al. 1998; Radford et al. 2019), under which the best learning rate falls with
+    width.
+    """
+
+    def __init__(self, *, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
+        self.std, self.head = std, head
+
+    def draw(self, place: Place) -> Draw:
+        if place.role in ("embedding", "position"):
+            return Draw(self.std)
+        if place.role == "output" and self.head == "zero":
+            return Draw(0.0)
+        return Draw((place.fan_in * (2 * place.layers if place.leaves else 1)) ** -0.5)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class MuP(Standard):
+    """Maximal update: matrices N(0, 1/fan_in) learn at η·base/w, tables and vectors at η. (Yang et al. 2022, Table 3)
+
+    The head starts at zero, or N(0, base/fan_in²). Attention must score by 1/d_k (`mixer.scale: width`), and the head
+    may not be tied. At width `base` it equals the standard parametrization, so learning rates found there transfer to
+    any width.
+    """
+
+    def __init__(self, *, base: int = 64, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
+        super().__init__(std=std, head=head)
+        self.base = base
+
+    def draw(self, place: Place) -> Draw:
+        draw = super().draw(place)
+        return Draw(draw.std * (self.base / place.fan_in) ** 0.5) if place.role == "output" else draw
+
+    def rate(self, place: Place) -> float:
+        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here.
+        return self.base / place.width if place.role in ("hidden", "output") else 1.0
+
+
+def places(model: Family) -> list[tuple[Place, nn.Parameter]]:
+    """Every parameter with its place, once: a tied table stands where it is first read."""
+    owners = {
+        f"{name}.{own}": module
+        for name, module in model.named_modules()
+        for own, _ in module.named_parameters(recurse=False)
+    }
+    towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
+    last = list(towers.values())[-1].shape
+    found = []
+    for name, parameter in model.named_parameters():
+        tower = towers.get(name.split(".")[0])
+        shape = last if tower is None else tower.shape
+        role = _role(name, owners[name], parameter)
+        found.append(
+            (Place(name, tuple(parameter.shape), role, shape.width, shape.layers, shape.head_width), parameter)
+        )
+    return found
+
+
+def _role(name: str, owner: nn.Module, parameter: nn.Parameter) -> Role:
+    parts = name.split(".")
+    in_head = parts[0] in ("head", "sentence")
+    if parameter.ndim < 2:
+        return "vector"
+    if in_head and (not isinstance(owner, nn.Linear) or parts[-2] == "out"):
+        return "output"
+    if isinstance(owner, nn.Linear):
+        return "hidden"
+    return "embedding" if "embedding" in parts else "position" if "positions" in parts else "hidden"
+
+
+@torch.no_grad()
+def initialise(
+    model: Family, parametrization: Parametrization, seed: int, device: torch.device | str = "cpu"
+) -> Family:
+    """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
+    if isinstance(parametrization, MuP) and not any(place.role == "output" for place, _ in places(model)):
+        raise ScalingError(
+            "maximal update wants a head of its own", key="model.tie", value=["head"], mend="take head out of model.tie"
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        model.to_empty(device=device)
+    for module in model.modules():
+        constants = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim < 2]
+        if isinstance(module, nn.Linear):
+            for bias in constants:
+                nn.init.zeros_(bias)
+        elif constants:
+            module.reset_parameters()  # type: ignore[operator]
+    for place, parameter in places(model):
+        if place.role != "vector":
+            _fill(parameter, parametrization.draw(place), seed, place.name)
+    return model
+
+
+def _fill(parameter: Tensor, draw: Draw, seed: int, name: str) -> None:
+    key = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
+    source = torch.Generator(parameter.device).manual_seed(key)
+    if draw.std == 0:
+        parameter.zero_()
+    elif draw.law == "normal":
+        parameter.normal_(0, draw.std, generator=source)
+    elif draw.law == "uniform":
+        bound = 3**0.5 * draw.std
+        parameter.uniform_(-bound, bound, generator=source)
+    else:
+        nn.init.trunc_normal_(parameter, 0, draw.std, -2 * draw.std, 2 * draw.std, generator=source)
