@@ -1,0 +1,194 @@
+"""Attempt: one worker's try at one run, from its claim to its exit. Everything it writes is in a folder of its own.
+
+    attempts/NNN/claim.json    made exclusively: who works here
+    attempts/NNN/heartbeat     moves while it does
+    attempts/NNN/log.jsonl     what happened
+    attempts/NNN/checkpoints/  what the next attempt can go on from
+    attempts/NNN/exit.json     how it ended; absent where the process was killed
+
+A takeover is simply the next number. A worker that was thought dead and wakes keeps writing to its own folder, where it
+harms no one; `superseded` tells it so at its next heartbeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, get_args
+
+from scaling.errors import DISK, ScalingError
+from scaling.ledger import checkpoint
+from scaling.ledger.checkpoint import Checkpoint
+from scaling.ledger.document import Damaged, read, seal
+from scaling.ledger.exclusive import Means, disk, publish
+from scaling.ledger.heartbeat import Heartbeat, Lease
+from scaling.ledger.log import Log
+from scaling.ledger.machine import Machine, signature
+from scaling.ledger.result import INTERRUPTIONS, RESULTS, Interruption, Outcome, Verdict, publish_result
+
+KEEP = 2  # checkpoints: the last, and the one before it should the last be damaged
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An attempt as others see it: its number and folder, its claim, and its exit where there is one."""
+
+    number: int
+    folder: Path
+    claim: Mapping[str, Any]
+    exit: Mapping[str, Any] | None
+
+    @property
+    def heartbeat(self) -> Path:
+        return self.folder / "heartbeat"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+
+def records(run: Path) -> list[Record]:
+    """The attempts that were claimed, oldest first. A claim that cannot be read is one of which nothing is known."""
+    found = []
+    for folder in _numbered(run):
+        if (folder / "claim.json").exists():
+            number = int(folder.name)
+            found.append(Record(number, folder, _read(folder / "claim.json") or {}, _read(folder / "exit.json")))
+    return found
+
+
+def claim(run: Path, number: int, machine: Machine, means: Means) -> Path | None:
+    """Claim attempt `number` of the run; its folder, or None where another worker was first."""
+    folder = run / "attempts" / f"{number:03d}"
+    with disk("cannot claim a run"):
+        folder.mkdir(parents=True, exist_ok=True)
+    signed = {
+        "run": run.name,
+        "attempt": number,
+        "token": secrets.token_hex(16),
+        "claimed": now(),
+        **signature(machine),
+    }
+    return folder if publish(folder / "claim.json", seal(signed), means) else None
+
+
+class Attempt:
+    """A claimed attempt. As a context it beats, and leaves an exit behind however the block ends.
+
+    Leaving the block by an exception writes the exit `failed` (`stopped` for an interrupt or a full disk) with the
+    reason; leaving it without `finish` or `end` writes `stopped`.
+    """
+
+    def __init__(self, folder: Path, lease: Lease, means: Means, pinned: Collection[int]):
+        self.folder, self.number = folder, int(folder.name)
+        self.run = folder.parent.parent
+        self.run_id = self.run.name
+        self.pinned = frozenset(pinned)
+        self.superseded = False
+        self._means: Means = means
+        self._ended = False
+        self.heartbeat = Heartbeat(folder / "heartbeat", lease, at_each_beat=self._look_around)
+        self.log = Log(folder / "log.jsonl")
+
+    def resume(self) -> Checkpoint | None:
+        """The latest whole checkpoint of any attempt at this run, or None to begin afresh; warns of damaged ones."""
+        found = checkpoint.latest(folder / "checkpoints" for folder in _numbered(self.run))
+        self.log.write({"kind": "resume", "from_step": None if found is None else found.step})
+        return found
+
+    @contextmanager
+    def checkpoint(self, step: int, note: Mapping[str, Any] | None = None) -> Iterator[Path]:
+        """A folder to write the checkpoint of `step` into; it counts once the block has ended well.
+
+        Then the log is synced as well, and checkpoints that are no longer needed are dropped.
+        """
+        own = self.folder / "checkpoints"
+        self.log.sync()
+        with checkpoint.writing(own, step, note or {}) as folder:
+            yield folder
+        older = [path / "checkpoints" for path in _numbered(self.run) if int(path.name) < self.number]
+        checkpoint.prune(own, older, KEEP, self.pinned)
+
+    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
+        """Publish the run's result and end. The verdict says whether it stands, or how it differs from what does."""
+        if outcome not in RESULTS:
+            raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
+        self.log.sync()
+        verdict = publish_result(self.run, self.number, outcome, result, self._means)
+        told: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
+        if verdict.differences:
+            told["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
+            key, (stands, found) = next(iter(verdict.differences.items()))
+            logger.warning(
+                "run %s: attempt %d found another result than attempt %s, which stands: %s is %r there and %r here",
+                *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, found),
+            )
+        self._exit(told)
+        return verdict
+
+    def end(self, outcome: Interruption, reason: str) -> None:
+        """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint."""
+        if outcome not in INTERRUPTIONS:
+            raise ValueError(f"{outcome!r} is not one of {', '.join(get_args(Interruption))}")
+        self._exit({"outcome": outcome, "reason": reason})
+
+    def __enter__(self) -> Attempt:
+        self.heartbeat.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if not self._ended:
+                self._leave(error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.heartbeat.stop()
+        self.log.close()
+
+    def _leave(self, error: BaseException | None) -> None:
+        if error is None:
+            return self.end("stopped", "left without a result")
+        stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
+        try:
+            self.end("stopped" if stopped else "failed", " ".join(f"{type(error).__name__}: {error}".split()))
+        except ScalingError as disk_full:
+            # The error that is under way says more; without an exit the attempt counts as gone, which it is.
+            logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
+
+    def _exit(self, told: Mapping[str, Any]) -> None:
+        if self._ended:
+            raise ValueError("the attempt has ended already")
+        self._ended = True
+        publish(self.folder / "exit.json", seal({**told, "ended": now()}), self._means)
+
+    def _look_around(self) -> None:
+        self.superseded = any(record.number > self.number for record in records(self.run))
+
+
+def now() -> str:
+    """The time for people to read; nothing is ever decided by it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _numbered(run: Path) -> list[Path]:
+    folder = run / "attempts"
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read(path)
+    except Damaged:
+        return None

@@ -1,0 +1,112 @@
+"""Documents: JSON on disk that carries its own checksum, so that a torn or flipped one is never taken for a whole one.
+
+The checksum is the last key and covers every byte before it: a file stays plain JSON for other tools, and is checked
+without being written out again. JSON has no NaN, so non-finite numbers are kept as the strings "NaN", "Infinity" and
+"-Infinity" and come back as numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_SEAL = ',\n "sha256": "%s"\n}\n'
+_SEAL_LENGTH = len(_SEAL % ("0" * 64))
+_STAMP = ',"crc":"%08x"}'
+_STAMP_LENGTH = len(_STAMP % 0)
+
+
+class Damaged(ValueError):
+    """A document whose checksum does not match what it holds."""
+
+
+def text(value: Any) -> str:
+    """One line of strict JSON."""
+    return _dump(value, separators=(",", ":"))
+
+
+def seal(document: Mapping[str, Any]) -> bytes:
+    """The bytes of a document for people to read, with a SHA-256 as its last key."""
+    body = _dump(dict(document), indent=1).removesuffix("\n}")
+    return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """The document within sealed bytes; `Damaged` where the checksum differs."""
+    body, tail = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
+    if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
+        raise Damaged("the checksum does not match")
+    document = parse(body + b"}")
+    if not isinstance(document, dict):
+        raise Damaged("not a JSON object")
+    return document
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole."""
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return unseal(content)
+    except Damaged as damage:
+        raise Damaged(f"{path}: {damage}") from None
+
+
+def stamp(entry: Mapping[str, Any]) -> bytes:
+    """One line of a log, with a CRC-32 as its last key; cheap enough for every step."""
+    body = text(entry).removesuffix("}")
+    return (body + _STAMP % zlib.crc32(body.encode()) + "\n").encode()
+
+
+def unstamp(line: bytes) -> dict[str, Any] | None:
+    """The entry of one stamped line, None where the line is torn or flipped."""
+    body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
+    if tail != (_STAMP % zlib.crc32(body)).encode():
+        return None
+    try:
+        return parse(body + b"}")
+    except Damaged:
+        return None
+
+
+def parse(content: bytes | str) -> Any:
+    """Strict JSON to plain Python; whatever is wrong with it, deep nesting and endless digits too, is `Damaged`."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not JSON: {error}") from None
+    named = b"NaN" in content or b"Infinity" in content if isinstance(content, bytes) else "N" in content
+    return _numbers(value) if named else value
+
+
+def _dump(value: Any, **style: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_spelled(value), allow_nan=False, **style)
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _spelled(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return _SPELLED.get(value, value) if isinstance(value, str) else value

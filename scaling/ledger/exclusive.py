@@ -1,0 +1,125 @@
+"""Exclusive: files that exactly one writer makes, and files that are never seen half-written.
+
+Many workers on many machines write to one folder, often over NFS, where a lost reply can turn a success into an error.
+So a file is published by linking a finished, synced temporary file to its name and then asking the temporary file how
+many names it has: two means that this call made it, whatever the call itself returned. Where a file system has no hard
+links, `O_EXCL` does instead, and a reader's checksum tells a file whose writer died midway.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from scaling.errors import from_os
+
+Means = Literal["link", "create"]
+
+TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
+
+
+def probe(folder: Path) -> Means:
+    """How files can be made exclusively in `folder`: by `link` where hard links work and are counted, else `create`."""
+    temporary = temporary_beside(folder / "probe")
+    target = temporary.with_name(temporary.name + "-link")
+    with disk(f"cannot write in {folder}"):
+        temporary.write_bytes(b"probe")
+    try:
+        os.link(temporary, target)
+        return "link" if os.stat(temporary).st_nlink == 2 else "create"
+    except OSError:
+        return "create"
+    finally:
+        temporary.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+
+
+def publish(path: Path, content: bytes, means: Means) -> bool:
+    """Make `path` hold `content` where nothing has that name yet; True where this call made it."""
+    with disk(f"cannot write {path.name}"):
+        made = _link(path, content) if means == "link" else _create(path, content)
+        if made:
+            sync_folder(path.parent)
+        return made
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Make `path` hold `content`; a reader sees the old bytes or the new ones, never a mixture."""
+    with disk(f"cannot write {path.name}"), _temporary(path, content) as temporary:
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name that no one else uses, in the folder of `path` (so that a rename stays on one file system)."""
+    return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(8)}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def disk(what: str) -> Iterator[None]:
+    """Tell a failing or full disk as one line, with exit code 74."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os(error, what) from error
+
+
+def write_synced(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _link(path: Path, content: bytes) -> bool:
+    with _temporary(path, content) as temporary:
+        failure = _failure(lambda: os.link(temporary, path))
+        made = os.stat(temporary).st_nlink == 2
+    if failure is not None and not made and not isinstance(failure, FileExistsError):
+        raise failure
+    return made
+
+
+def _create(path: Path, content: bytes) -> bool:
+    try:
+        file = path.open("xb", buffering=0)
+    except FileExistsError:
+        return False
+    try:
+        with file:
+            write_synced(file, content)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _failure(call: Callable[[], object]) -> OSError | None:
+    try:
+        call()
+    except OSError as error:
+        return error
+    return None
+
+
+@contextmanager
+def _temporary(path: Path, content: bytes) -> Iterator[Path]:
+    temporary = temporary_beside(path)
+    try:
+        with temporary.open("xb", buffering=0) as file:
+            write_synced(file, content)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)

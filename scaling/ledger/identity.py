@@ -1,0 +1,105 @@
+"""Identity: two specs that describe the same experiment get the same run, and two that differ never do.
+
+    run_id = first 16 hexadecimal digits of SHA-256(canonical JSON of what counts)
+
+Everything in a spec counts unless it is listed here: a key that someone forgets to list costs a run done twice, while
+one wrongly left out would mix two experiments. Numbers are compared by value, so 20M, 2e7 and 20000000 are one budget.
+A trunk's spec simply has no horizon; how far it goes is told to the worker that trains it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.errors import ScalingError
+
+RUN_ID = re.compile(r"[0-9a-f]{16}")
+
+# Where and how a run is executed, watched and named, but not what it computes.
+UNCOUNTED = frozenset(
+    {
+        "name",
+        "tags",
+        "runs",
+        "log",
+        "data.path",
+        "data.folder",
+        "data.cache",
+        "train.accelerator",
+        "train.accumulate",
+        "train.checkpoint",
+        "train.compile",
+        "train.devices",
+        "train.horizon",
+        "train.micro_batch",
+        "train.nodes",
+        "train.strategy",
+        "train.threads",
+        "train.workers",
+    }
+)
+
+# Keys that came after runs had been made, with the value that means what was done before the key existed. A key is a
+# path from the top ("train.z_loss") or an argument of a kind, wherever it stands ("Gated:bias"). At this value the key
+# is left out, so that old runs keep their names.
+LATER: Mapping[str, Any] = {}
+
+_DEEPEST = 40
+
+
+def run_id(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
+    """The name of the run that `spec` describes."""
+    return hashlib.sha256(identity(spec, later).encode()).hexdigest()[:16]
+
+
+def identity(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
+    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
+    if not isinstance(spec, Mapping):
+        raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
+    counted = _counted(spec, (), {key: _canonical(value, (key,)) for key, value in later.items()})
+    return json.dumps(counted, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _counted(node: Mapping[str, Any], path: tuple[str, ...], later: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    kind = node.get("kind")
+    for key, value in node.items():
+        if not isinstance(key, str):
+            raise ScalingError("keys of a spec are text", key=".".join(path) or "spec", value=key)
+        here = (*path, key)
+        if ".".join(here) in UNCOUNTED:
+            continue
+        plain = _canonical(value, here, later)
+        names = (".".join(here), f"{kind}:{key}")
+        if any(name in later and _same(later[name], plain) for name in names):
+            continue
+        kept[key] = plain
+    return kept
+
+
+def _canonical(value: Any, path: tuple[str, ...], later: Mapping[str, Any] | None = None) -> Any:
+    if len(path) > _DEEPEST:
+        raise ScalingError(f"a spec is at most {_DEEPEST} levels deep", key=".".join(path[:3]) + "…")
+    if isinstance(value, Mapping):
+        return _counted(value, path, later or {})
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item, (*path, str(index)), later) for index, item in enumerate(value)]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ScalingError("a spec holds finite numbers", key=".".join(path), value=value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, int) and abs(value) >= 2**64:
+        raise ScalingError("a spec holds whole numbers below 2**64", key=".".join(path))
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise ScalingError("a spec holds plain values", key=".".join(path), value=value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of one type: True is not 1 here, as it is not in JSON."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,0 +1,109 @@
+"""Status: one run in one row, for people to look at. Nothing is decided by it.
+
+A look is a single moment, so whether a silent worker is alive is guessed here from the age of its heartbeat file; a
+takeover never is, it waits for the watch of `heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.ledger.attempt import Record, records
+from scaling.ledger.heartbeat import Lease
+from scaling.ledger.log import last_entry
+from scaling.ledger.machine import Machine, is_gone
+from scaling.ledger.result import CIRCUMSTANCES, NAME, read_result
+
+State = Literal[
+    "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
+]  # the first three are seen from outside; the others are how the last attempt ended
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run as `scaling runs` lists it; None where nothing is known yet. `seen`: last sign of life, Unix time."""
+
+    run: str
+    name: str | None
+    state: State
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    host: str | None = None
+    attempt: int | None = None
+    seen: float | None = None
+    reason: str | None = None
+
+
+def status(run: Path, spec: dict[str, Any] | None, machine: Machine, lease: Lease) -> Row:
+    """The row of the run in this folder."""
+    attempts = records(run)
+    result = read_result(run)
+    return unfinished(run, spec, attempts, machine, lease) if result is None else finished(run, spec, attempts, result)
+
+
+def finished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], result: dict[str, Any]) -> Row:
+    circumstances = result.get(CIRCUMSTANCES)
+    circumstances = circumstances if isinstance(circumstances, dict) else {}
+    by = next((record for record in attempts if record.number == result["attempt"]), None)
+    rival = next((record for record in attempts if record.exit and record.exit.get("differences")), None)
+    return Row(
+        run=run.name,
+        name=_name(spec),
+        state=result["outcome"],
+        step=result.get("step"),
+        steps=result.get("steps", result.get("step")),
+        loss=result.get("loss"),
+        tokens_per_second=circumstances.get("tokens_per_second"),
+        host=None if by is None else by.claim.get("host"),
+        attempt=result["attempt"],
+        seen=_touched(run / NAME),
+        reason=None if rival is None else f"attempt {rival.number} found another result",
+    )
+
+
+def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], machine: Machine, lease: Lease) -> Row:
+    if not attempts:
+        return Row(run=run.name, name=_name(spec), state="waiting", seen=_touched(run))
+    newest = attempts[-1]
+    seen = _touched(newest.heartbeat) or _touched(newest.folder)
+    logged = next((entry for record in reversed(attempts) if (entry := last_entry(record.log, "loss"))), {})
+    return Row(
+        run=run.name,
+        name=_name(spec),
+        state=_state(newest, seen, machine, lease),
+        step=logged.get("step"),
+        steps=logged.get("steps"),
+        loss=logged.get("loss"),
+        tokens_per_second=logged.get("tokens_per_second"),
+        host=newest.claim.get("host"),
+        attempt=newest.number,
+        seen=seen,
+        reason=None if newest.exit is None else newest.exit.get("reason"),
+    )
+
+
+def _state(newest: Record, seen: float | None, machine: Machine, lease: Lease) -> State:
+    if newest.exit is not None:
+        outcome = newest.exit.get("outcome")
+        # An exit that speaks of a result whose file is gone or damaged leaves the run to be done again.
+        return outcome if outcome in ("out_of_memory", "failed", "stopped") else "stopped"
+    if is_gone(newest.claim, machine) or (seen is not None and time.time() - seen > lease.silence):
+        return "stale"
+    return "running"
+
+
+def _name(spec: dict[str, Any] | None) -> str | None:
+    name = None if spec is None else spec.get("name")
+    return name if isinstance(name, str) else None
+
+
+def _touched(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
