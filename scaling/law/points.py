@@ -108,9 +108,7 @@ class Points:
         """The points of a boolean mask; those left out are counted as excluded."""
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (len(self),):
-            raise ScalingError(
-                "a mask needs one true or false a point", key="mask", value=(mask.dtype.name, mask.shape)
-            )
+            raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, mend="compare a column")
         kept = {name: column[mask] for name, column in self.columns.items()}
         return replace(self, columns=kept, excluded=self.excluded + int((~mask).sum()))
 

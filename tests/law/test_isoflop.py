@@ -1,0 +1,109 @@
+"""Approach 2 on IsoFLOP curves whose minima are known."""
+
+import numpy as np
+import pytest
+
+from scaling.errors import ScalingError
+from scaling.law.isoflop import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, isoflop
+from scaling.law.points import from_columns
+
+BUDGETS = np.geomspace(1e18, 1e21, 5)
+
+
+def valley(exponent=0.5, reach=8.0, sizes=9, budgets=BUDGETS):
+    """Parabolas in log N around N* = 0.1 C^a, deep enough to be read, at `sizes` sizes a budget."""
+    C = np.repeat(budgets, sizes)
+    optimum = 0.1 * C**exponent
+    N = optimum * np.tile(np.geomspace(1 / reach, reach * 1.3, sizes), len(budgets))
+    loss = 2 + 1e3 * C**-0.15 + 0.05 * np.log(N / optimum) ** 2
+    return from_columns({"N": N, "D": C / (6 * N), "C": C, "loss": loss})
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.5, 0.73])
+def test_a_parabola_is_read_exactly(exponent):
+    found = isoflop(valley(exponent))
+    assert found.law.exponent == pytest.approx(exponent, rel=1e-9)
+    assert found.law.coefficient == pytest.approx(0.1, rel=1e-7)
+    assert [minimum.position for minimum in found.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
+
+
+def test_akima_reads_it_from_a_fine_grid():
+    found = isoflop(valley(sizes=41), kind="akima")
+    assert found.law.exponent == pytest.approx(0.5, abs=1e-3)
+    losses = [minimum.loss for minimum in found.minima]
+    assert losses == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
+
+
+def test_akima_is_the_lowest_point_of_its_interpolant():
+    from scipy.interpolate import Akima1DInterpolator
+
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 5, 9))
+    losses = (3 + (x - 2.2) ** 2)[:, None] * np.exp(0.05 * rng.standard_normal((9, 20)))
+    position, bottom, _ = KINDS["akima"](x, losses)
+    dense = np.linspace(x[0], x[-1], 20_001)
+    values = np.exp(Akima1DInterpolator(x, np.log(losses))(dense))
+    inside = np.isfinite(position)
+    assert inside.sum() > 10
+    assert bottom[inside] == pytest.approx(values.min(axis=0)[inside], rel=1e-7)
+    assert position[inside] == pytest.approx(dense[values.argmin(axis=0)][inside], abs=1e-3)
+
+
+def test_size_and_tokens_share_the_compute():
+    table = valley(0.6)
+    size, data = isoflop(table), isoflop(table, along="D")
+    assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
+
+
+def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason():
+    good = valley(budgets=BUDGETS[:3])
+    N = np.array([1.0, 2.0, 4.0]) * 1e9
+    extra = {
+        "N": [*N, *N, 1e9],
+        "C": [1e22] * 3 + [1e23] * 3 + [1e24],
+        "loss": [3.0, 2.9, 2.85, 2.5, 2.9, 2.5, 2.0],
+    }
+    table = from_columns({name: [*good[name], *extra[name]] for name in extra})
+    found = isoflop(table)
+    assert [minimum.refused for minimum in found.minima] == [None, None, None, AT_THE_EDGE, INVERTED, TOO_FEW]
+    assert found.law.exponent == pytest.approx(0.5, rel=1e-9)
+    assert len(found.accepted) == 3
+
+
+def test_no_law_without_two_minima():
+    table = from_columns({"N": [1, 2, 4, 1, 2, 4], "C": [1, 1, 1, 9, 9, 9], "loss": [3, 2, 1, 3, 2, 1]})
+    with pytest.raises(ScalingError, match=r"0 of 2 budgets have a minimum.*edge.*; add sizes on both sides"):
+        isoflop(table)
+
+
+def test_budgets_spent_almost_exactly_are_one_budget():
+    table = valley()
+    jitter = 1 + 0.02 * np.sin(np.arange(len(table)))
+    assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
+
+
+def test_permuted_rows_change_no_digit():
+    table = valley()
+    rng = np.random.default_rng(1)
+    table = table.with_column("loss", table["loss"] + 0.003 * rng.standard_normal(len(table)), "noisy")
+    shuffled = table.take(rng.permutation(len(table)))
+    for kind in KINDS:
+        one, other = (isoflop(points, kind=kind, noise=0.003, draws=50) for points in (table, shuffled))
+        assert one.law == other.law
+        assert np.array_equal(one.draws, other.draws)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_interval_by_seed_noise_covers(kind):
+    rng = np.random.default_rng(2)
+    table, covered, studies = valley(sizes=7), 0, 60
+    for _ in range(studies):
+        noisy = table.with_column("loss", table["loss"] + 0.004 * rng.standard_normal(len(table)), "noisy")
+        low, high = isoflop(noisy, kind=kind, noise=0.004, draws=200).interval()
+        covered += low <= 0.5 <= high
+    assert covered / studies >= 0.85
+
+
+def test_an_unknown_kind_names_the_nearest():
+    with pytest.raises(ScalingError, match="did you mean 'akima'"):
+        isoflop(valley(), kind="akyma")
