@@ -1,0 +1,5 @@
+"""From any corpus to `batch(step)`: sources, their order, and the kinds that a `data:` line may name."""
+
+from scaling.data.synthetic import Synthetic, SyntheticPairs
+
+__all__ = ["Synthetic", "SyntheticPairs"]

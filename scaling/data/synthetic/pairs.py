@@ -1,0 +1,170 @@
+"""SyntheticPairs: a language and its translation, with a known entropy and a known best translation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from scaling.data import hashing
+from scaling.data.source import Rows, Source
+from scaling.data.synthetic import successors
+from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
+from scaling.data.synthetic.ranks import Ranks
+from scaling.errors import ScalingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticPairs:
+    """Sentences of `Synthetic` and their translations y_t = succ'[y_{t−1}, s_{π(t)}, r_t], q'(r) ∝ (r + 1)^−freedom.
+
+    π turns around the words of each block of `block`, so that a model has to align; succ' orders symbols by a lexicon
+    and by the symbol before. Rank 0 is the likeliest in every context, so the best translation is rank 0 throughout.
+    """
+
+    pairs: int = 1_000_000
+    shortest: int = 8
+    longest: int = 31
+    block: int = 4
+    freedom: float = 3.0
+    lexicon: float = 2.0
+    symbols: int = 64
+    order: int = 2
+    exponent: float = 1.6
+    joint: float = 0.5
+    seed: int = 3401
+
+    version = 1
+
+    def __post_init__(self) -> None:
+        for key in ("pairs", "shortest", "block"):
+            if getattr(self, key) < 1:
+                raise ScalingError("expected a number from 1", key=f"data.{key}", value=getattr(self, key))
+        if self.longest < self.shortest:
+            mend = f"take one from {self.shortest}, which is the shortest"
+            raise ScalingError("no sentence is so short", key="data.longest", value=self.longest, mend=mend)
+        _ = self.language  # its own keys are checked too
+
+    @cached_property
+    def language(self) -> Synthetic:
+        """The law of the source sentences."""
+        return Synthetic(
+            symbols=self.symbols, order=self.order, exponent=self.exponent, joint=self.joint, seed=self.seed
+        )
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The law of the translation's ranks."""
+        return Ranks(self.symbols, self.freedom)
+
+    def aligned(self, lengths: np.ndarray) -> np.ndarray:
+        """[n longest]: π, the source word that each target word goes with; the last block of a row may be short."""
+        places = np.arange(self.longest)
+        start = places // self.block * self.block
+        stop = np.minimum(start + self.block, lengths[:, None])
+        return np.clip(start + stop - 1 - places, 0, self.longest - 1)
+
+    def translated(self, source: np.ndarray, lengths: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """[n longest]: the translation with these ranks, begun as if symbol 0 stood before it."""
+        table = successors.translation(self.symbols, self.lexicon, self.seed)
+        meant = np.take_along_axis(source, self.aligned(lengths), axis=1).astype(np.int64)
+        target = np.empty_like(meant)
+        before = np.zeros(len(source), np.int64)
+        for place in range(self.longest):
+            before = table[before * self.symbols + meant[:, place], ranks[:, place]].astype(np.int64)
+            target[:, place] = before
+        return target
+
+    def open(self, split: str, folder: Path) -> Source:
+        return Translation(self, split)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One split of the pairs as a source; both sides end in `eos`."""
+
+    law: SyntheticPairs
+    split: str
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.law, self.split)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.law.symbols + 3
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        return {name: self.law.symbols + number for number, name in enumerate(("bos", "eos", "pad"))}
+
+    @property
+    def words(self) -> None:
+        return None
+
+    @property
+    def tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def bytes_per_token(self) -> None:
+        return None
+
+    @property
+    def entropy(self) -> float:
+        """H(q') for each word and nothing for `eos`, which is certain: in nats a target token."""
+        words, tokens = float((self.lengths[:, 1] - 1).sum()), float(self.lengths[:, 1].sum())
+        return self.law.ranks.entropy * words / tokens
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self._lengths
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        words = hashing.bits(self._keys(np.arange(self.law.pairs), "length"), 1)[:, 0]
+        drawn = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
+        return np.stack([drawn + 1, drawn + 1], axis=1).astype(np.int32)
+
+    def windows(self, length: int) -> int:
+        return self.law.pairs
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = True) -> Rows:
+        ranks = self.law.ranks.drawn(hashing.bits(self._keys(rows, "target"), self.law.longest))
+        return self._read(rows, length, ranks)
+
+    def best(self, rows: np.ndarray, length: int) -> Rows:
+        """The same sources, each with its likeliest translation."""
+        return self._read(rows, length, np.zeros((len(rows), self.law.longest), np.int64))
+
+    def _read(self, rows: np.ndarray, length: int, ranks: np.ndarray) -> Rows:
+        words = self.lengths[rows, 1] - 1
+        source, _ = self.law.language.drawn(self._keys(rows, "source"), self.law.longest)
+        target = self.law.translated(source, words, ranks)
+        filled = [self._filled(side, words, length) for side in (source, target)]
+        inside = np.arange(length) < words[:, None]
+        truth = np.zeros((len(rows), length), np.float32)
+        truth[inside] = self.law.ranks.losses[_wide(ranks, length)[inside]]
+        held = (np.arange(length) <= words[:, None]).astype(np.int64)
+        return Rows(filled[1], held, truth, filled[0], held)
+
+    def _filled(self, side: np.ndarray, words: np.ndarray, length: int) -> np.ndarray:
+        """[n length] uint16: words, `eos`, and `pad` to the end."""
+        places = np.arange(length)
+        filled = np.where(places < words[:, None], _wide(side, length), self.specials["pad"])
+        filled[places == words[:, None]] = self.specials["eos"]
+        return filled.astype(np.uint16)
+
+    def _keys(self, rows: np.ndarray, side: str) -> np.ndarray:
+        return hashing.keys(self.law.seed, f"pairs {self.split} {side}", rows)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return spelled(tokens, self.specials)
+
+
+def _wide(array: np.ndarray, length: int) -> np.ndarray:
+    """Cut or filled up with zeros to `length` columns."""
+    return np.pad(array[:, :length], ((0, 0), (0, max(0, length - array.shape[1]))))
