@@ -25,6 +25,10 @@ class Shape:
     key_heads: int
     hidden: int
 
+    def hidden_times(self, times: float) -> int:
+        """The hidden width of a layer that is narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
+        return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
+
     @staticmethod
     def of(size: Mapping[str, Any]) -> Shape:
         """A shape from the `size` section: what is left out follows from the width.

@@ -15,38 +15,7 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.model.family import Family
-from scaling.model.tower import Tower
-
-Role = Literal["embedding", "position", "hidden", "output", "vector"]
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a parametrization may ask of a parameter: its name and shape, its role, and the width and layers of its
-    tower.
-
-    `fan_in` is the width that a row of the matrix reads; a table's row is read as it is, so its fan-in is 1.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    role: Role
-    width: int
-    layers: int
-    head_width: int
-
-    @property
-    def fan_in(self) -> int:
-        return self.shape[-1] if self.role in ("hidden", "output") else 1
-
-    @property
-    def fan_out(self) -> int:
-        return self.shape[0]
-
-    @property
-    def leaves(self) -> bool:
-        """Whether it writes into the residual stream: every piece calls its last projection `out`."""
-        return self.name.endswith(".out.weight")
+from scaling.model.places import Place, places
 
 
 @dataclass(frozen=True)
@@ -163,38 +132,6 @@ class MuP(Standard):
     def rate(self, place: Place) -> float:
         # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here.
         return self.base / place.width if place.role in ("hidden", "output") else 1.0
-
-
-def places(model: Family) -> list[tuple[Place, nn.Parameter]]:
-    """Every parameter with its place, once: a tied table stands where it is first read."""
-    owners = {
-        f"{name}.{own}": module
-        for name, module in model.named_modules()
-        for own, _ in module.named_parameters(recurse=False)
-    }
-    towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
-    last = list(towers.values())[-1].shape
-    found = []
-    for name, parameter in model.named_parameters():
-        tower = towers.get(name.split(".")[0])
-        shape = last if tower is None else tower.shape
-        role = _role(name, owners[name], parameter)
-        found.append(
-            (Place(name, tuple(parameter.shape), role, shape.width, shape.layers, shape.head_width), parameter)
-        )
-    return found
-
-
-def _role(name: str, owner: nn.Module, parameter: nn.Parameter) -> Role:
-    parts = name.split(".")
-    in_head = parts[0] in ("head", "sentence")
-    if parameter.ndim < 2:
-        return "vector"
-    if in_head and (not isinstance(owner, nn.Linear) or parts[-2] == "out"):
-        return "output"
-    if isinstance(owner, nn.Linear):
-        return "hidden"
-    return "embedding" if "embedding" in parts else "position" if "positions" in parts else "hidden"
 
 
 @torch.no_grad()

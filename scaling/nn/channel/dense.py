@@ -19,7 +19,7 @@ class Dense(nn.Module):
         self, shape: Shape, *, activation: Recipe, bias: bool = True, hidden_times: float = 1.0, dropout: float = 0.0
     ):
         super().__init__()
-        hidden = round(shape.hidden * hidden_times)
+        hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
         self.hidden = nn.Linear(shape.width, hidden, bias)
         self.out = nn.Linear(hidden, shape.width, bias)

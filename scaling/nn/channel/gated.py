@@ -20,7 +20,7 @@ class Gated(nn.Module):
         self, shape: Shape, *, activation: Recipe, bias: bool = False, hidden_times: float = 1.0, dropout: float = 0.0
     ):
         super().__init__()
-        hidden = round(shape.hidden * hidden_times)
+        hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
         self.gate = nn.Linear(shape.width, hidden, bias)
         self.hidden = nn.Linear(shape.width, hidden, bias)

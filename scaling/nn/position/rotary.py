@@ -39,7 +39,7 @@ class Rotary(Hooks):
         k_pos: Int[Tensor, "#b s"],
     ) -> tuple[Tensor, Tensor]:
         q_turn = self._turn(q_pos, q.dtype)
-        return self._apply(q, *q_turn), self._apply(k, *(q_turn if k_pos is q_pos else self._turn(k_pos, k.dtype)))
+        return self._turned(q, *q_turn), self._turned(k, *(q_turn if k_pos is q_pos else self._turn(k_pos, k.dtype)))
 
     def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every angle, each written twice, the first sine negated: [b t 1 turning]."""
@@ -48,7 +48,7 @@ class Rotary(Hooks):
         cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
-    def _apply(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         if self.turning == x.shape[-1]:
             return x * cos + x.roll(self.turning // 2, -1) * sin
         turned, still = x[..., : self.turning], x[..., self.turning :]

@@ -1,0 +1,214 @@
+"""What a model costs: parameters, FLOPs and memory, counted on the meta device, so that 175B parameters take no memory.
+
+FLOPs are those of the matrix products that run (two for a multiply and add), forward and backward, as
+`torch.utils.flop_counter` sees them: attention counts the full square that its kernel computes, look-ups count nothing.
+Beside the exact figures stand the approximations that papers use, so that a point carries every definition of N and C.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from scaling.batch import Batch
+from scaling.build import build
+from scaling.model.encoder_decoder import EncoderDecoder
+from scaling.model.family import Family
+from scaling.model.places import Place, places
+from scaling.model.tower import Tower
+
+SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one model costs per token of a window: source and target tokens alike, where it has both.
+
+    N without embeddings leaves out token, segment and position tables and the matrix onto the vocabulary (Kaplan et
+    al. 2020).
+    """
+
+    parameters: int
+    parameters_non_embedding: int
+    parameters_by_slot: Mapping[str, int]
+    tokens: int
+    flops_forward: int
+    flops_train: int
+    flops_forward_by_slot: Mapping[str, int]
+    flops_train_by_slot: Mapping[str, int]
+    activation_bytes: int
+    width: int
+    layers: int
+    attention_width: int
+    vocabulary: int
+
+    @property
+    def flops_forward_per_token(self) -> float:
+        return self.flops_forward / self.tokens
+
+    @property
+    def flops_train_per_token(self) -> float:
+        return self.flops_train / self.tokens
+
+    @property
+    def feed_forward_share(self) -> dict[str, float]:
+        """The lectures' "80% of the computation is in the feed-forward layers": what it is here, of N and of C."""
+        return {
+            "parameters": self.parameters_by_slot["channel"] / self.parameters,
+            "parameters_non_embedding": self.parameters_by_slot["channel"] / max(1, self.parameters_non_embedding),
+            "flops": self.flops_forward_by_slot["channel"] / max(1, self.flops_forward),
+        }
+
+    @property
+    def approximations(self) -> dict[str, float]:
+        """Training FLOPs per token by the formulas in use, each under its name in the literature."""
+        small, last = self.parameters_non_embedding, self.vocabulary * self.width
+        attention = 6 * self.layers * self.tokens * self.attention_width
+        return {
+            "6N": 6 * self.parameters,
+            "6N_non_embedding": 6 * small,
+            "kaplan_with_attention": 6 * small + attention,
+            "with_last_layer": 6 * (small + last),
+            "with_attention_and_last_layer": 6 * (small + last) + 2 * attention,
+        }
+
+    def memory(self, rows: int = 1, parameter_bytes: int = 4, optimizer_bytes: int = 8) -> dict[str, int]:
+        """Bytes of a training step on one device: weights, gradients, optimizer state (Adam's two moments),
+        activations.
+        """
+        return {
+            "parameters": self.parameters * parameter_bytes,
+            "gradients": self.parameters * parameter_bytes,
+            "optimizer": self.parameters * optimizer_bytes,
+            "activations": self.activation_bytes * rows,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "parameters": self.parameters,
+            "parameters_non_embedding": self.parameters_non_embedding,
+            "by_slot": {
+                slot: {
+                    "parameters": self.parameters_by_slot[slot],
+                    "flops_forward_per_token": self.flops_forward_by_slot[slot] / self.tokens,
+                    "flops_train_per_token": self.flops_train_by_slot[slot] / self.tokens,
+                }
+                for slot in SLOTS
+                if self.parameters_by_slot[slot] or self.flops_forward_by_slot[slot]
+            },
+            "flops_forward_per_token": self.flops_forward_per_token,
+            "flops_train_per_token": self.flops_train_per_token,
+            "tokens_per_window": self.tokens,
+            "approximations_flops_train_per_token": self.approximations,
+            "feed_forward_share": self.feed_forward_share,
+            "memory_bytes_one_window_float32_adam": self.memory(),
+        }
+
+
+def cost(model: Mapping[str, Any], size: Mapping[str, Any]) -> Cost:
+    """The cost of the model that the sections `model` and `size` describe, without allocating it."""
+    with torch.device("meta"):
+        built = build("model", model, size)
+        batch = _window(built)
+        return count(built, batch)
+
+
+def count(model: Family, batch: Batch) -> Cost:
+    """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
+    by_slot: Counter[str] = Counter()
+    small = 0
+    for place, parameter in places(model):
+        by_slot[place.slot] += parameter.numel()
+        small += 0 if _is_vocabulary(place) else parameter.numel()
+    with torch.no_grad():
+        forward = _traced(model, lambda: model.losses(batch))
+    kept = _Kept(model)
+    with kept.hooks():
+        train = _traced(model, lambda: model.loss(batch).total.backward())
+    tower = _towers(model)[-1]
+    tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
+    return Cost(
+        parameters=sum(by_slot.values()),
+        parameters_non_embedding=small,
+        parameters_by_slot=by_slot,
+        tokens=tokens,
+        flops_forward=sum(forward.values()),
+        flops_train=sum(train.values()),
+        flops_forward_by_slot=forward,
+        flops_train_by_slot=train,
+        activation_bytes=kept.bytes,
+        width=tower.shape.width,
+        layers=tower.shape.layers,
+        attention_width=tower.shape.heads * tower.shape.head_width,
+        vocabulary=tower.shape.vocabulary,
+    )
+
+
+def _is_vocabulary(place: Place) -> bool:
+    """Whether Kaplan's N leaves it out: tables, and all that is as long as the vocabulary."""
+    return place.role in ("embedding", "position") or (place.slot == "head" and place.role == "output")
+
+
+def _window(model: Family) -> Batch:
+    """One window of the model's own lengths; every token a target, and a label where a head wants one."""
+    tower = _towers(model)[-1]
+    tokens = torch.zeros(1, tower.shape.length, dtype=torch.long)
+    source = None
+    if isinstance(model, EncoderDecoder):
+        source = torch.zeros(1, model.encoder.shape.length, dtype=torch.long)
+    labels = torch.zeros(1, dtype=torch.long)
+    return Batch(tokens, tokens, labels=labels, source=source)
+
+
+def _towers(model: Family) -> list[Tower]:
+    return [child for child in model.children() if isinstance(child, Tower)]
+
+
+def _traced(model: Family, run: Any) -> Counter[str]:
+    """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
+    counter = FlopCounterMode(display=False, depth=None)
+    with counter:
+        run()
+    counts = counter.get_flop_counts()
+    total = counter.get_total_flops()
+    found: Counter[str] = Counter()
+    for name, module in model.named_modules():
+        slot = _slot_of(name)
+        if slot is not None:
+            found[slot] += sum(counts.get(f"{type(model).__name__}.{name}", {}).values())
+    found["head"] += total - sum(found.values())
+    return found
+
+
+def _slot_of(name: str) -> str | None:
+    """The slot whose pieces' roots the module `name` is, if it is one."""
+    parts = name.split(".")
+    if parts[-1] == "piece":
+        return parts[-2].split("_")[0]
+    return "embedding" if len(parts) == 2 and parts[1] == "embedding" else None
+
+
+class _Kept:
+    """Bytes of the distinct tensors that autograd keeps for the backward pass, parameters apart."""
+
+    def __init__(self, model: Family):
+        self.seen = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self.held: list[Tensor] = []
+        self.bytes = 0
+
+    def hooks(self) -> Any:
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.seen:
+            self.seen.add(storage._cdata)
+            self.held.append(tensor)  # a freed storage's address could come again
+            self.bytes += storage.nbytes()
+        return tensor
