@@ -45,6 +45,7 @@ SLOTS = {
     "stack": "scaling.nn.stack",
     "model": "scaling.model",
     "data": "scaling.data",
+    "corpus": "scaling.data.corpus",
     "tokenizer": "scaling.data.tokenizer",
     "objective": "scaling.objective",
     "optimizer": "scaling.train.optimizer",

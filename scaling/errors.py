@@ -84,7 +84,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def from_os(error: OSError, what: str) -> ScalingError:
     """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     reason = error.strerror or str(error)
     mend = "free some space and run the same command again" if full else None
     return ScalingError(f"{what}: {reason}", mend=mend, file=error.filename, code=DISK if full else BAD_INPUT)

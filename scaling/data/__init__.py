@@ -1,5 +1,6 @@
 """From any corpus to `batch(step)`: sources, their order, and the kinds that a `data:` line may name."""
 
 from scaling.data.synthetic import Synthetic, SyntheticPairs
+from scaling.data.text import Text
 
-__all__ = ["Synthetic", "SyntheticPairs"]
+__all__ = ["Synthetic", "SyntheticPairs", "Text"]

@@ -1,0 +1,47 @@
+"""Whole files or none: a reader never sees half of what a writer wrote, whatever killed it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+
+def write(path: Path, content: bytes | str) -> None:
+    """`path` with new content: a temporary file beside it, flushed to the disk, then renamed over it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            flush(file)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    flush_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def flush(file: IO[Any]) -> None:
+    """What was written to an open file, on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def flush_folder(folder: Path) -> None:
+    """A folder's entries on the disk, so that a rename in it outlives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,140 @@
+"""Codec: text to token ids and back, by a tokenizer of `tokenizers` as it lies in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+
+from scaling import atomic
+from scaling.errors import ScalingError
+
+PIECE = 1 << 15  # characters that are encoded at once, at least
+_GROUP = 1 << 20  # characters whose encodings are held at once: they take about 50 times as many bytes
+
+# How the specials of published tokenizers are spelled.
+_SPELLINGS = {
+    "pad": ("<pad>", "[PAD]", "<|padding|>"),
+    "bos": ("<bos>", "<s>", "<|begin_of_text|>", "[CLS]"),
+    "eos": ("<eos>", "</s>", "<|endoftext|>", "<|end_of_text|>", "[SEP]"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+    "cls": ("[CLS]",),
+    "sep": ("[SEP]",),
+}
+_BOUNDARY = re.compile(r"(?<=\S)\n")
+
+
+class Codec:
+    """A tokenizer with its specials by name; special tokens that are spelled out in a text are text like any other."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self.tokenizer = tokenizer
+        ids = tokenizer.get_vocab(with_added_tokens=True)
+        self.size = max(ids.values()) + 1
+        self.specials = {
+            name: next(ids[spelling] for spelling in spellings if spelling in ids)
+            for name, spellings in _SPELLINGS.items()
+            if any(spelling in ids for spelling in spellings)
+        }
+        self.specials |= {
+            f"sentinel_{index}": ids[f"<extra_id_{index}>"]
+            for index in range(self.size)
+            if f"<extra_id_{index}>" in ids
+        }
+        if "eos" not in self.specials:
+            raise ScalingError(
+                "the tokenizer has no token that ends a document", mend="add </s> or <|endoftext|> to it"
+            )
+
+    @classmethod
+    def load(cls, file: Path) -> Codec:
+        try:
+            return cls(tokenizers.Tokenizer.from_str(file.read_text()))
+        except FileNotFoundError:
+            raise ScalingError("there is no such file", file=file) from None
+        except ScalingError as error:
+            raise error.at(file=file) from None
+        except Exception as error:  # the library raises bare Exceptions
+            raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
+
+    def save(self, file: Path) -> None:
+        atomic.write(file, self.text)
+
+    @cached_property
+    def text(self) -> str:
+        """The tokenizer as its file holds it."""
+        return self.tokenizer.to_str(pretty=True)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest type that the store knows and the vocabulary fits."""
+        return np.dtype("<u2" if self.size <= 1 << 16 else "<u4")
+
+    def encode(self, texts: Sequence[str]) -> list[array]:
+        """The ids of each text, without any specials; in groups, because encodings are far larger than ids."""
+        ids = [array(self.dtype.char) for _ in texts]
+        for group in _groups(texts):
+            encodings = self.tokenizer.encode_batch_fast([piece for _, piece in group], add_special_tokens=False)
+            for (index, _), encoding in zip(group, encodings, strict=True):
+                ids[index].extend(encoding.ids)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.tokenizer.decode([int(token) for token in ids], skip_special_tokens=False)
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """[size] bool, whether a token begins a word.
+
+        WordPiece marks those that do not. Elsewhere they are letters and digits that no space mark sets off.
+        """
+        pieces = isinstance(self.tokenizer.model, tokenizers.models.WordPiece)
+        begins = np.ones(self.size, dtype=bool)
+        for token, index in self.tokenizer.get_vocab(with_added_tokens=False).items():
+            begins[index] = not (token.startswith("##") if pieces else token[:1].isalnum())
+        begins[list(self.specials.values())] = True
+        return begins
+
+
+def pieces(text: str, limit: int = PIECE) -> Iterator[str]:
+    """A long text in pieces of at least `limit` characters, which encode to the same ids as the whole.
+
+    A cut comes before a line break that follows a visible character, where every tokenizer here sees a boundary anyway;
+    only where there is none within another `limit` characters does it come where it must.
+    """
+    start = 0
+    while len(text) - start > 2 * limit:
+        found = _BOUNDARY.search(text, start + limit, start + 2 * limit)
+        cut = found.start() if found else start + 2 * limit
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """Pieces with the number of their text, in groups of bounded size."""
+    group: list[tuple[int, str]] = []
+    held = 0
+    for index, text in enumerate(texts):
+        for piece in pieces(text):
+            group.append((index, piece))
+            held += len(piece)
+            if held >= _GROUP:
+                yield group
+                group, held = [], 0
+    if group:
+        yield group

@@ -1,0 +1,87 @@
+"""What is wrong with which file, and where in it. Files are looked through only once one of them could not be read."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from scaling.errors import ScalingError
+
+COMPRESSIONS = (".gz", ".zst")
+_CHUNK = 1 << 20
+
+
+def diagnose(files: Sequence[Path], kind: str, error: Exception) -> ScalingError:
+    """The error to tell, of files of one kind (text, json, parquet) that could not be read because of `error`."""
+    for file in files:
+        for look in _LOOKS[kind]:
+            found = look(file)
+            if found is not None:
+                return found
+    return ScalingError(f"it cannot be read: {error}", file=files[0])
+
+
+def _undecodable(file: Path) -> ScalingError | None:
+    """Where the bytes of a file stop being UTF-8, or its compression stops making sense."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    read = decoded = 0
+    try:
+        with _opened(file) as content:
+            while True:
+                chunk = content.read(_CHUNK)
+                decoder.decode(chunk, final=not chunk)
+                if not chunk:
+                    return None
+                read += len(chunk)
+                decoded = read - len(decoder.getstate()[0])
+    except UnicodeDecodeError as error:
+        where = " of the decompressed text" if file.suffix in COMPRESSIONS else ""
+        return ScalingError(
+            f"byte {decoded + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8",
+            file=file,
+            mend="convert the file to UTF-8",
+        )
+    except Exception as error:  # each compression has an exception of its own
+        return ScalingError(f"it cannot be decompressed: {error}", file=file, mend="copy or compress it again")
+
+
+def _no_json(file: Path) -> ScalingError | None:
+    if ".json" in file.suffixes:
+        return None  # one value over many lines
+    with _opened(file) as content:
+        for number, line in enumerate(content, 1):
+            try:
+                value = json.loads(line) if line.strip() else {}
+            except ValueError as error:
+                return ScalingError(f"this is no JSON: {error}", file=file, line=number)
+            if not isinstance(value, dict):
+                return ScalingError("a line must be an object with named fields", file=file, line=number)
+    return None
+
+
+def _no_parquet(file: Path) -> ScalingError | None:
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(file) as content:
+            for _ in content.iter_batches():
+                pass
+    except (ValueError, OSError) as error:
+        return ScalingError(f"this is no whole Parquet file: {error}", file=file)
+    return None
+
+
+def _opened(file: Path) -> IO[bytes]:
+    import fsspec
+
+    return fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
+
+
+_LOOKS: dict[str, Sequence[Callable[[Path], ScalingError | None]]] = {
+    "text": (_undecodable,),
+    "json": (_undecodable, _no_json),
+    "parquet": (_no_parquet,),
+}

@@ -1,0 +1,82 @@
+"""What every corpus gives: documents, from a snapshot that stands still while it is read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from scaling.errors import ScalingError
+
+
+class Document(NamedTuple):
+    """A piece of text that belongs together, or a pair of which `text` is the target."""
+
+    text: str
+    source: str | None = None
+    split: str | None = None  # where its publisher put it; None: nobody has said
+
+    def sides(self) -> tuple[str, ...]:
+        """The text, or target and source."""
+        return (self.text,) if self.source is None else (self.text, self.source)
+
+    def digest(self) -> int:
+        """64 bits of the text alone, so that equal documents are told to be equal wherever they stand."""
+        hashed = hashlib.blake2b(digest_size=8)
+        for side in self.sides():
+            hashed.update(side.encode())
+            hashed.update(b"\0")
+        return int.from_bytes(hashed.digest(), "big")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A corpus that stands still: read twice, it gives the same documents in the same order."""
+
+    stamp: dict[str, Any]  # what it holds, to the byte; a plain tree
+    bytes: int | None  # about how much text there is, for the time left
+    documents: Callable[[], Iterator[Document]]
+
+
+class Corpus(Protocol):
+    """A `corpus:` line, built: where documents come from."""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """("text",), or ("text", "source") where documents are pairs."""
+        ...
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        """Make it stand still; what has to be copied for that goes under `folder`."""
+        ...
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        """The first of its files that is no longer what `stamp` says, where that can be told without a network."""
+        ...
+
+
+def sides(source: str | None) -> tuple[str, ...]:
+    return ("text",) if source is None else ("text", "source")
+
+
+def size(document: Document) -> int:
+    """Bytes of a document's text in UTF-8."""
+    try:
+        return sum(len(side.encode()) for side in document.sides())
+    except UnicodeEncodeError as error:
+        shown = ascii(error.object[max(0, error.start - 20) : error.start + 20])
+        raise ScalingError(
+            f"a document holds half a surrogate pair, near {shown}", mend="mend it in the file"
+        ) from error
+
+
+def limited(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
+    """Documents until `limit` bytes of text have gone by."""
+    left = float("inf") if limit is None else limit
+    for document in documents:
+        if left <= 0:
+            return
+        yield document
+        left -= size(document)

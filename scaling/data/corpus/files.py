@@ -1,0 +1,99 @@
+"""Files of one's own: text, JSON lines and Parquet, plain or compressed; and translations in two files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.data.corpus import reading
+from scaling.data.corpus.document import Document, Snapshot, sides
+from scaling.data.corpus.template import fill
+from scaling.errors import ScalingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Local text, JSON lines (.jsonl) or Parquet, also as .gz and .zst; a row of a table is one document.
+
+    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
+    target. Plain text is cut into documents by `document`; its one field is `text`.
+    """
+
+    files: str | list[str]
+    validation: str | list[str] | None = None
+    text: str = "{text}"
+    source: str | None = None
+    document: Literal["line", "paragraph", "file"] = "paragraph"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        train = reading.find(self.files, "files")
+        validation = [] if self.validation is None else reading.find(self.validation, "validation")
+        both = set(train) & set(validation)
+        if both:
+            raise ScalingError("it is named for training and for validation", file=min(both))
+        plain = all(
+            file.suffix not in reading.COMPRESSIONS and reading.builder(file) != "parquet"
+            for file in train + validation
+        )
+        size = sum(file.stat().st_size for file in train + validation)
+
+        def documents() -> Iterator[Document]:
+            if validation:
+                yield from self._read(validation, "validation")
+            yield from self._read(train, "train" if validation else None)
+
+        return Snapshot({"files": reading.stamp(train + validation)}, size if plain else None, documents)
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return reading.changed(stamp["files"])
+
+    def _read(self, files: Sequence[Path], split: str | None) -> Iterator[Document]:
+        unit = "document" if self.document == "file" else self.document
+        for row in reading.rows(files, sample_by=unit):
+            text = fill(self.text, row, "text")
+            source = None if self.source is None else fill(self.source, row, "source")
+            if text is not None and (source is not None or self.source is None):
+                yield Document(text, source, split)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Two texts of equally many lines, of which line i of `target` answers line i of `source`."""
+
+    source: str
+    target: str
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        (source,), (target,) = self._file("source"), self._file("target")
+
+        def documents() -> Iterator[Document]:
+            lines = zip_longest(*(reading.rows([file], sample_by="line") for file in (source, target)))
+            for number, (left, right) in enumerate(lines, 1):
+                if left is None or right is None:
+                    short, long = (source, target) if left is None else (target, source)
+                    raise ScalingError(f"it ends at line {number - 1}, before {long.name} does", file=short)
+                yield Document(right["text"], left["text"])
+
+        return Snapshot(
+            {"files": reading.stamp([source, target])}, source.stat().st_size + target.stat().st_size, documents
+        )
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return reading.changed(stamp["files"])
+
+    def _file(self, key: str) -> list[Path]:
+        found = reading.find(getattr(self, key), key)
+        if len(found) > 1:
+            raise ScalingError(f"{len(found)} files", key=key, value=getattr(self, key), mend="name one file a side")
+        return found

@@ -1,0 +1,47 @@
+"""From a row of a table to a document: `{question}` stands for a field, `{answers.text.0}` for one further in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+
+_FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
+
+
+def fill(template: str, row: Mapping[str, Any], key: str) -> str | None:
+    """`template` with the row's fields in their places; None where a field of it is empty in this row."""
+    parts: list[str] = []
+    end = 0
+    for match in _FIELD.finditer(template):
+        value = _field(match[1], row, key)
+        if value is None:
+            return None
+        parts += [template[end : match.start()], _shown(value, match[2] or "", key)]
+        end = match.end()
+    return "".join([*parts, template[end:]])
+
+
+def _field(path: str, row: Mapping[str, Any], key: str) -> Any:
+    value: Any = row
+    for name in path.split("."):
+        if isinstance(value, Mapping):
+            if name not in value:
+                raise ScalingError(f"the data have no field {path!r}", key=key, mend=nearest(name, map(str, value)))
+            value = value[name]
+        elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdecimal():
+            value = value[int(name)] if int(name) < len(value) else None
+        elif value is not None:
+            raise ScalingError(f"{path!r} leads into {type(value).__name__}, which has no parts", key=key)
+    return value
+
+
+def _shown(value: Any, form: str, key: str) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    try:
+        return format(value, form)
+    except (TypeError, ValueError) as error:
+        raise ScalingError(f"{value!r} cannot be written as {form!r}", key=key) from error

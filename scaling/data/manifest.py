@@ -1,0 +1,103 @@
+"""Manifest: what a folder of prepared tokens holds, and the hashes by which it is known to hold it.
+
+FINGERPRINT/manifest.json
+FINGERPRINT/tokenizer.json
+FINGERPRINT/train/00000.text.tokens       little-endian uint16 or uint32, every document followed by <eos>
+FINGERPRINT/train/00000.text.ends         little-endian uint64, where each document ends in that file
+FINGERPRINT/train/00000.source.tokens …   the other side, where documents are pairs
+FINGERPRINT/validation/…
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling import atomic
+from scaling.errors import ScalingError
+
+FORMAT = 1
+NAME = "manifest.json"
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of tokens and the file of its documents' ends."""
+
+    name: str  # within the folder, without the endings .tokens and .ends
+    tokens: int
+    documents: int
+    bytes: int  # of the text, in UTF-8
+    unknown: int  # tokens <unk>
+    largest: int  # token id
+    tokens_sha256: str
+    ends_sha256: str
+
+    def files(self, folder: Path) -> tuple[Path, Path]:
+        return folder / f"{self.name}.tokens", folder / f"{self.name}.ends"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What lies in a folder: its shards by split and side, what tokenizer made them, and where the text came from."""
+
+    dtype: str
+    vocabulary: int
+    specials: Mapping[str, int]
+    tokenizer: str  # SHA-256 of tokenizer.json
+    splits: Mapping[str, Mapping[str, tuple[Shard, ...]]]
+    request: Mapping[str, Any]  # the data line
+    stamp: Mapping[str, Any]  # what the corpus was when it was read
+    dropped: int = 0  # training documents left out because validation has them
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the tokens and of what they mean, whatever data line or machine they come from."""
+        plain = asdict(self)
+        kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
+        return digest({"format": FORMAT, **kept})[:16]
+
+    def write(self, folder: Path) -> None:
+        atomic.write_json(folder / NAME, {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)})
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        file = folder / NAME
+        try:
+            held = atomic.read_json(file)
+            told = held.pop("fingerprint")
+            if held.pop("format") != FORMAT:
+                raise ScalingError("it was prepared by another version", file=file, mend=_AGAIN)
+            splits = {
+                split: {side: tuple(Shard(**shard) for shard in shards) for side, shards in sides.items()}
+                for split, sides in held.pop("splits").items()
+            }
+            manifest = cls(splits=splits, **held)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ScalingError(f"the manifest is damaged: {error}", file=file, mend=_AGAIN) from error
+        if manifest.fingerprint != told:
+            raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, mend=_AGAIN)
+        return manifest
+
+    def shards(self) -> list[Shard]:
+        return [shard for sides in self.splits.values() for shards in sides.values() for shard in shards]
+
+    def count(self, split: str, what: str) -> int:
+        """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
+        sides = self.splits.get(split, {})
+        if what == "documents":
+            return sum(shard.documents for shard in sides.get("text", ()))
+        return sum(getattr(shard, what) for shards in sides.values() for shard in shards)
+
+
+_AGAIN = "remove the folder and run `scaling data prepare` again"
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 of a plain tree, the same on every machine."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

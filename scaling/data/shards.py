@@ -1,0 +1,114 @@
+"""Writing tokens: a part is a run of documents, whole on disk or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from scaling import atomic
+from scaling.data.manifest import Shard
+from scaling.errors import ScalingError
+
+_HELD = 1 << 22  # bytes of tokens held back to be written at once
+
+
+class Part:
+    """Consecutive documents of a corpus, with a shard for each split and side that they fill."""
+
+    def __init__(self, folder: Path, number: int, dtype: np.dtype, vocabulary: int, unknown: int | None):
+        self.folder, self.number, self.dtype = folder, number, dtype
+        self.vocabulary, self.unknown = vocabulary, unknown
+        self.tokens = 0
+        self._files: dict[tuple[str, str], _ShardFile] = {}
+
+    def add(self, split: str, side: str, ids: array, size: int) -> None:
+        """One document's tokens on one side, its `eos` among them, that stand for `size` bytes of text."""
+        if (split, side) not in self._files:
+            name = f"{split}/{self.number:05d}.{side}"
+            self._files[split, side] = _ShardFile(self.folder, name, self.dtype, self.vocabulary, self.unknown)
+        self._files[split, side].add(ids, size)
+        self.tokens += len(ids)
+
+    def close(self) -> Mapping[str, Mapping[str, Shard]]:
+        """Everything on disk; the shards by split and side."""
+        shards: dict[str, dict[str, Shard]] = {}
+        for (split, side), file in self._files.items():
+            shards.setdefault(split, {})[side] = file.close()
+        for split in shards:
+            atomic.flush_folder(self.folder / split)
+        return shards
+
+    def abandon(self) -> None:
+        """Let go of the files of a part that will not be finished."""
+        for file in self._files.values():
+            file.abandon()
+
+
+class _ShardFile:
+    def __init__(self, folder: Path, name: str, dtype: np.dtype, vocabulary: int, unknown: int | None):
+        self.folder, self.name = folder, name
+        self.vocabulary, self.unknown = vocabulary, unknown
+        path = folder / f"{name}.tokens"
+        path.parent.mkdir(exist_ok=True)
+        # Unbuffered: nothing is left to be written, and to fail again, when a full disk has ended the part.
+        self.file = path.open("wb", buffering=0)
+        self.held = array(dtype.char)
+        self.ends = array("Q")
+        self.hash = hashlib.sha256()
+        self.written = self.bytes = self.largest = self.unknowns = 0
+
+    def add(self, ids: array, size: int) -> None:
+        self.held.extend(ids)
+        self.ends.append(self.written + len(self.held))
+        self.bytes += size
+        if len(self.held) * self.held.itemsize >= _HELD:
+            self._flush()
+
+    def close(self) -> Shard:
+        self._flush()
+        atomic.flush(self.file)
+        self.file.close()
+        ends = np.array(self.ends, dtype="<u8").tobytes()
+        atomic.write(self.folder / f"{self.name}.ends", ends)
+        return Shard(
+            name=self.name,
+            tokens=self.written,
+            documents=len(self.ends),
+            bytes=self.bytes,
+            unknown=self.unknowns,
+            largest=self.largest,
+            tokens_sha256=self.hash.hexdigest(),
+            ends_sha256=hashlib.sha256(ends).hexdigest(),
+        )
+
+    def abandon(self) -> None:
+        self.file.close()
+
+    def _flush(self) -> None:
+        if not self.held:
+            return
+        ids = np.frombuffer(self.held, dtype=self.held.typecode)
+        self.largest = max(self.largest, int(ids.max()))
+        if self.largest >= self.vocabulary:
+            raise ScalingError(
+                f"token id {self.largest} is beyond the vocabulary of {self.vocabulary}", mend="mend the tokenizer"
+            )
+        if self.unknown is not None:
+            self.unknowns += int((ids == self.unknown).sum())
+        content = ids.astype(ids.dtype.newbyteorder("<"), copy=False).tobytes()
+        _write(self.file.fileno(), content)
+        self.hash.update(content)
+        self.written += len(ids)
+        self.held = array(self.held.typecode)
+
+
+def _write(handle: int, content: bytes) -> None:
+    """All of it: the system may take less at a time, on a disk that is nearly full for one."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(handle, left) :]

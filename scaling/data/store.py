@@ -1,0 +1,236 @@
+"""Store: prepared tokens as sources, read from memory maps; altered or truncated files are found by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scaling import atomic
+from scaling.data.manifest import TOKENIZER, Manifest, Shard
+from scaling.data.source import Rows
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.data.codec import Codec
+
+_TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
+_AGAIN = "remove the folder and run `scaling data prepare` again"
+
+
+def root(runs: str | Path) -> Path:
+    """Where prepared data lie: $SCALING_DATA, or `data` beside the folder of runs."""
+    named = os.environ.get("SCALING_DATA")
+    return Path(named).expanduser() if named else Path(runs).expanduser().absolute().parent / "data"
+
+
+def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
+    """A split of the prepared data in `folder`, checked."""
+    manifest = Manifest.read(folder)
+    check(folder, manifest)
+    kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
+    return kind(folder, split, manifest)
+
+
+def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:
+    """Every file is what the manifest says. Hashes are taken again of files that were touched, or of all."""
+    trusted = _trusted(folder) if trust else {}
+    before = dict(trusted)
+    tokenizer = folder / TOKENIZER
+    if not _same(tokenizer, None, manifest.tokenizer, trusted):
+        raise ScalingError("the tokens were made by another tokenizer", file=tokenizer, mend=_AGAIN)
+    width = np.dtype(manifest.dtype).itemsize
+    for shard in manifest.shards():
+        tokens, ends = shard.files(folder)
+        if not _same(tokens, shard.tokens * width, shard.tokens_sha256, trusted):
+            raise ScalingError("the shard was altered: its hash does not fit", file=tokens, mend=_AGAIN)
+        if not _same(ends, shard.documents * 8, shard.ends_sha256, trusted):
+            raise ScalingError("the shard was altered: its hash does not fit", file=ends, mend=_AGAIN)
+        if shard.largest >= manifest.vocabulary:
+            raise ScalingError(
+                f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}", file=tokens, mend=_AGAIN
+            )
+    if trusted != before:
+        try:
+            atomic.write_json(folder / _TRUSTED, trusted)
+        except OSError:
+            return  # a folder that may only be read is checked again the next time
+
+
+def _same(file: Path, size: int | None, sha256: str, trusted: dict[str, list[int]]) -> bool:
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        raise ScalingError("the file is missing", file=file, mend=_AGAIN) from None
+    if size is not None and status.st_size != size:
+        raise ScalingError(f"the shard has {status.st_size:,} bytes instead of {size:,}", file=file, mend=_AGAIN)
+    seen = [status.st_size, status.st_mtime_ns]
+    key = f"{file.parent.name}/{file.name}"
+    if trusted.get(key) != seen:
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
+                return False
+        trusted[key] = seen
+    return True
+
+
+def _trusted(folder: Path) -> dict[str, list[int]]:
+    try:
+        return atomic.read_json(folder / _TRUSTED)
+    except (OSError, ValueError):
+        return {}
+
+
+class _Series:
+    """The shards of one side of one split, mapped."""
+
+    def __init__(self, folder: Path, shards: Sequence[Shard], dtype: str):
+        self.tokens = [_mapped(shard.files(folder)[0], dtype) for shard in shards]
+        self.ends = [_mapped(shard.files(folder)[1], "<u8") for shard in shards]
+
+
+def _mapped(file: Path, dtype: str) -> np.ndarray:
+    # A plain array over the map: slicing np.memmap itself costs a microsecond more.
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r"))
+
+
+class _Stored:
+    """What both sources of a store have in common. Pickled, they are opened again, not copied."""
+
+    def __init__(self, folder: Path, split: str, manifest: Manifest):
+        self.folder, self.split, self.manifest = folder, split, manifest
+
+    def __reduce__(self):
+        return type(self), (self.folder, self.split, self.manifest)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.manifest.fingerprint}-{self.split}"
+
+    @property
+    def vocabulary(self) -> int:
+        return self.manifest.vocabulary
+
+    @property
+    def specials(self) -> dict[str, int]:
+        return dict(self.manifest.specials)
+
+    @property
+    def tokens(self) -> int:
+        return self.manifest.count(self.split, "tokens")
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Bytes of text over tokens, of which every document's `eos` is one."""
+        return self.manifest.count(self.split, "bytes") / self.tokens if self.tokens else None
+
+    @property
+    def entropy(self) -> None:
+        """Nobody knows it of a text."""
+
+    @cached_property
+    def codec(self) -> Codec:
+        from scaling.data.codec import Codec
+
+        return Codec.load(self.folder / TOKENIZER)
+
+    @property
+    def words(self) -> np.ndarray:
+        return self.codec.words
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return self.codec.decode(tokens)
+
+    def _series(self, side: str) -> _Series:
+        shards = self.manifest.splits.get(self.split, {}).get(side, ())
+        return _Series(self.folder, shards, self.manifest.dtype)
+
+
+class PackedSource(_Stored):
+    """Documents end to end, cut into windows. No window spans two shards, so each loses less than a window's tokens."""
+
+    @cached_property
+    def _text(self) -> _Series:
+        return self._series("text")
+
+    @property
+    def lengths(self) -> None:
+        """There are no pairs."""
+
+    def windows(self, length: int) -> int:
+        return sum(len(tokens) // length for tokens in self._text.tokens)
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
+        """The windows numbered `rows`, shard after shard."""
+        counts = np.array([len(tokens) // length for tokens in self._text.tokens])
+        first = np.cumsum(counts) - counts
+        shards = np.searchsorted(first + counts, rows, side="right")
+        starts = (rows - first[shards]) * length
+        tokens = np.empty((len(rows), length), dtype=self.manifest.dtype)
+        for row, (shard, start) in enumerate(zip(shards.tolist(), starts.tolist())):
+            tokens[row] = self._text.tokens[shard][start : start + length]
+        return Rows(tokens, self._documents(shards, starts, length) if documents else None)
+
+    def _documents(self, shards: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+        """Each token's document, numbered from 1 within its row: one more wherever a document has just ended."""
+        numbers = np.zeros((len(starts), length), dtype=np.int32)
+        numbers[:, 0] = 1
+        for row, (shard, start) in enumerate(zip(shards.tolist(), starts.tolist())):
+            ends = self._text.ends[shard]
+            low, high = np.searchsorted(ends, np.array([start + 1, start + length], dtype=ends.dtype))
+            numbers[row, ends[low:high].astype(np.int64) - start] = 1
+        return np.cumsum(numbers, axis=1, out=numbers)
+
+
+class PairedSource(_Stored):
+    """Pairs of documents, one a row, filled up to the length asked; longer ones are cut, and still end in `eos`."""
+
+    @cached_property
+    def _sides(self) -> tuple[_Series, _Series]:
+        return self._series("source"), self._series("text")
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """The number of each shard's first pair, and that of all pairs."""
+        return np.cumsum([0, *(len(ends) for ends in self._sides[1].ends)])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self._lengths
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        sides = [
+            np.concatenate([np.diff(ends.astype(np.int64), prepend=0) for ends in side.ends] or [np.empty(0, np.int64)])
+            for side in self._sides
+        ]
+        return np.stack(sides, axis=1)
+
+    def windows(self, length: int) -> int:
+        return int(self._first[-1])
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
+        shards = np.searchsorted(self._first, rows, side="right") - 1
+        places = rows - self._first[shards]
+        source, text = (self._filled(side, shards, places, length) for side in self._sides)
+        return Rows(*text, source=source[0], source_documents=source[1])
+
+    def _filled(
+        self, side: _Series, shards: np.ndarray, places: np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        specials = self.manifest.specials
+        tokens = np.full((len(places), length), specials["pad"], dtype=self.manifest.dtype)
+        documents = np.zeros((len(places), length), dtype=np.int32)
+        for row, (shard, place) in enumerate(zip(shards.tolist(), places.tolist())):
+            ends = side.ends[shard]
+            start, stop = int(ends[place - 1]) if place else 0, int(ends[place])
+            count = min(stop - start, length)
+            tokens[row, :count] = side.tokens[shard][start : start + count]
+            tokens[row, count - 1] = specials["eos"]
+            documents[row, :count] = 1
+        return tokens, documents

@@ -1,0 +1,95 @@
+"""Text: a corpus through a tokenizer, prepared once and then read from memory maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scaling import atomic
+from scaling.build import Recipe
+from scaling.data.corpus.document import Corpus
+from scaling.data.manifest import FORMAT, Manifest, digest
+from scaling.data.source import SPLITS, Source
+from scaling.data.store import open_split
+from scaling.errors import ScalingError, nearest
+
+_PREPARE = "run `scaling data prepare` with the same data first"
+
+
+class Text:
+    """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
+
+    A document is for validation where its publisher says so, or else where the hash of its text is below `validation`
+    of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
+    """
+
+    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: float = 0.01, shard: int = 1 << 26):
+        if not 0 <= validation < 1:
+            raise ScalingError("expected a share from 0 to below 1", key="validation", value=validation)
+        if shard < 1:
+            raise ScalingError("expected a number from 1", key="shard", value=shard)
+        self.corpus: Corpus = _built("corpus", corpus)
+        self.tokenizer: Any = _built("tokenizer", tokenizer)
+        self.validation, self.shard = validation, shard
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """All that decides what is prepared, but for what the corpus holds."""
+        return {
+            "corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)},
+            "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
+            "validation": self.validation,
+            "shard": self.shard,
+        }
+
+    @property
+    def key(self) -> str:
+        return digest({"format": FORMAT, **self.request})[:16]
+
+    def open(self, split: str, folder: Path) -> Source:
+        if split not in SPLITS:
+            raise ScalingError(f"there is no split {split!r}", mend=nearest(split, SPLITS))
+        home = self.home(folder)
+        if home is None:
+            raise ScalingError("the data have not been prepared", key="data", mend=_PREPARE)
+        manifest = Manifest.read(home)
+        changed = self.corpus.changed(dict(manifest.stamp))
+        if changed is not None:
+            raise ScalingError(
+                f"it has changed since it was prepared as {manifest.fingerprint}",
+                file=changed,
+                mend="put it back as it was, or run `scaling data prepare` to prepare what it is now",
+            )
+        self._same_tokenizer(manifest)
+        return open_split(home, split)
+
+    def home(self, folder: Path) -> Path | None:
+        """The folder that holds this, where it has been prepared."""
+        try:
+            named = atomic.read_json(folder / "requests" / f"{self.key}.json")["fingerprint"]
+        except (OSError, ValueError, KeyError):
+            return None
+        home = folder / named
+        return home if home.is_dir() else None
+
+    def _same_tokenizer(self, manifest: Manifest) -> None:
+        """A tokenizer that is read from a file may since have become another."""
+        if self.tokenizer.learns:
+            return
+        from scaling.data.codec import Codec
+
+        if Codec(self.tokenizer.fit(iter(()))).sha256 != manifest.tokenizer:
+            raise ScalingError(
+                f"mixed tokenizers: {manifest.fingerprint} was prepared with another than this is now",
+                key="data.tokenizer",
+                value=self.request["tokenizer"].get("path", type(self.tokenizer).__name__),
+                mend="put it back as it was, or run `scaling data prepare` to prepare with what it is now",
+            )
+
+
+def _built(key: str, recipe: Callable[[], Any]) -> Any:
+    try:
+        return recipe()
+    except ScalingError as error:
+        raise error.under(key) from None

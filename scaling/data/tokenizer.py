@@ -1,0 +1,176 @@
+"""Tokenizers: how text becomes tokens. The public classes here are the kinds of `tokenizer:`.
+
+Those that learn do so from the training documents alone, from as much text as `sample` (in bytes) allows. `vocabulary`
+counts every id, the four specials among them; a corpus too small for it gives fewer, and the manifest says how many.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from scaling.errors import ScalingError
+
+SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
+_BYTES = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Byte:
+    """The bytes of UTF-8 themselves, after the specials: 260 ids (Xue et al. 2022, ByT5)."""
+
+    learns: ClassVar[bool] = False
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        alphabet = {symbol: len(SPECIALS) + index for index, symbol in enumerate(_byte_symbols())}
+        tokenizer = Tokenizer(models.BPE(vocab={**_numbered(SPECIALS), **alphabet}, merges=[]))
+        tokenizer.add_special_tokens(SPECIALS)
+        return _byte_level(tokenizer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteBPE:
+    """Byte pairs merged by frequency within GPT-2's words, so that any text has an encoding (Radford et al. 2019)."""
+
+    vocabulary: int = 8192
+    sample: int = 50_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        _at_least(self.vocabulary, len(SPECIALS) + _BYTES)
+        tokenizer = _byte_level(Tokenizer(models.BPE()))
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocabulary,
+            special_tokens=SPECIALS,
+            initial_alphabet=_byte_symbols(),
+            show_progress=_watched(),
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class BPE:
+    """Character pairs merged by frequency within words that carry their space (Sennrich et al. 2016; Kudo 2018).
+
+    The `alphabet` commonest characters are kept; any other is `<unk>`.
+    """
+
+    vocabulary: int = 32000
+    alphabet: int = 1000
+    sample: int = 50_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        _at_least(self.vocabulary, len(SPECIALS) + self.alphabet)
+        tokenizer = _spaced(Tokenizer(models.BPE(unk_token="<unk>")))
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocabulary,
+            special_tokens=SPECIALS,
+            limit_alphabet=self.alphabet,
+            show_progress=_watched(),
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordPiece:
+    """Longest known piece first, pieces within a word marked ## (Schuster and Nakajima 2012; Devlin et al. 2019)."""
+
+    vocabulary: int = 30522
+    alphabet: int = 1000
+    case: bool = False
+    sample: int = 50_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        _at_least(self.vocabulary, len(SPECIALS) + self.alphabet)
+        tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))  # type: ignore[call-arg]
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not self.case)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.vocabulary,
+            special_tokens=SPECIALS,
+            limit_alphabet=self.alphabet,
+            show_progress=_watched(),
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unigram:
+    """The likeliest cut of a word into pieces with probabilities of their own (Kudo 2018; T5's, Raffel et al. 2020)."""
+
+    vocabulary: int = 32000
+    sample: int = 20_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        tokenizer = _spaced(Tokenizer(models.Unigram()))
+        trainer = trainers.UnigramTrainer(
+            vocab_size=self.vocabulary, special_tokens=SPECIALS, unk_token="<unk>", show_progress=_watched()
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A tokenizer from a file of the `tokenizers` library (tokenizer.json), as published models bring theirs."""
+
+    path: str
+    learns: ClassVar[bool] = False
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        file = Path(self.path).expanduser()
+        if not file.is_file():
+            raise ScalingError("there is no such file", key="path", value=self.path)
+        try:
+            return Tokenizer.from_str(file.read_text())
+        except Exception as error:  # the library raises bare Exceptions
+            raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
+
+
+def _numbered(tokens: list[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def _byte_symbols() -> list[str]:
+    """GPT-2's visible symbol for each byte, in the order of the bytes."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = iter(range(_BYTES, 2 * _BYTES))
+    return [chr(byte) if byte in visible else chr(next(hidden)) for byte in range(_BYTES)]
+
+
+def _byte_level(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _spaced(tokenizer: Tokenizer) -> Tokenizer:
+    """Words with ▁ for the space before them, after NFKC and with runs of spaces made one, as in SentencePiece."""
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")]  # type: ignore[list-item]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def _at_least(vocabulary: int, least: int) -> None:
+    if vocabulary < least:
+        raise ScalingError(f"too small: specials and alphabet take {least}", key="vocabulary", value=vocabulary)
+
+
+def _watched() -> bool:
+    """The library's own progress bar is for a person at a terminal."""
+    return sys.stderr.isatty()
