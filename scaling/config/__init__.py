@@ -1,0 +1,19 @@
+"""Configs: strict YAML, laid over one another, with the file and line of every value.
+
+`load` resolves a run's config; `document` reads any other YAML (a study, a sweep, a table) with the same strictness.
+"""
+
+from pathlib import Path
+
+from scaling.config.find import find, find_size, names, shipped
+from scaling.config.load import SECTIONS, load
+from scaling.config.override import bare
+from scaling.config.reader import read
+from scaling.config.resolved import Config
+
+__all__ = ["SECTIONS", "Config", "bare", "document", "find", "find_size", "load", "names", "read", "shipped"]
+
+
+def document(path: str | Path) -> Config:
+    """A YAML file as it stands: plain values and their lines, nothing followed, laid over or checked."""
+    return Config.of(read(path))

@@ -1,0 +1,68 @@
+"""Names to files: `gpt2`, `table/narang2021`, `size: gpt2/small`, `data: python`, or a path.
+
+A name is looked for beside the file that says it, then in its group's folder of the shipped configs, then from their
+root. What ends in .yaml or .yml is a path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scaling.config.node import Node
+from scaling.config.reader import read
+from scaling.errors import ScalingError, nearest
+
+SUFFIXES = (".yaml", ".yml")
+LADDER = "ladder"
+
+
+def shipped() -> Path:
+    """The folder of the shipped configs: inside the package once installed, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "_configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def find(group: str, name: str, *, beside: Path | None = None) -> Path:
+    """The file that `name` means for a group (`model`, `size`, `data`, `table`, `study`)."""
+    if name.endswith(SUFFIXES):
+        path = Path(name).expanduser()
+        return path if path.is_absolute() or beside is None else beside / path
+    for folder in (beside, shipped() / group, shipped()):
+        if folder is not None and (found := folder / f"{name}.yaml").is_file():
+            return found
+    raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, names(group)))
+
+
+def names(group: str) -> list[str]:
+    """The shipped names of a group."""
+    return sorted(path.stem for path in (shipped() / group).glob("*.yaml"))
+
+
+def find_size(name: str, *, beside: Path | None = None) -> Node:
+    """The size that `gpt2/small` or `tiny` means: an entry of a family's file, of the ladder's where none is named."""
+    family, slash, entry = name.rpartition("/")
+    if slash:
+        entries = _entries(find("size", family, beside=beside))
+        if entry in entries:
+            return entries[entry]
+        raise ScalingError(f"{family} has no size {entry!r}", mend=nearest(entry, entries))
+    ladder = _entries(find("size", LADDER))
+    if name in ladder:
+        return ladder[name]
+    families = {family: _entries(find("size", family)) for family in names("size") if family != LADDER}
+    holders = [family for family, entries in families.items() if name in entries]
+    if len(holders) == 1:
+        return families[holders[0]][name]
+    if holders:
+        choices = ", ".join(f"{family}/{name}" for family in holders)
+        raise ScalingError(f"several families have a size {name!r}", mend=f"say which: {choices}")
+    every = [*ladder, *(f"{family}/{entry}" for family, entries in families.items() for entry in entries)]
+    raise ScalingError(f"there is no size {name!r}", mend=nearest(name, every))
+
+
+def _entries(path: Path) -> dict[str, Node]:
+    entries = read(path).mapping
+    if entries is None:
+        raise ScalingError("expected sizes by name", file=path, mend="write `name: {width: …, layers: …}`")
+    return dict(entries)

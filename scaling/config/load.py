@@ -1,0 +1,165 @@
+"""A run's config, layer by layer:
+
+    defaults.yaml ← NAME with its bases ← its row ← --overlay FILEs ← key=value
+
+A layer's `size: gpt2/small` and `data: python` name files of their own. They take the place of what the section held
+before, and the layer's other keys are laid over them; names on the command line come before all its other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scaling import build
+from scaling.config.find import find, find_size, names, shipped
+from scaling.config.node import COMMAND_LINE, Node
+from scaling.config.overlay import overlay, undotted
+from scaling.config.override import overrides as parse_overrides
+from scaling.config.reader import read, shown
+from scaling.config.resolve import interpolate, quantities, typed
+from scaling.config.resolved import Config
+from scaling.errors import ScalingError, nearest
+
+# Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes say their keys.
+FIXED = ("train", "evaluate", "log", "seed", "runs")
+SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", *FIXED)
+# What a file may hold beside sections: `base` and `rows` are read here, `table` by the command that prints tables.
+BESIDE_SECTIONS = ("base", "rows", "table")
+# Sections that a bare word names a file for; a bare word for any other is a kind.
+NAMED = ("size", "data")
+KINDED = ("objective", "optimizer", "schedule")
+
+
+def load(
+    name: str | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    overlays: Sequence[str | Path] = (),
+    extend: str | None = None,
+) -> Config:
+    """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
+
+    `model=NAME` among the overrides stands for NAME; `extend` is a Python file whose classes join the slots they name.
+    """
+    if extend is not None:
+        build.extend(extend)
+    given, words = parse_overrides(overrides, ("model", "row", *NAMED))
+    model, row = given.pop("model", None), given.pop("row", None)
+    name = name if model is None else _name(model, "model")
+    defaults = read(shipped() / "defaults.yaml")
+    sections = _Sections()
+    sections.lay(defaults)
+    if name is not None:
+        chain = follow(find("model", name))
+        for layer in chain:
+            sections.lay(layer)
+        if row is not None:
+            sections.lay(_row(chain, row, name))
+    elif row is not None:
+        raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
+    for path in overlays:
+        for layer in follow(find("model", str(path))):
+            sections.lay(layer)
+    sections.lay(Node(given, COMMAND_LINE))
+    sections.lay(words)
+    if "model" not in sections.laid:
+        raise ScalingError("no model is named", mend=nearest("", names("model")))
+    return Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
+
+
+def follow(path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
+    """A file after the files it is based on, the deepest first."""
+    here = path.resolve()
+    if here in trail:
+        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(here) :], here))
+        raise ScalingError(f"a config that includes itself: {chain}", mend="break the circle")
+    root = read(path)
+    if root.mapping is None:
+        raise ScalingError("expected sections", file=shown(path), mend="write one of " + ", ".join(SECTIONS))
+    base = root.mapping.get("base")
+    if base is None:
+        return [root]
+    try:
+        below = follow(find("model", _name(base, "base"), beside=path.parent), (*trail, here))
+    except ScalingError as error:
+        raise error.at(file=base.origin.file, line=base.origin.line, key="base", value=base.name) from None
+    return [*below, root]
+
+
+class _Sections:
+    """The layers so far, merged."""
+
+    def __init__(self) -> None:
+        self.laid: dict[str, Node] = {}
+
+    def lay(self, layer: Node) -> None:
+        said = {key: node for key, node in (layer.mapping or {}).items() if key not in BESIDE_SECTIONS}
+        # Names first: `size: gpt2/small` beside `size.length: 128` is that size with another length.
+        for section in NAMED:
+            if section in said and said[section].mapping is None:
+                self.name(section, said.pop(section))
+        for section, node in (undotted(Node(said, layer.origin)).mapping or {}).items():
+            if section not in SECTIONS:
+                raise node.error("there is no such section", key=section, mend=nearest(section, SECTIONS))
+            if section == "model" and node.mapping is None:
+                raise node.error("expected the model's keys", key=section, mend="name another model's file as `base`")
+            if section in KINDED and node.name is not None:
+                node = Node({"kind": node}, node.origin)
+            self.laid[section] = overlay(self.laid.get(section), node)
+
+    def name(self, section: str, node: Node) -> None:
+        """Put the file that a named section means in the place of what the section held."""
+        name = _name(node, section)
+        beside = Path(node.origin.file).parent if node.origin.line is not None else None
+        try:
+            layers = _named(section, name, beside)
+        except ScalingError as error:
+            raise error.at(file=node.origin.file, line=node.origin.line, key=section, value=name) from None
+        self.laid.pop(section, None)
+        for layer in layers:
+            self.lay(layer)
+
+
+def _named(section: str, name: str, beside: Path | None) -> list[Node]:
+    if section == "size":
+        entry = find_size(name, beside=beside)
+        if entry.mapping is None:
+            raise entry.error("expected the size's keys", key=name, mend="write {width: …, layers: …}")
+        return [Node({section: entry}, entry.origin)]
+    layers = follow(find(section, name, beside=beside))
+    for layer in layers:
+        for inner in NAMED:
+            word = (layer.mapping or {}).get(inner)
+            if word is not None and word.mapping is None:
+                raise word.error("expected its keys here, not a name", key=inner, mend="name that file as `base`")
+    return layers
+
+
+def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
+    rows: dict[str, Node] = {}
+    for layer in chain:
+        held = (layer.mapping or {}).get("rows")
+        rows.update((held.mapping or {}) if held is not None else {})
+    name = _name(row, "row")
+    if not rows:
+        raise row.error(f"{table} has no rows", key="row", mend="name a table, as in table/narang2021 row=GeLU")
+    if name not in rows:
+        raise row.error(f"{table} has no such row", key="row", mend=nearest(name, rows))
+    if rows[name].mapping is None:
+        raise rows[name].error("expected sections under a row", key=name, mend="write {} where it changes nothing")
+    return rows[name]
+
+
+def _name(node: Node, key: str) -> str:
+    if node.name is None:
+        raise node.error("expected a name", key=key, mend="write the name of a config, as one word")
+    return node.name
+
+
+def _finished(root: Node, defaults: Node) -> Node:
+    root, schema = quantities(interpolate(root)), defaults.mapping or {}
+    laid = root.mapping or {}
+    ordered = {key: laid[key] for key in SECTIONS if key in laid}
+    checked = {key: typed(key, node, schema[key]) if key in FIXED else node for key, node in ordered.items()}
+    return Node(checked, root.origin)

@@ -1,0 +1,52 @@
+"""`key=value` and `--key=value`, as people and W&B agents type them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from scaling.config.node import COMMAND_LINE, Node
+from scaling.config.overlay import gather
+from scaling.config.reader import parse
+from scaling.config.scalar import scalar
+from scaling.errors import ScalingError, nearest
+
+_OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+_FLOW = ("[", "{", '"', "'")
+
+
+def override(word: str) -> tuple[str, Node]:
+    """The dotted key and the value of one `key=value`."""
+    found = _OVERRIDE.fullmatch(word)
+    if found is None:
+        told = Node(word, COMMAND_LINE)
+        raise told.error("expected key=value", key="override", mend="as in train.steps=100")
+    key, text = found[1], found[2].strip()
+    if not text.startswith(_FLOW):
+        return key, Node(scalar(text), COMMAND_LINE, text)
+    try:
+        return key, parse(text, COMMAND_LINE.file, line=None)
+    except ScalingError as error:
+        raise error.at(key=key, value=text) from None
+
+
+def overrides(words: Iterable[str], named: Sequence[str]) -> tuple[dict[str, Node], Node]:
+    """The names given to `named` keys (`size=tiny`), and the rest as one layer; the later of two equal keys counts."""
+    pairs = [override(word) for word in words]
+    names = {key: node for key, node in pairs if key in named and node.mapping is None}
+    rest = ((key, node) for key, node in pairs if key not in named or node.mapping is not None)
+    return names, gather(rest, COMMAND_LINE, later_wins=True)
+
+
+def bare(word: str, sections: Sequence[str]) -> str:
+    """`--optimizer.lr=1` as `optimizer.lr=1`, so that argparse takes it for an override; other words as they are."""
+    key, equals, _ = word.removeprefix("--").partition("=")
+    section, dot, _ = key.partition(".")
+    if not word.startswith("--") or not (section in sections or (dot and equals)):
+        return word
+    told = Node(word, COMMAND_LINE)
+    if section not in sections:
+        raise told.error("there is no such section", key=section, mend=nearest(section, sections))
+    if not equals:
+        raise told.error("an override needs a value", key=key, mend=f"write --{key}=VALUE")
+    return word.removeprefix("--")

@@ -1,0 +1,184 @@
+"""Strict YAML: what a person may have meant otherwise is refused with its file and line, not guessed at.
+
+PyYAML parses the text into events; this module makes the nodes. Refused: duplicate keys, tabs in the indentation, tags,
+merge keys, a second document, anything but UTF-8, and files, nestings or aliases beyond the bounds below.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scaling.config.node import Node, Origin
+from scaling.config.scalar import scalar
+from scaling.errors import ScalingError, from_os
+
+MOST_BYTES = 1 << 20
+MOST_NODES = 50_000
+DEEPEST = 32
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAB = re.compile(r"^ *\t", re.MULTILINE)
+
+
+def read(path: str | Path) -> Node:
+    """The one document of a YAML file; an empty file is an empty mapping."""
+    return parse(_text(Path(path)), shown(path))
+
+
+def parse(text: str, file: str, *, line: int | None = 1) -> Node:
+    """The one document of `text`; `line` None says that it has no lines to speak of (a command line)."""
+    tab = _TAB.search(text)
+    if tab and line is not None:
+        at = line + text.count("\n", 0, tab.start())
+        raise ScalingError("a tab in the indentation", file=file, line=at, mend="indent with spaces")
+    try:
+        return _Composer(yaml.parse(text, Loader=_LOADER), file, line).document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = None if mark is None or line is None else line + mark.line
+        raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at) from None
+    except yaml.YAMLError as error:
+        raise ScalingError(f"not YAML: {_reason(error)}", file=file) from None
+
+
+def shown(path: str | Path) -> str:
+    """A path as errors and saved configs print it: relative below the working folder, whole elsewhere."""
+    path, here = Path(path), Path.cwd()
+    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else str(path)
+
+
+def _text(path: Path) -> str:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ScalingError("not a file", file=shown(path), mend="give the path of a YAML file")
+        if status.st_size > MOST_BYTES:
+            what = f"{status.st_size:,} bytes are too many for a config"
+            raise ScalingError(what, file=shown(path), mend=f"{MOST_BYTES:,} are the most")
+        raw = path.read_bytes()
+    except OSError as error:
+        told = from_os(error, "cannot be read")
+        raise ScalingError(told.what, file=shown(path), mend=told.mend, code=told.code) from None
+    except ValueError:
+        raise ScalingError("no file can have this name", value=str(path), key="path") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ScalingError("not UTF-8", file=shown(path), line=line, mend="save it as UTF-8") from None
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    """The parser's complaint without its picture of the place, which we print ourselves."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(part for part in (error.problem, error.context) if part)
+    return str(getattr(error, "reason", error))
+
+
+def _height(node: Node) -> int:
+    value = node.value
+    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    return max((1 + _height(child) for child in children), default=0)
+
+
+class _Composer:
+    """Nodes out of the parser's events, with the bounds watched while they are made."""
+
+    def __init__(self, events: Iterator[Any], file: str, line: int | None):
+        self.events, self.file, self.first = events, file, line
+        self.anchors: dict[str, Node] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.nodes = 0
+
+    def document(self) -> Node:
+        self.next(yaml.StreamStartEvent)
+        event = next(self.events)
+        if isinstance(event, yaml.StreamEndEvent):
+            return Node({}, Origin(self.file, self.first))
+        event = next(self.events)
+        if isinstance(event, yaml.ScalarEvent) and event.value == "" and event.implicit[0]:
+            root = Node({}, self.origin(event))
+        else:
+            root = self.node(event, 0)
+        self.next(yaml.DocumentEndEvent)
+        event = next(self.events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self.error(event, "a second document begins", "keep one document a file")
+        return root
+
+    def node(self, event: Any, depth: int, origin: Origin | None = None) -> Node:
+        """The value that `event` begins; its origin is its key's where it has one."""
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event, depth)
+        if event.tag is not None:
+            raise self.error(event, f"the tag {event.tag!r} is not read", "write the plain value")
+        before = self.nodes
+        self.count(event, 1, depth)
+        node = self.fresh(event, depth, origin or self.origin(event))
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+            self.sizes[event.anchor] = self.nodes - before, _height(node)
+        return node
+
+    def fresh(self, event: Any, depth: int, origin: Origin) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            unquoted = event.implicit[0]
+            return Node(scalar(event.value) if unquoted else event.value, origin, event.value if unquoted else None)
+        if isinstance(event, yaml.MappingStartEvent):
+            return Node(self.children(depth), origin)
+        items = []
+        while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
+            items.append(self.node(item, depth + 1))
+        return Node(tuple(items), origin)
+
+    def children(self, depth: int) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        while not isinstance(key := next(self.events), yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise self.error(key, "a key must be a single word", "quote it if it is meant as text")
+            if key.tag is not None:
+                raise self.error(key, f"the tag {key.tag!r} is not read", "write the plain key")
+            if key.value == "<<" and key.implicit[0]:
+                raise self.error(key, "merge keys are not read", "name the other file as `base`")
+            if key.value in found:
+                first = found[key.value].origin.line
+                where = "" if first is None else f", first on line {first}"
+                raise self.error(key, f"the key stands twice{where}", "keep one of them", key=key.value)
+            found[key.value] = self.node(next(self.events), depth + 1, self.origin(key))
+        return found
+
+    def alias(self, event: Any, depth: int) -> Node:
+        if event.anchor not in self.anchors:
+            # Either unknown, or still open: an alias inside its own anchor would never end.
+            raise self.error(
+                event, f"the alias *{event.anchor} has no finished anchor before it", "write the value out"
+            )
+        nodes, height = self.sizes[event.anchor]
+        self.count(event, nodes, depth + height)
+        return self.anchors[event.anchor]
+
+    def count(self, event: Any, nodes: int, depth: int) -> None:
+        self.nodes += nodes
+        if depth > DEEPEST:
+            raise self.error(event, f"nested more than {DEEPEST} deep", "flatten it")
+        if self.nodes > MOST_NODES:
+            raise self.error(event, f"more than {MOST_NODES:,} values, aliases written out", "write less")
+
+    def next(self, kind: type) -> Any:
+        event = next(self.events)
+        assert isinstance(event, kind), event
+        return event
+
+    def origin(self, event: Any) -> Origin:
+        return Origin(self.file, None if self.first is None else self.first + event.start_mark.line)
+
+    def error(self, event: Any, what: str, mend: str, *, key: str | None = None) -> ScalingError:
+        """A refusal placed at the event."""
+        origin = self.origin(event)
+        return ScalingError(what, file=origin.file, line=origin.line, key=key, mend=mend)

@@ -1,0 +1,111 @@
+"""The last steps of a config: `${size.width}` and `4k` become values, and sections with fixed keys are checked.
+
+defaults.yaml is the schema of those sections: a key it does not have is refused, a value has the type of its default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scaling.build import check
+from scaling.config.node import Node
+from scaling.config.scalar import quantity
+from scaling.errors import ScalingError, nearest
+
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+
+# The types of keys whose default does not show them.
+TYPES: dict[str, Any] = {
+    "train.steps": int | None,
+    "train.tokens": int | None,
+    "train.micro_batch": int | None,
+    "train.clip": float | None,
+    "train.devices": int | str,
+    "evaluate.windows": int | None,
+    "log.project": str | None,
+    "log.group": str | None,
+    "log.name": str | None,
+}
+
+
+def interpolate(root: Node) -> Node:
+    """The tree with every `${dotted.key}` replaced by the scalar that stands there."""
+    every = dict(root.walk())
+
+    def value(node: Node, key: str, trail: tuple[str, ...]) -> Any:
+        text = node.value
+        if not isinstance(text, str) or "${" not in text:
+            return text
+        if key in trail:
+            raise node.error(f"it refers to itself: {' → '.join((*trail, key))}", key=key, mend="write one of them out")
+        parts = [refer(node, key, (*trail, key), found[1]) for found in _REFERENCE.finditer(text)]
+        if len(parts) == 1 and _REFERENCE.fullmatch(text):
+            return parts[0]
+        taken = iter(parts)
+        return _REFERENCE.sub(lambda _: str(next(taken)), text)
+
+    def refer(node: Node, key: str, trail: tuple[str, ...], name: str) -> Any:
+        if ":" in name:
+            raise node.error("resolvers are not read", key=key, mend="only ${section.key} is")
+        if name not in every:
+            raise node.error(f"there is no key {name!r} to refer to", key=key, mend=nearest(name, filter(None, every)))
+        if isinstance(every[name].value, Mapping | tuple):
+            raise node.error(f"{name} is not a single value", key=key, mend="refer to a key that holds one")
+        return value(every[name], name, trail)
+
+    def one(key: str, node: Node) -> Node:
+        return Node(found, node.origin) if (found := value(node, key, ())) is not node.value else node
+
+    return _leaves(root, one)
+
+
+def quantities(root: Node) -> Node:
+    """The tree with unquoted `4k` and `20M` as numbers."""
+
+    def one(_: str, node: Node) -> Node:
+        number = quantity(node.text) if node.text is not None and isinstance(node.value, str) else None
+        return node if number is None else Node(number, node.origin, node.text)
+
+    return _leaves(root, one)
+
+
+def typed(section: str, node: Node, default: Node) -> Node:
+    """A section of fixed keys with its keys and types checked against the defaults."""
+    if default.mapping is None:
+        shape = list[Any] if isinstance(default.value, tuple) else type(default.value)
+        return _typed(section, node, TYPES.get(section, shape))
+    if node.mapping is None:
+        known = ", ".join(default.mapping)
+        raise node.error("expected keys under it", key=section, mend=f"write {section}.KEY, with KEY of {known}")
+    checked = {}
+    for key, child in node.mapping.items():
+        dotted = f"{section}.{key}"
+        if key not in default.mapping:
+            raise child.error(f"{section} has no such key", key=dotted, mend=nearest(key, default.mapping))
+        checked[key] = typed(dotted, child, default.mapping[key])
+    return Node(checked, node.origin)
+
+
+def _typed(key: str, node: Node, wanted: Any) -> Node:
+    value = node.plain()
+    if isinstance(value, float) and value.is_integer() and wanted in (int, int | None):
+        value = int(value)
+    if node.name is not None and wanted in (str, str | None):
+        value = node.name
+    try:
+        value = check(key, value, wanted)
+    except ScalingError as error:
+        raise error.at(file=node.origin.file, line=node.origin.line) from None
+    return node if isinstance(value, list) else Node(value, node.origin, node.text)
+
+
+def _leaves(node: Node, change: Callable[[str, Node], Node], key: str = "") -> Node:
+    below = f"{key}." if key else ""
+    if isinstance(node.value, Mapping):
+        return Node({part: _leaves(child, change, below + part) for part, child in node.value.items()}, node.origin)
+    if isinstance(node.value, tuple):
+        items = (_leaves(child, change, f"{below}{index}") for index, child in enumerate(node.value))
+        return Node(tuple(items), node.origin)
+    return change(key, node)

@@ -1,0 +1,118 @@
+"""A resolved config: plain values, and where each of them was said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling import build
+from scaling.config.node import Node
+from scaling.config.scalar import quantity, scalar
+from scaling.errors import ScalingError, from_os
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
+# JSON leaves these as they are; YAML wants them escaped.
+_UNPRINTABLE = re.compile("[\x7f-\xa0\ud800-\udfff\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key."""
+
+    tree: dict[str, Any]
+    origin: dict[str, str]
+    extend: str | None = None
+
+    @staticmethod
+    def of(root: Node, *, extend: str | None = None) -> Config:
+        """The plain side of a tree of nodes."""
+        return Config(root.plain(), {key: str(node.origin) for key, node in root.walk() if key}, extend)
+
+    def __getitem__(self, key: str) -> Any:
+        """The value at a dotted key."""
+        value: Any = self.tree
+        for part in key.split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        return value
+
+    def error(self, key: str, what: str, mend: str | None = None) -> ScalingError:
+        """A mistake at a dotted key, placed where its value, or the nearest node around it, was said."""
+        return self.place(ScalingError(what, mend=mend, key=key))
+
+    def place(self, error: ScalingError) -> ScalingError:
+        """An error that knows its dotted key, with the file, the line and the value filled in from it."""
+        if error.key is None or error.file is not None:
+            return error
+        around = error.key
+        while around and around not in self.origin:
+            around = around.rpartition(".")[0]
+        if not around:
+            return error
+        file, _, line = self.origin[around].rpartition(":")
+        place = {"file": file, "line": int(line)} if line.isdigit() else {"file": self.origin[around]}
+        if around == error.key and not isinstance(value := self[around], dict | list):
+            place["value"] = value
+        return error.at(**place)
+
+    def build(self, section: str, *shared: Any) -> Any:
+        """The piece that a section describes; a mistake in it is told with the file and line where it stands."""
+        try:
+            return build.build(section, self.tree[section], *shared)
+        except ScalingError as error:
+            # A piece tells a key of its own line; a shape tells one of its section.
+            whole = error.key is not None and error.key.partition(".")[0] in self.tree
+            raise self.place(error if whole else error.under(section)) from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in self._lines())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise from_os(error, f"{path} cannot be written") from None
+
+    def _lines(self) -> Iterator[str]:
+        if self.extend is not None:
+            yield f"# with --extend {json.dumps(self.extend)}"
+        yield from self._mapping(self.tree, "", 0)
+
+    def _mapping(self, tree: Mapping[str, Any], above: str, depth: int) -> Iterator[str]:
+        for key, value in tree.items():
+            dotted = f"{above}.{key}" if above else key
+            head = "  " * depth + _scalar(key)
+            if isinstance(value, dict) and value:
+                yield f"{head}:"
+                yield from self._mapping(value, dotted, depth + 1)
+            else:
+                origin = self.origin[dotted]
+                yield f"{head}: {_flow(value)}  # {origin if origin.isprintable() else _scalar(origin)}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: str | int | float | bool | None) -> str:
+    """A scalar that our reader reads back as the same value."""
+    if isinstance(value, str):
+        if _PLAIN.fullmatch(value) and scalar(value) == value and quantity(value) is None:
+            return value
+        return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return ".inf" if value > 0 else "-.inf"
+    return json.dumps(value)
