@@ -28,6 +28,8 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     if name.endswith(SUFFIXES):
         path = Path(name).expanduser()
         return path if path.is_absolute() or beside is None else beside / path
+    if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
+        beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
     for folder in (beside, shipped() / group, shipped()):
         if folder is not None and (found := folder / f"{name}.yaml").is_file():
             return found
