@@ -8,7 +8,7 @@ Beside the exact figures stand the approximations that papers use, so that a poi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import Batch
-from scaling.build import build
+from scaling.config import Config
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family
 from scaling.model.places import Place, places
@@ -111,12 +111,11 @@ class Cost:
         }
 
 
-def cost(model: Mapping[str, Any], size: Mapping[str, Any]) -> Cost:
-    """The cost of the model that the sections `model` and `size` describe, without allocating it."""
+def cost(config: Config) -> Cost:
+    """The cost of the model that a config describes on one window of its length, without allocating it."""
     with torch.device("meta"):
-        built = build("model", model, size)
-        batch = _window(built)
-        return count(built, batch)
+        model = config.build("model", config["size"])
+        return count(model, _window(model))
 
 
 def count(model: Family, batch: Batch) -> Cost:
@@ -170,15 +169,15 @@ def _towers(model: Family) -> list[Tower]:
     return [child for child in model.children() if isinstance(child, Tower)]
 
 
-def _traced(model: Family, run: Any) -> Counter[str]:
+def _traced(model: Family, run: Callable[[], object]) -> Counter[str]:
     """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
-    counter = FlopCounterMode(display=False, depth=None)
+    counter = FlopCounterMode(display=False, depth=999)
     with counter:
         run()
     counts = counter.get_flop_counts()
     total = counter.get_total_flops()
     found: Counter[str] = Counter()
-    for name, module in model.named_modules():
+    for name, _ in model.named_modules():
         slot = _slot_of(name)
         if slot is not None:
             found[slot] += sum(counts.get(f"{type(model).__name__}.{name}", {}).values())

@@ -1,0 +1,101 @@
+"""Parameters, FLOPs and memory of one or more models, side by side, without training or allocating any.
+
+scaling inspect gpt2                       the shipped model at its own size
+scaling inspect gpt2 size=gpt2/xl          another size of it
+scaling inspect gpt2 llama size=ladder/1M  two models at one size
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.cost import Cost
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="NAME|key=value", help="models, and overrides that hold for all")
+    parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document: an object, or a list for several models"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from scaling.config import load
+
+    names = [word for word in arguments.words if "=" not in word]
+    overrides = [word for word in arguments.words if "=" in word]
+    if not names and not any(word.startswith("model=") for word in overrides):
+        raise ScalingError("no model is named", mend="write scaling inspect NAME, for example gpt2")
+    configs = [load(name, overrides, extend=arguments.extend) for name in names or [None]]
+
+    from scaling.cost import cost  # imports torch: after the configs have been checked
+
+    costs = {name or "model": cost(config) for name, config in zip(names or [None], configs, strict=True)}
+    if arguments.json:
+        documents = [{"model": name, **found.to_json()} for name, found in costs.items()]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        _print(costs)
+
+
+def _print(costs: dict[str, Cost]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from scaling.cost import SLOTS
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in costs:
+        table.add_column(name, justify="right")
+
+    def row(title: str, *cells: str, style: str = "") -> None:
+        table.add_row(title, *cells, style=style)
+
+    every = list(costs.values())
+    row("parameters", *(f"{cost.parameters:,}" for cost in every), style="bold")
+    row("  without embeddings", *(f"{cost.parameters_non_embedding:,}" for cost in every))
+    for slot in SLOTS:
+        if any(cost.parameters_by_slot[slot] for cost in every):
+            row(f"  {slot}", *(f"{cost.parameters_by_slot[slot]:,}" for cost in every), style="dim")
+    row("")
+    row("FLOPs forward, a token", *(f"{cost.flops_forward_per_token:,.0f}" for cost in every), style="bold")
+    for slot in SLOTS:
+        if any(cost.flops_forward_by_slot[slot] for cost in every):
+            row(f"  {slot}", *(f"{cost.flops_forward_by_slot[slot] / cost.tokens:,.0f}" for cost in every), style="dim")
+    row("FLOPs training, a token", *(f"{cost.flops_train_per_token:,.0f}" for cost in every), style="bold")
+    for formula in every[0].approximations:
+        row(
+            f"  by {formula.replace('_', ' ')}",
+            *(f"{cost.approximations[formula] / cost.flops_train_per_token:.3f} of it" for cost in every),
+            style="dim",
+        )
+    row("")
+    row("feed-forward share", style="bold")
+    for of, name in (
+        ("parameters", "parameters"),
+        ("parameters_non_embedding", "parameters without embeddings"),
+        ("flops", "forward FLOPs"),
+    ):
+        row(f"  of {name}", *(f"{cost.feed_forward_share[of]:.1%}" for cost in every))
+    row("")
+    row("memory of a window, float32, Adam", *(_bytes(sum(cost.memory().values())) for cost in every), style="bold")
+    for part in every[0].memory():
+        row(f"  {part}", *(_bytes(cost.memory()[part]) for cost in every), style="dim")
+    row("tokens a window", *(f"{cost.tokens:,}" for cost in every))
+    Console(highlight=False).print(table)
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
