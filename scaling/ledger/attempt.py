@@ -141,7 +141,8 @@ class Attempt:
         self._exit({"outcome": outcome, "reason": reason})
 
     def __enter__(self) -> Attempt:
-        self.heartbeat.start()
+        with disk("cannot write the heartbeat"):
+            self.heartbeat.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

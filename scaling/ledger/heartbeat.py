@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_ENDED = b"ended".ljust(20) + b"\n"
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -51,6 +53,9 @@ class Heartbeat:
             if self._stopped.is_set():
                 return
             self._stopped.set()
+            # The last word fits where the counter stood, so it is told even when a full disk has no room for an exit.
+            with suppress(OSError):
+                os.pwrite(self._handle, _ENDED, 0)
             os.close(self._handle)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(self._lease.beat)
@@ -79,7 +84,7 @@ class Watch:
 
     def is_stale(self, path: Path) -> bool:
         """Look at a heartbeat; True once it has not moved for the lease's silence."""
-        return self.silent(path) >= self._lease.silence
+        return has_ended(path) or self.silent(path) >= self._lease.silence
 
     def silent(self, path: Path) -> float:
         """Look at a heartbeat, and say for how many watched seconds it has not moved."""
@@ -93,6 +98,11 @@ class Watch:
         seen.silent += min(now - seen.looked, self._lease.silence / 3)
         seen.looked = now
         return seen.silent
+
+
+def has_ended(path: Path) -> bool:
+    """True where the worker itself has said that it beats no more."""
+    return _counter(path) == _ENDED
 
 
 def _counter(path: Path) -> bytes | None:

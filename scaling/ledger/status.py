@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.ledger.attempt import Record, records
-from scaling.ledger.heartbeat import Lease
+from scaling.ledger.heartbeat import Lease, has_ended
 from scaling.ledger.log import last_entry
 from scaling.ledger.machine import Machine, is_gone
 from scaling.ledger.result import CIRCUMSTANCES, NAME, read_result
@@ -92,6 +92,8 @@ def _state(newest: Record, seen: float | None, machine: Machine, lease: Lease) -
         outcome = newest.exit.get("outcome")
         # An exit that speaks of a result whose file is gone or damaged leaves the run to be done again.
         return outcome if outcome in ("out_of_memory", "failed", "stopped") else "stopped"
+    if has_ended(newest.heartbeat):
+        return "stopped"
     if is_gone(newest.claim, machine) or (seen is not None and time.time() - seen > lease.silence):
         return "stale"
     return "running"

@@ -1,0 +1,287 @@
+"""Checkpoints under interruption, damage and full disks: there is always a whole one, and no other is ever loaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scaling.errors import DISK, ScalingError
+from scaling.ledger import Attempt, Ledger, checkpoint
+from scaling.ledger.document import seal
+
+
+@pytest.fixture
+def attempt(ledger: Ledger, runs: list[str]) -> Iterator[Attempt]:
+    attempt = ledger.claim(runs[0])
+    assert attempt is not None
+    with attempt:
+        yield attempt
+
+
+def _save(attempt: Attempt, step: int, size: int = 100) -> None:
+    with attempt.checkpoint(step, {"tokens": step * 10}) as folder:
+        (folder / "model").write_bytes(bytes([step]) * size)
+        (folder / "shards").mkdir()
+        (folder / "shards" / ".metadata").write_bytes(b"m" * step)
+
+
+def _kept(attempt: Attempt) -> list[int]:
+    return sorted(checkpoint.steps(attempt.folder / "checkpoints"))
+
+
+def test_a_checkpoint_comes_back_whole(attempt: Attempt) -> None:
+    _save(attempt, 7)
+    found = attempt.resume()
+    assert found is not None
+    assert (found.step, found.note) == (7, {"tokens": 70})
+    assert (found.folder / "model").read_bytes() == b"\7" * 100
+    assert (found.folder / "shards" / ".metadata").read_bytes() == b"m" * 7
+
+
+def test_nothing_to_go_on_from(attempt: Attempt) -> None:
+    assert attempt.resume() is None
+
+
+def test_the_last_two_and_the_pinned_are_kept(ledger: Ledger, runs: list[str]) -> None:
+    attempt = ledger.claim(runs[0], pinned={2, 3})
+    assert attempt is not None
+    with attempt:
+        for step in range(1, 8):
+            _save(attempt, step)
+        assert _kept(attempt) == [2, 3, 6, 7]
+
+
+def test_an_older_attempt_keeps_its_checkpoints_until_there_are_two_newer(ledger: Ledger, runs: list[str]) -> None:
+    first = ledger.claim(runs[0], pinned={1})
+    assert first is not None
+    with first:
+        for step in (1, 2, 3):
+            _save(first, step)
+        first.end("stopped", "enough for today")
+    second = ledger.claim(runs[0], pinned={1})
+    assert second is not None
+    with second:
+        _save(second, 4)
+        assert _kept(first) == [1, 2, 3]
+        _save(second, 5)
+        assert _kept(first) == [1], "the pinned step stays, wherever it is"
+        assert _kept(second) == [4, 5]
+
+
+def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
+    _save(attempt, 1)
+    with pytest.raises(RuntimeError), attempt.checkpoint(2) as folder:
+        (folder / "model").write_bytes(b"half")
+        raise RuntimeError
+    assert [path.name for path in (attempt.folder / "checkpoints").iterdir()] == ["000000000001"]
+
+
+def test_a_step_saved_twice_is_there_once(attempt: Attempt) -> None:
+    _save(attempt, 1)
+    _save(attempt, 1)
+    found = attempt.resume()
+    assert found is not None
+    assert (found.step, _kept(attempt)) == (1, [1])
+
+
+def _in_a_child(attempt: Attempt, stop_at: int) -> int:
+    """Save steps 2 and 3 in a forked process that dies at its `stop_at`-th file operation; its exit status."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def count(event: str, _: object) -> None:
+            nonlocal seen
+            if event.startswith(("open", "os.", "shutil.")):
+                seen += 1
+            if seen == stop_at:
+                os._exit(9)
+
+        try:
+            sys.addaudithook(count)
+            _save(attempt, 2)
+            _save(attempt, 3)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _interrupt_saves(ledger: Ledger, moments: Iterator[int]) -> int:
+    """Die at each of these file operations of two saves after a first; how many of the deaths took place."""
+    died = 0
+    for number, moment in enumerate(moments):
+        attempt = ledger.claim(ledger.add({"seed": 1000 + number}))
+        assert attempt is not None
+        _save(attempt, 1)
+        status = _in_a_child(attempt, moment)
+        assert status in (0, 9)
+        died += status == 9
+        found = attempt.resume()
+        attempt.close()
+        assert found is not None, f"no whole checkpoint after dying at operation {moment}"
+        assert (found.folder / "model").read_bytes() == bytes([found.step]) * 100
+    return died
+
+
+def test_a_save_interrupted_at_a_file_operation(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/dev/shm")  # another file system: nothing may be written there and then moved
+    assert _interrupt_saves(ledger, iter(range(1, 51, 5))) == 10
+
+
+@pytest.mark.slow
+def test_a_save_interrupted_at_every_file_operation(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/dev/shm")
+    assert _interrupt_saves(ledger, (moment for _ in range(6) for moment in range(1, 51))) == 300
+
+
+def _damage(folder: Path, chance: random.Random) -> str:
+    """Truncate one file of a checkpoint, or flip one bit of it, and say what was done."""
+    path = chance.choice([path for path in sorted(folder.rglob("*")) if path.is_file()])
+    content = bytearray(path.read_bytes())
+    place = chance.randrange(len(content))
+    if chance.random() < 0.3:
+        path.write_bytes(content[:place])
+        return f"truncated {path.name} at {place}"
+    content[place] ^= 1 << chance.randrange(8)
+    path.write_bytes(content)
+    return f"flipped a bit of byte {place} of {path.name}"
+
+
+def _damaged_is_found(attempt: Attempt, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    _save(attempt, 2 * seed + 1)
+    _save(attempt, 2 * seed + 2)
+    done = _damage(attempt.folder / "checkpoints" / f"{2 * seed + 2:012d}", random.Random(seed))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        found = attempt.resume()
+    assert found is not None, done
+    assert found.step == 2 * seed + 1, done
+    assert f"{2 * seed + 2:012d} is damaged and not used" in caplog.text, done
+
+
+def test_damage_is_found_and_told_and_the_one_before_is_used(
+    attempt: Attempt, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed in range(20):
+        _damaged_is_found(attempt, seed, caplog)
+
+
+@pytest.mark.slow
+def test_damage_is_found_five_hundred_times(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    for block in range(5):
+        attempt = ledger.claim(ledger.add({"seed": 5000 + block}))
+        assert attempt is not None
+        with attempt:
+            for seed in range(100):
+                _damaged_is_found(attempt, seed, caplog)
+
+
+def test_a_damaged_step_saved_again_is_whole(attempt: Attempt) -> None:
+    _save(attempt, 1)
+    (attempt.folder / "checkpoints" / "000000000001" / "model").write_bytes(b"?")
+    _save(attempt, 1)
+    found = attempt.resume()
+    assert found is not None
+    assert (found.folder / "model").read_bytes() == b"\1" * 100
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", ".."])
+def test_a_manifest_cannot_name_what_is_outside(attempt: Attempt, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    _save(attempt, 1)
+    _save(attempt, 2)
+    manifest = attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST
+    manifest.write_bytes(seal({"step": 2, "files": {name: {"bytes": 1, "sha256": "0"}}, "note": {}}))
+    found = attempt.resume()
+    assert found is not None
+    assert found.step == 1
+    assert "outside its folder" in caplog.text
+
+
+@pytest.mark.parametrize("content", [{}, {"step": "x"}, {"step": 2, "files": []}, {"step": 2, "files": {"model": 1}}])
+def test_a_manifest_that_makes_no_sense_is_damage(attempt: Attempt, content: dict[str, object]) -> None:
+    _save(attempt, 1)
+    _save(attempt, 2)
+    (attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST).write_bytes(seal(content))
+    found = attempt.resume()
+    assert found is not None
+    assert found.step == 1
+
+
+def test_a_link_in_place_of_a_file_is_damage(attempt: Attempt, tmp_path: Path) -> None:
+    _save(attempt, 1)
+    _save(attempt, 2)
+    model = attempt.folder / "checkpoints" / "000000000002" / "model"
+    model.rename(tmp_path / "model")
+    model.symlink_to(tmp_path / "model")
+    found = attempt.resume()
+    assert found is not None
+    assert found.step == 1
+
+
+# A disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _fill(folder: Path, leave: int) -> None:
+    with (folder / "filler").open("wb", buffering=0) as file:
+        free = os.statvfs(folder)
+        file.write(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
+
+
+@pytest.mark.parametrize("leave", [0, 8 * 4096, 40 * 4096])
+def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
+    """One line and code 74; when there is room again the run goes on from where it was."""
+    ledger = Ledger.create(small_disk / "runs")
+    run = ledger.add({"seed": leave})
+    first = ledger.claim(run)
+    assert first is not None
+    with pytest.raises(ScalingError, match="No space left") as full, first:
+        _save(first, 1)
+        _fill(small_disk, leave)
+        _save(first, 2, size=200 * 4096)
+    assert full.value.code == DISK
+    assert [path.name for path in (first.folder / "checkpoints").iterdir()] == ["000000000001"]
+
+    (small_disk / "filler").unlink()
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    with attempt:
+        found = attempt.resume()
+        assert found is not None
+        assert found.step == 1
+        assert attempt.finish("finished", {"loss": 1.0}).first
+
+
+def test_a_worker_on_a_full_disk_exits_with_74(small_disk: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+    ledger = Ledger.create(small_disk / "runs")
+    run = ledger.add({"seed": 0})
+    process = start(small_disk / "runs", "--ballast", 600 * 1024)  # one checkpoint fits, two do not
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == DISK
+    assert "No space left" in said
+    assert "Traceback" not in said
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    with attempt:
+        found = attempt.resume()
+        assert found is not None
+        assert found.step == 4

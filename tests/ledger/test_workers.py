@@ -1,0 +1,181 @@
+"""Real processes, really killed: no run is lost, none is done twice, and every loss is what it would have been."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaling.ledger import Lease, Ledger, Machine
+
+_spec = importlib.util.spec_from_file_location("ledger_worker", Path(__file__).with_name("worker.py"))
+assert _spec is not None
+assert _spec.loader is not None
+worker = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(worker)
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def spec_of(number: int) -> dict[str, object]:
+    return {"model": {"kind": "Chain"}, "seed": number}
+
+
+def _wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def _assert_as_never_killed(ledger: Ledger, run: str) -> None:
+    result = ledger.result(run)
+    assert result is not None
+    assert result["loss"] == worker.expected(run)[-1]
+    told = [entry["loss"] for entry in ledger.history(run) if entry["kind"] == "train"]
+    assert told == worker.expected(run)
+
+
+def _kill_at_random_moments(ledger: Ledger, start: Start, seed: int, kills: int) -> None:
+    moments = random.Random(seed)
+    run = ledger.add(spec_of(seed))
+    for _ in range(kills):
+        process = start(ledger.root, "--pause", 0.005)
+        before = len(ledger.attempts(run))
+        _wait(lambda n=before, p=process: len(ledger.attempts(run)) > n or p.poll() is not None)
+        time.sleep(moments.uniform(0, 0.08))
+        process.kill()
+        process.wait()
+    assert start(ledger.root).wait() == 0
+    _assert_as_never_killed(ledger, run)
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(ledger: Ledger, start: Start) -> None:
+    for seed in range(8):
+        _kill_at_random_moments(ledger, start, seed, kills=1)
+
+
+def test_five_kills_in_one_run(ledger: Ledger, start: Start) -> None:
+    _kill_at_random_moments(ledger, start, seed=100, kills=5)
+
+
+@pytest.mark.slow
+def test_many_kills(ledger: Ledger, start: Start) -> None:
+    for seed in range(200):
+        _kill_at_random_moments(ledger, start, seed, kills=1)
+    for seed in range(200, 220):
+        _kill_at_random_moments(ledger, start, seed, kills=5)
+
+
+def _race(ledger: Ledger, start: Start, runs: int, kills: int, seed: int) -> None:
+    moments = random.Random(seed)
+    names = [ledger.add(spec_of(1000 * seed + number)) for number in range(runs)]
+    workers = [start(ledger.root, "--seed", number, "--pause", 0.001) for number in range(8)]
+    for number in range(kills):
+        time.sleep(moments.uniform(0.02, 0.1))
+        victim = moments.randrange(8)
+        workers[victim].kill()
+        workers[victim].wait()
+        workers[victim] = start(ledger.root, "--seed", 8 + number, "--pause", 0.001)
+    assert [process.wait(timeout=300) for process in workers] == [0] * 8
+    for run in names:
+        _assert_as_never_killed(ledger, run)
+        attempts, result = ledger.attempts(run), ledger.result(run)
+        assert result is not None
+        assert [record.number for record in attempts] == list(range(1, len(attempts) + 1))
+        # The one that published is the last, and the only one that came to an end: those before it were killed.
+        assert result["attempt"] == attempts[-1].number
+        assert all(record.exit is None for record in attempts[:-1])
+
+
+def test_eight_workers_race_for_two_hundred_runs(ledger: Ledger, start: Start) -> None:
+    _race(ledger, start, runs=200, kills=20, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_many_races(ledger: Ledger, start: Start, seed: int) -> None:
+    _race(ledger, start, runs=200, kills=60, seed=seed)
+
+
+def _stale_worker_wakes(ledger: Ledger, start: Start, seed: int) -> None:
+    run = ledger.add(spec_of(seed))
+    silence = ("--silence", 0.6)
+    sleeper = start(ledger.root, *silence, "--machine", "north", "--pause", 0.05)
+    _wait(lambda: ledger.history(run))
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    assert start(ledger.root, *silence, "--machine", "south").wait(timeout=60) == 0
+    first = ledger.result(run)
+    os.kill(sleeper.pid, signal.SIGCONT)
+    assert sleeper.wait(timeout=60) == 0
+    assert first is not None
+    assert ledger.result(run) == first, "the first valid result stands"
+    late, early = ledger.attempts(run)
+    assert first["attempt"] == early.number == 2
+    assert early.claim["host"] == "south"
+    assert late.exit is not None
+    assert (late.exit["outcome"], late.exit["first"]) == ("finished", False)
+    assert "differences" not in late.exit, "both trained the same, and that was checked"
+    _assert_as_never_killed(ledger, run)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_stale_worker_wakes(ledger: Ledger, start: Start, seed: int) -> None:
+    _stale_worker_wakes(ledger, start, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 32))
+def test_many_stale_workers_wake(ledger: Ledger, start: Start, seed: int) -> None:
+    _stale_worker_wakes(ledger, start, seed)
+
+
+def test_two_machines_share_a_folder(ledger: Ledger, start: Start) -> None:
+    """A worker killed on one machine is not known to be dead on the other, which waits for the lease and takes over."""
+    runs = [ledger.add(spec_of(number)) for number in range(4)]
+    silence = ("--silence", 1.0, "--pause", 0.02)
+    north = start(ledger.root, *silence, "--machine", "north")
+    _wait(lambda: any(ledger.attempts(run) for run in runs))
+    south = start(ledger.root, *silence, "--machine", "south")
+    north.kill()
+    north.wait()
+    assert south.wait(timeout=60) == 0
+    for run in runs:
+        _assert_as_never_killed(ledger, run)
+    hosts = [[record.claim["host"] for record in ledger.attempts(run)] for run in runs]
+    assert ["north", "south"] in hosts, "the run that died in the north was finished in the south"
+
+
+def test_a_living_worker_keeps_its_run_and_a_dead_one_of_this_machine_gives_it_up_at_once(
+    ledger: Ledger, start: Start
+) -> None:
+    run = ledger.add(spec_of(0))
+    process = start(ledger.root, "--pause", 1)
+    _wait(lambda: ledger.attempts(run))
+    assert ledger.claim(run) is None
+    assert ledger.status(run).state == "running"
+    process.kill()  # and not waited for: a zombie is dead too
+    _wait(lambda: ledger.status(run).state == "stale")
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    attempt.close()
+    assert attempt.number == 2
+
+
+def test_another_machine_looks_for_the_whole_lease(ledger: Ledger, start: Start) -> None:
+    run = ledger.add(spec_of(0))
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    elsewhere = Ledger.open(ledger.root, Lease(0.1, 0.5), Machine("other", "another boot", "pid:[1]"))
+    begun = time.monotonic()
+    assert elsewhere.claim(run) is None
+    _wait(lambda: (taken := elsewhere.claim(run)) is not None and (taken.close() or True))
+    assert time.monotonic() - begun >= 0.5
+    attempt.close()
