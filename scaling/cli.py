@@ -13,6 +13,7 @@ from scaling.errors import ScalingError, from_os, nearest
 VERBS = {
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
+    "data": "list, prepare and show corpora: counts, bytes a token, windows",
 }
 
 SIGINT_EXIT = 130

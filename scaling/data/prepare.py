@@ -109,7 +109,7 @@ def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
     splitter = Splitter(text.validation)
     left = text.tokenizer.sample
     with bar("learning the tokenizer", left if snapshot.bytes is None else min(left, snapshot.bytes)) as advance:
-        for document in snapshot.documents():
+        for document in _documents(snapshot):
             if splitter(document) == "train":
                 yield from document.sides()
                 left -= size(document)
@@ -125,7 +125,7 @@ def _tokenize(text: Text, snapshot: Snapshot, codec: Codec, work: Path) -> None:
     splitter = Splitter(text.validation)
     with bar("tokenizing", snapshot.bytes) as advance:
         # Documents of finished parts are read again, for the hashes of those held out, but not tokenized again.
-        entries = (Entry(number, document, splitter(document)) for number, document in enumerate(snapshot.documents()))
+        entries = (Entry(number, document, splitter(document)) for number, document in enumerate(_documents(snapshot)))
         for entry in itertools.islice(entries, consumed):
             advance(size(entry.document))
         writer = _Writer(text, codec, work, len(parts))
@@ -208,12 +208,17 @@ def _plain(splits: Mapping[str, Mapping[str, Shard]]) -> dict[str, dict[str, Any
     return {split: {side: asdict(shard) for side, shard in sides.items()} for split, sides in splits.items()}
 
 
+def _documents(snapshot: Snapshot) -> Iterator[Document]:
+    with _about("corpus"):
+        yield from snapshot.documents()
+
+
 @contextmanager
 def _about(key: str) -> Iterator[None]:
     try:
         yield
     except ScalingError as error:
-        raise error.under(f"data.{key}") from error
+        raise (error if error.key is None else error.under(f"data.{key}")) from error
 
 
 @contextmanager

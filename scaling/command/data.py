@@ -1,0 +1,164 @@
+"""Prepare data, and look at them: counts, bytes a token, and windows as the model meets them.
+
+scaling data list                               the shipped data, and what of them is prepared
+scaling data prepare python                     read, tokenize and pack it; goes on where it was stopped
+scaling data prepare files data.corpus.files='text/*.txt'
+scaling data show python                        counts, and some windows with what the objective makes of them
+scaling data show python objective=Masked --windows 2
+scaling data show python --verify               take every file's hash again
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError, nearest
+
+if TYPE_CHECKING:
+    from scaling.config import Config
+    from scaling.data.source import Data, Source
+
+ACTIONS = ("list", "prepare", "show")
+MODEL = "decoder"  # its config supplies the objective and the sizes, unless another is named
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", metavar="list|prepare|show")
+    parser.add_argument("words", nargs="*", metavar="NAME|key=value", help="a file of configs/data, and overrides")
+    parser.add_argument("--model", default=MODEL, metavar="NAME", help="the model whose config to take (%(default)s)")
+    parser.add_argument("--windows", type=int, default=3, metavar="N", help="how many windows to show (%(default)s)")
+    parser.add_argument("--verify", action="store_true", help="take every file's hash again, touched or not")
+    parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.action not in ACTIONS:
+        raise ScalingError(f"there is nothing like {arguments.action!r} to do", mend=nearest(arguments.action, ACTIONS))
+    if arguments.windows < 0:
+        raise ScalingError("expected a number from 0", key="--windows", value=arguments.windows)
+    if arguments.action == "list":
+        _list(arguments)
+        return
+    config = _config(arguments)
+    try:
+        (_prepare if arguments.action == "prepare" else _show)(config, arguments)
+    except ScalingError as error:
+        raise config.place(error) from error
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    from scaling.config import load
+
+    names = [word for word in arguments.words if "=" not in word]
+    overrides = [word for word in arguments.words if "=" in word]
+    if len(names) > 1:
+        raise ScalingError("one at a time", value=" ".join(names), key="NAME")
+    if not names and not any(word.lstrip("-").startswith("data=") for word in overrides):
+        raise ScalingError("no data are named", mend=f"write scaling data {arguments.action} NAME, for example python")
+    return load(arguments.model, [*(f"data={name}" for name in names), *overrides], extend=arguments.extend)
+
+
+def _prepare(config: Config, arguments: argparse.Namespace) -> None:
+    from scaling.data.prepare import prepare
+    from scaling.data.store import root
+    from scaling.data.text import Text
+
+    data = config.build("data")
+    if not isinstance(data, Text):
+        raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
+    _tell(prepare(data, root(config["runs"])), _sources(config, data), config, arguments)
+
+
+def _show(config: Config, arguments: argparse.Namespace) -> None:
+    from scaling.data.manifest import Manifest
+    from scaling.data.store import check, root
+    from scaling.data.text import Text
+
+    data = config.build("data")
+    home = data.home(root(config["runs"])) if isinstance(data, Text) else None
+    if home is not None and arguments.verify:
+        check(home, Manifest.read(home), trust=False)
+    _tell(home, _sources(config, data), config, arguments)
+
+
+def _sources(config: Config, data: Data) -> dict[str, Source]:
+    from scaling.data.source import SPLITS
+    from scaling.data.store import root
+
+    return {split: data.open(split, root(config["runs"])) for split in SPLITS}
+
+
+def _tell(home: Path | None, sources: Mapping[str, Source], config: Config, arguments: argparse.Namespace) -> None:
+    length = config["size"].get("length")
+    counts = {split: _counts(split, source, home, length) for split, source in sources.items()}
+    if arguments.json:
+        print(json.dumps({"folder": None if home is None else str(home), **counts}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("" if home is None else home.name)
+    for split in counts:
+        table.add_column(split, justify="right")
+    for row in dict.fromkeys(key for counted in counts.values() for key in counted):
+        table.add_row(row, *(_cell(counted.get(row)) for counted in counts.values()))
+    Console(highlight=False).print(table)
+    if home is not None:
+        print(f"in {home}")
+
+
+def _counts(split: str, source: Source, home: Path | None, length: int | None) -> dict[str, Any]:
+    from scaling.data.manifest import Manifest
+
+    counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
+    if home is not None:
+        manifest = Manifest.read(home)
+        counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
+    if length is not None:
+        counts["pairs" if source.lengths is not None else f"windows of {length}"] = source.windows(length)
+    counts |= {"vocabulary": source.vocabulary, "bytes a token": source.bytes_per_token}
+    return counts | ({} if source.entropy is None else {"entropy, nats a token": source.entropy})
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "endless"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    from scaling.config import load, shipped
+    from scaling.data.store import root
+    from scaling.data.text import Text
+
+    folder = shipped() / "data"
+    overrides = [word for word in arguments.words if "=" in word]
+    found = []
+    for file in sorted(folder.rglob("*.yaml")):
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        config = load(arguments.model, [f"data={name}", *overrides])
+        data = config.build("data")
+        home = data.home(root(config["runs"])) if isinstance(data, Text) else None
+        found.append({"name": name, "about": _about(file), "prepared": None if home is None else home.name})
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+        return
+    width = max(len(entry["name"]) for entry in found)
+    for entry in found:
+        mark = "" if entry["prepared"] is None else f"  [{entry['prepared']}]"
+        print(f"{entry['name']:<{width}}  {entry['about']}{mark}")
+
+
+def _about(file: Path) -> str:
+    """What a config says of itself, up to the first citation or full stop."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text().splitlines())
+    text = " ".join(line.removeprefix("#").strip() for line in lines)
+    return re.split(r" \(|\.(?: |$)", text)[0]
