@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.forms import Form, named
-from scaling.law.identify import Diagnostics, diagnose
+from scaling.law.identify import Diagnostics, diagnose, not_identified, unreliable
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem
@@ -51,13 +52,15 @@ class Fit:
     def condition_number(self) -> float:
         return self.diagnostics.condition_number
 
-    @property
+    @cached_property
     def not_identified(self) -> tuple[str, ...]:
-        return self.diagnostics.not_identified
+        """What these points do not tell, a sentence each; empty where every parameter is identified."""
+        return not_identified(self.problem, self.u, self.objective, self.diagnostics)
 
-    @property
+    @cached_property
     def unreliable(self) -> tuple[str, ...]:
-        return self.diagnostics.unreliable
+        """Why the intervals may not cover what they claim, a sentence each."""
+        return unreliable(self.problem, self.u, self.clusters)
 
     @property
     def residuals(self) -> np.ndarray:
@@ -129,8 +132,7 @@ def fit(
     objective = objective or LogHuber()
     problem, order, labels = pose(form, points, objective, weights, clusters, fixed or {})
     if isinstance(starts, int):
-        loss = np.asarray(points[form.target], float)[order]
-        begin = draw(problem, loss, starts, seed)
+        begin = draw(problem, starts, seed)
     else:
         begin = prepare(problem, np.asarray(starts, float))
     best, agreeing = search(problem, begin, REFINED)
@@ -140,8 +142,8 @@ def fit(
             file=points.source or None,
             mend="give more starts, or a law with fewer parameters",
         )
-    u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
-    diagnostics = diagnose(problem, u, float(best.cost[0]), labels)
+    u = problem.coordinates.of(form.canonical(problem.theta(best.u[0])))
+    diagnostics = diagnose(problem, u)
     return Fit(
         form,
         points,

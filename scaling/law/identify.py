@@ -1,4 +1,4 @@
-"""What the points can and cannot tell: conditioning, leverage, parameters on a bound or not separated from one."""
+"""What the points can and cannot tell: conditioning, leverage, parameters not separated from a bound or another."""
 
 from __future__ import annotations
 
@@ -6,31 +6,83 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.law.noise import measure, student
 from scaling.law.problem import Problem
+from scaling.law.profile import profile
+from scaling.law.quantity import parameter
+from scaling.law.residual import alike, unequal, wavy
+
+POINTS_A_PARAMETER = 3
+WORST_CONDITION = 1e7
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Condition and leverage at the optimum, and what they forbid to believe."""
+    """The geometry of the law and its points at the optimum."""
 
     condition_number: float
-    """Of the Jacobian with columns scaled to length one: above about 10⁷ digits are lost."""
+    """Of the Jacobian by the solver's coordinates, its columns scaled to length one."""
     leverage: np.ndarray
     residual_scale: float
-    not_identified: tuple[str, ...]
-    unreliable: tuple[str, ...]
+    correlation: np.ndarray
+    """Of the estimates, in the solver's coordinates."""
 
 
-def diagnose(problem: Problem, u: np.ndarray, cost: float, clusters: np.ndarray | None) -> Diagnostics:
-    """Conditioning, leverage and scale of the residuals at the optimum."""
+def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
+    """Conditioning, leverage, scale of the residuals and correlation of the estimates."""
     residual, jacobian = problem.linearise(u[None])
-    root = np.sqrt(problem.weights)
-    rows = jacobian[0].T * root[:, None]
+    rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
     length = np.linalg.norm(rows, axis=0)
     length = np.where(length > 0, length, 1.0)
-    left, values, _ = np.linalg.svd(rows / length, full_matrices=False)
+    left, values, right = np.linalg.svd(rows / length, full_matrices=False)
     condition = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
-    leverage = (left[:, values > values[0] * 1e-12] ** 2).sum(1)
-    freedom = len(problem.observed) - len(u)
-    scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / max(freedom, 1)))
-    return Diagnostics(condition, leverage, scale, (), ())
+    kept = values > values[0] * 1e-12
+    leverage = (left[:, kept] ** 2).sum(1)
+    covariance = (right[kept].T / values[kept] ** 2) @ right[kept]
+    size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    freedom = max(len(problem.observed) - len(u), 1)
+    scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
+    return Diagnostics(condition, leverage, scale, covariance / np.outer(size, size))
+
+
+def not_identified(problem: Problem, u: np.ndarray, cost: float, diagnostics: Diagnostics) -> tuple[str, ...]:
+    """A sentence for each thing the points do not tell."""
+    n, p = len(problem.observed), len(problem.free)
+    found = []
+    if n < POINTS_A_PARAMETER * p:
+        found.append(f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified")
+    if diagnostics.condition_number > WORST_CONDITION:
+        found.append(f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})")
+    if n <= p:
+        return tuple(found)
+    noise = measure(problem.objective, np.array([cost]), n, p)
+    if noise.scale[0] < 1e-12:
+        return tuple(found)
+    threshold = np.array([student(LEVEL, n - p)])
+    for row, index in enumerate(problem.free):
+        name = problem.form.parameter_names[index]
+        quantity = parameter(problem.form, name)
+        bounds = profile(problem, quantity, u[None], np.array([cost]), noise, threshold)
+        ends = [word for word, is_open in (("below", bounds.open_below), ("above", bounds.open_above)) if is_open[0]]
+        if ends:
+            partner, where = _partner(problem, row, diagnostics), " and ".join(ends)
+            found.append(f"{name} is not separated from {partner} by these points: the interval is open {where}")
+    return tuple(found)
+
+
+def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:
+    """The parameter whose estimate moves most with that of `row`."""
+    strength = np.abs(diagnostics.correlation[row]).copy()
+    strength[row] = -1.0
+    return problem.form.parameter_names[problem.free[int(strength.argmax())]]
+
+
+def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> tuple[str, ...]:
+    """A sentence for each reason to doubt that the intervals cover what they claim."""
+    predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
+    residual = (predicted - problem.observed) * np.sqrt(problem.weights)
+    doubts = [unequal(residual, predicted), wavy(residual, predicted)]
+    if clusters is not None:
+        doubts.append(alike(residual, clusters))
+    return tuple(doubt for doubt in doubts if doubt)

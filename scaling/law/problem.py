@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from scaling.law.coordinates import Coordinates
 from scaling.law.forms.form import Form
 from scaling.law.objective import Objective
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is fitted to what. The solver's coordinates u are θ or log θ of the free parameters, by each one's scale."""
+    """What is fitted to what."""
 
     form: Form
     columns: Mapping[str, np.ndarray]
@@ -23,34 +25,28 @@ class Problem:
     objective: Objective
     fixed: Mapping[str, float]
 
-    @property
-    def free(self) -> list[int]:
-        return [index for index, name in enumerate(self.form.parameter_names) if name not in self.fixed]
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """How the solver sees the parameters."""
+        middle = {name: np.array([_middle(self.columns[name])]) for name in self.form.inputs}
+        return Coordinates(self.form, self.fixed, middle, abs(float(np.median(self.loss))))
+
+    @cached_property
+    def loss(self) -> np.ndarray:
+        """The target in its own unit."""
+        return np.exp(self.observed) if self.objective.space == "log" else self.observed
 
     @property
-    def in_log(self) -> np.ndarray:
-        """Which free coordinates are logarithms."""
-        return np.array([self.form.parameters[index].scale == "log" for index in self.free], bool)
+    def free(self) -> list[int]:
+        return self.coordinates.free
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper bound of each free coordinate."""
-        lower = np.array([self.form.parameters[index].lower for index in self.free])
-        upper = np.array([self.form.parameters[index].upper for index in self.free])
-        return self._into(lower), self._into(upper)
-
-    def coordinates(self, theta: np.ndarray) -> np.ndarray:
-        """u of θ, inside the bounds."""
-        return np.clip(self._into(np.asarray(theta, float)[..., self.free]), *self.bounds)
+        return self.coordinates.bounds
 
     def theta(self, u: np.ndarray) -> np.ndarray:
-        """θ of u, the fixed parameters filled in."""
-        theta = np.empty((*u.shape[:-1], len(self.form.parameters)))
-        for index, name in enumerate(self.form.parameter_names):
-            if name in self.fixed:
-                theta[..., index] = self.fixed[name]
-        theta[..., self.free] = np.where(self.in_log, np.exp(u), u)
-        return theta
+        """All parameters, from the coordinates of the free ones."""
+        return self.coordinates.theta(u)
 
     def residuals(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
         """Predicted minus observed in the objective's space, `[starts, points]`; not finite where there is no log."""
@@ -60,17 +56,12 @@ class Problem:
 
     def linearise(self, u: np.ndarray, observed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Residuals `[starts, points]` and their derivative by u `[starts, parameters, points]`."""
-        theta = self.theta(u)
-        free = self.free
-        seeds = {
-            index: theta[:, index : index + 1] if log else np.ones((len(u), 1)) for index, log in zip(free, self.in_log)
-        }
+        theta, seeds = self.coordinates.expand(u)
         dual = self.form.evaluate(theta, self.columns, seeds)
-        jacobian = np.zeros((len(u), len(free), len(self.observed)))
+        jacobian = np.zeros((*u.shape, len(self.observed)))
         slope = 1.0 / dual.value if self.objective.space == "log" else 1.0
-        for row, index in enumerate(free):
-            if index in dual.gradient:
-                np.multiply(dual.gradient[index], slope, out=jacobian[:, row])
+        for row, part in dual.gradient.items():
+            np.multiply(part, slope, out=jacobian[:, row])
         predicted = np.broadcast_to(dual.value, (len(u), len(self.observed)))
         return self.objective.transform(predicted) - (self.observed if observed is None else observed), jacobian
 
@@ -79,6 +70,6 @@ class Problem:
         total = ((self.weights if weights is None else weights) * self.objective.penalty(residual)).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
 
-    def _into(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.in_log, np.log(np.maximum(values, 1e-300)), values)
+
+def _middle(column: np.ndarray) -> float:
+    return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))

@@ -8,6 +8,7 @@ penalty the curvature matrix moves from that of reweighted least squares (which 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from scaling.law.problem import Problem
 
 ITERATIONS = 400
 SMALLEST_DAMPING, LARGEST_DAMPING = 1e-13, 1e13
-LONGEST_LOG_STEP = 4.0
+LONGEST_LOG_STEP = 60.0
 # Converged: a Newton step would lower the objective by less than this share of it.
 TIGHT = 1e-13
 ACCEPTABLE = 1e-7
@@ -52,18 +53,50 @@ class _Quadratic:
         self.newton[rows], self.reweighted[rows] = other.newton[rows], other.reweighted[rows]
 
 
+class Quantity(Protocol):
+    """A number that the parameters decide, and its derivative by the solver's coordinates."""
+
+    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Tether:
+    """A pull of ½ stiffness (quantity - centre)², by row. Where it comes to rest, the rest of the objective is the
+    least possible at that value of the quantity: a point of its profile."""
+
+    quantity: Quantity
+    centre: np.ndarray
+    stiffness: np.ndarray
+
+    def at(self, rows: np.ndarray | slice) -> Tether:
+        return Tether(self.quantity, self.centre[rows], self.stiffness[rows])
+
+    def cost(self, value: np.ndarray) -> np.ndarray:
+        return 0.5 * self.stiffness * (value - self.centre) ** 2
+
+
 def minimise(
-    problem: Problem, starts: np.ndarray, weights: np.ndarray | None = None, observed: np.ndarray | None = None
+    problem: Problem,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
+    tether: Tether | None = None,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
     weights = problem.weights if weights is None else weights
     observed = problem.observed if observed is None else observed
     for delta in problem.objective.path:
         wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
-        starts = minimise(wider, starts, weights, observed).u
+        starts = minimise(wider, starts, weights, observed, tether).u
     size = max(1, CELLS // len(problem.observed))
     pieces = [
-        _minimise_batch(problem, starts[i : i + size], _rows(weights, i, size), _rows(observed, i, size))
+        _minimise_batch(
+            problem,
+            starts[i : i + size],
+            _rows(weights, i, size),
+            _rows(observed, i, size),
+            tether and tether.at(slice(i, i + size)),
+        )
         for i in range(0, len(starts), size)
     ]
     return Solution(
@@ -77,20 +110,22 @@ def _rows(values: np.ndarray, first: int, size: int) -> np.ndarray:
     return values[first : first + size] if values.ndim == 2 else values
 
 
-def _minimise_batch(problem: Problem, starts: np.ndarray, weights: np.ndarray, observed: np.ndarray) -> Solution:
+def _minimise_batch(
+    problem: Problem, starts: np.ndarray, weights: np.ndarray, observed: np.ndarray, tether: Tether | None
+) -> Solution:
     lower, upper = problem.bounds
-    longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
+    longest = np.where(problem.coordinates.in_log, LONGEST_LOG_STEP, np.inf)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(observed**2)))
     final = Solution(starts.copy(), np.full(len(starts), np.inf), np.full(len(starts), np.inf))
     rows = np.arange(len(starts))
     u, damping = starts.copy(), np.full(len(starts), 1.0 if np.isfinite(problem.objective.delta) else 1e-2)
     with np.errstate(all="ignore"):
-        here = _quadratic(problem, u, weights, observed)
+        here = _quadratic(problem, u, weights, observed, tether)
         for _ in range(ITERATIONS):
             step, gain, remaining = _step(here, u, damping, lower, upper, longest)
             trial = np.clip(u + step, lower, upper)
-            there = _quadratic(problem, trial, _pick(weights, rows), _pick(observed, rows))
+            there = _quadratic(problem, trial, _pick(weights, rows), _pick(observed, rows), tether and tether.at(rows))
             better = there.cost < here.cost
             true_gain = here.cost - there.cost
             faithful = true_gain > 0.25 * gain
@@ -121,7 +156,9 @@ def _pick_each(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return values[rows] if np.ndim(values) == 1 else values
 
 
-def _quadratic(problem: Problem, u: np.ndarray, weights: np.ndarray, observed: np.ndarray) -> _Quadratic:
+def _quadratic(
+    problem: Problem, u: np.ndarray, weights: np.ndarray, observed: np.ndarray, tether: Tether | None
+) -> _Quadratic:
     objective = problem.objective
     residual, jacobian = problem.linearise(u, observed)
     transposed = jacobian.swapaxes(1, 2)
@@ -131,6 +168,12 @@ def _quadratic(problem: Problem, u: np.ndarray, weights: np.ndarray, observed: n
     if np.isfinite(objective.delta):
         newton = (jacobian * (weights * objective.curvature(residual))[:, None, :]) @ transposed
     cost = problem.cost(residual, weights)
+    if tether is not None:
+        value, slope = tether.quantity.along(problem, u)
+        pull = tether.stiffness[:, None, None] * (slope[:, :, None] * slope[:, None, :])
+        cost = cost + tether.cost(value)
+        gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope
+        reweighted, newton = reweighted + pull, newton + pull
     broken = ~(np.isfinite(cost) & np.isfinite(gradient).all(-1) & np.isfinite(reweighted).all((-1, -2)))
     return _Quadratic(np.where(broken, np.inf, cost), gradient, newton, reweighted)
 

@@ -25,7 +25,7 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     one[:, linear], none[:, linear] = 1.0, 0.0
     terms = problem.form.jacobian(one, problem.columns)[:, :, linear]
     rest = problem.form.predict(none, problem.columns)
-    loss = np.exp(problem.observed) if problem.objective.space == "log" else problem.observed
+    loss = problem.loss
     root = np.sqrt(problem.weights) / (loss if problem.objective.space == "log" else 1.0)
     size = np.sqrt(np.mean((terms * root[:, None]) ** 2, axis=1))
     size = np.where(size > 0, size, 1.0)
@@ -42,19 +42,19 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     return eliminated
 
 
-def draw(problem: Problem, loss: np.ndarray, count: int, seed: int) -> np.ndarray:
+def draw(problem: Problem, count: int, seed: int) -> np.ndarray:
     """`count` random starts of the form, as coordinates, with the linear parameters eliminated from half of them."""
     rng = np.random.Generator(np.random.Philox(seed))
-    theta = problem.form.start(rng, count, problem.columns, loss)
+    theta = problem.form.start(rng, count, problem.columns, problem.loss)
     return prepare(problem, theta)
 
 
 def prepare(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """Starts as coordinates: each as given, and once more with its linear parameters eliminated."""
     with np.errstate(all="ignore"):
-        filled = problem.theta(problem.coordinates(theta))
+        filled = problem.theta(problem.coordinates.of(theta))
         both = np.concatenate([eliminate(problem, filled), filled])
-    return problem.coordinates(np.where(np.isfinite(both), both, np.concatenate([filled, filled])))
+    return problem.coordinates.of(np.where(np.isfinite(both), both, np.concatenate([filled, filled])))
 
 
 def choose(

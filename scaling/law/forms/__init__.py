@@ -1,4 +1,4 @@
-"""The laws, a file a paper. A law is found by its name: its class in snake case, and its column where it has a choice."""
+"""The laws, a file a paper. A law is found by its name: its class in snake case, then its column if it has a choice."""
 
 from __future__ import annotations
 

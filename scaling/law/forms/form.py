@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -14,6 +14,7 @@ import numpy as np
 from scaling.law.dual import Dual
 
 Columns = Mapping[str, np.ndarray]
+Seeds = dict[int, dict[int, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Form(ABC):
     formula: ClassVar[str]
     citation: ClassVar[str]
     special_cases: ClassVar[tuple[str, ...]] = ()
+    derived: ClassVar[Mapping[str, Callable[[Any], Dual]]] = {}
+    """Quantities the literature quotes that are formulas of the parameters, by name."""
     target: str = "loss"
     inputs: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -84,20 +87,26 @@ class Form(ABC):
     def jacobian(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
         """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
         theta = np.asarray(theta, float)
-        ones = {index: np.ones_like(theta[..., :1]) for index in range(len(self.parameters))}
+        ones = {index: {index: np.ones_like(theta[..., :1])} for index in range(len(self.parameters))}
         gradient = self.evaluate(theta, inputs, seeds=ones).gradient
         zero = np.zeros((*theta.shape[:-1], 1))
         parts = [self._shaped(gradient.get(index, zero), theta, inputs) for index in ones]
         return np.stack(parts, axis=-1)
 
-    def evaluate(self, theta: np.ndarray, inputs: Columns, seeds: dict[int, np.ndarray]) -> Dual:
-        """The formula on dual numbers; `seeds` are dθ/du of the coordinates u that are differentiated."""
+    def evaluate(self, theta: np.ndarray, inputs: Columns, seeds: Seeds) -> Dual:
+        """The formula on dual numbers; `seeds` hold dθ/du, by parameter and then by coordinate u."""
+        columns = {name: np.asarray(inputs[name], float) for name in self.inputs}
+        return self.curve(self.named_duals(theta, seeds), SimpleNamespace(**columns))
+
+    def named_duals(self, theta: np.ndarray, seeds: Seeds) -> SimpleNamespace:
+        """The parameters as dual numbers `[..., 1]` under their names."""
         theta = np.asarray(theta, float)
-        p = SimpleNamespace()
-        for index, parameter in enumerate(self.parameters):
-            seed = {index: seeds[index]} if index in seeds else {}
-            setattr(p, parameter.name, Dual(theta[..., index : index + 1], seed))
-        return self.curve(p, SimpleNamespace(**{name: np.asarray(inputs[name], float) for name in self.inputs}))
+        return SimpleNamespace(
+            **{
+                name: Dual(theta[..., index : index + 1], seeds.get(index, {}))
+                for index, name in enumerate(self.parameter_names)
+            }
+        )
 
     def start(self, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
         """`count` random starts `[count, p]`: uniform in each parameter's own scale and range."""

@@ -11,7 +11,7 @@ CITATION = "Gadre et al. 2024, arXiv 2403.08540"
 
 
 class OverTraining(Form):
-    """L(C, M) = E + (a M^η + b M^-η) C^-η with M = D/N tokens a parameter. Gadre et al. 2024, arXiv 2403.08540, eq. 4."""
+    """L(C, M) = E + (a M^η + b M^-η) C^-η with M = D/N. Gadre et al. 2024, arXiv 2403.08540, eq. 4."""
 
     formula = "L(C, M) = E + (a M^η + b M^-η) C^-η"
     citation = CITATION

@@ -105,7 +105,7 @@ class KaplanNS(Form):
 
 
 class CriticalBatch(Form):
-    """B_crit(L) = B_* L^(-1/α_B), fitted to measured critical batches. Kaplan et al. 2020, arXiv 2001.08361, eq. 1.4."""
+    """B_crit(L) = B_* L^(-1/α_B), of measured critical batches. Kaplan et al. 2020, arXiv 2001.08361, eq. 1.4."""
 
     formula = "B_crit(L) = B_* L^(-1/α_B)"
     citation = CITATION

@@ -1,0 +1,113 @@
+"""The coordinates the solver moves in, chosen so that a step in one of them means the same at any scale of the columns.
+
+An exponent or a floor is its own coordinate. A place on an axis, positive and spanning decades, is its logarithm. The
+coefficient of a term is the logarithm of the term's size in the middle of the points: A itself, the term's size at
+x = 1, is many decades away from any point, and changes by x^Δα when α does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from scaling.law.dual import Dual, log
+from scaling.law.forms.form import Form, Seeds
+
+SMALLEST, LARGEST = 1e-12, 1e12
+"""A term's size in the middle of the points, in units of the target."""
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """From coordinates u of the free parameters to all parameters θ, and back."""
+
+    form: Form
+    fixed: Mapping[str, float]
+    middle: Mapping[str, np.ndarray]
+    """One row of columns in the middle of the points."""
+    size: float
+    """The target's size there."""
+
+    @cached_property
+    def free(self) -> list[int]:
+        return [index for index, name in enumerate(self.form.parameter_names) if name not in self.fixed]
+
+    @cached_property
+    def heights(self) -> list[int]:
+        """The free coefficients, whose coordinate is their term's size."""
+        return [i for i in self.free if self.form.parameters[i].linear and self.form.parameters[i].scale == "log"]
+
+    @cached_property
+    def in_log(self) -> np.ndarray:
+        """Which free coordinates are logarithms."""
+        return np.array([self.form.parameters[index].scale == "log" for index in self.free], bool)
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bound of each free coordinate."""
+        parameters = [self.form.parameters[index] for index in self.free]
+        limits = [
+            (SMALLEST * self.size, LARGEST * self.size) if index in self.heights else (parameter.lower, parameter.upper)
+            for index, parameter in zip(self.free, parameters)
+        ]
+        lower, upper = (np.array(ends) for ends in zip(*limits))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.in_log, np.log(lower), lower), np.where(self.in_log, np.log(upper), upper)
+
+    def of(self, theta: np.ndarray) -> np.ndarray:
+        """u of θ, inside the bounds."""
+        theta = np.asarray(theta, float)
+        plain = theta[..., self.free]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            u = np.where(self.in_log, np.log(np.maximum(plain, 1e-300)), plain)
+        if self.heights:
+            u[..., self._rows] += np.moveaxis(self._shapes(theta, {}).value[..., 0], 0, -1)
+        return np.clip(u, *self.bounds)
+
+    def theta(self, u: np.ndarray) -> np.ndarray:
+        """θ of u, the fixed parameters filled in."""
+        return self.expand(u, seeded=False)[0]
+
+    def expand(self, u: np.ndarray, seeded: bool = True) -> tuple[np.ndarray, Seeds]:
+        """θ of u, and dθ/du: for each parameter its derivative by each coordinate that moves it."""
+        theta = np.empty((*u.shape[:-1], len(self.form.parameters)))
+        for index, name in enumerate(self.form.parameter_names):
+            if name in self.fixed:
+                theta[..., index] = self.fixed[name]
+        theta[..., self.free] = np.where(self.in_log, np.exp(u), u)
+        one = np.ones((*u.shape[:-1], 1))
+        seeds: Seeds = {
+            index: {row: theta[..., index : index + 1] if log else one}
+            for row, (index, log) in enumerate(zip(self.free, self.in_log))
+        }
+        if self.heights:
+            others = {index: seed for index, seed in seeds.items() if index not in self.heights} if seeded else {}
+            shapes = self._shapes(theta, others)
+            for k, (row, index) in enumerate(zip(self._rows, self.heights)):
+                height = np.exp(u[..., row : row + 1] - shapes.value[k])
+                theta[..., index : index + 1] = height
+                seeds[index] = {row: height} | {r: -height * slope[k] for r, slope in shapes.gradient.items()}
+        return theta, seeds
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        return [self.free.index(index) for index in self.heights]
+
+    def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
+        """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""
+        linear = [index for index, parameter in enumerate(self.form.parameters) if parameter.linear]
+        alone = np.repeat(theta[None], len(self.heights), axis=0)
+        alone[..., linear] = 0.0
+        for k, index in enumerate(self.heights):
+            alone[k, ..., index] = 1.0
+        stacked = {
+            index: {row: np.broadcast_to(seed, alone[..., :1].shape) for row, seed in seed_of.items()}
+            for index, seed_of in seeds.items()
+            if index not in linear
+        }
+        term = self.form.evaluate(alone, self.middle, stacked)
+        sign = np.where(term.value < 0, -1.0, 1.0)
+        return log(term * sign)

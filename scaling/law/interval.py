@@ -1,0 +1,137 @@
+"""Intervals for parameters, for what is derived from them, and for predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.bootstrap import refit
+from scaling.law.fit import Fit
+from scaling.law.noise import measure, student
+from scaling.law.profile import profile, standard_error
+from scaling.law.quantity import Quantity, derived, parameter
+from scaling.law.robust import cluster_inflation
+
+Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual"]
+METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a quantity lies. An open end is one the points do not close: the bound printed there is the search's."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    level: float
+    method: str
+    open_below: bool = False
+    open_above: bool = False
+
+    def covers(self, value: float) -> bool:
+        return (self.open_below or self.low <= value) and (self.open_above or value <= self.high)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "estimate": self.estimate,
+            "low": None if self.open_below else self.low,
+            "high": None if self.open_above else self.high,
+            "level": self.level,
+            "method": self.method,
+        }
+
+    def __str__(self) -> str:
+        low = "open" if self.open_below else f"{self.low:.4g}"
+        high = "open" if self.open_above else f"{self.high:.4g}"
+        return f"{self.name} {self.estimate:.5g} ({100 * self.level:g}% {low} to {high})"
+
+
+def intervals(
+    fit: Fit,
+    method: Method = "profile",
+    *,
+    level: float = 0.95,
+    quantities: Sequence[str | Quantity] | None = None,
+    count: int = 1000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """An interval for each quantity: names of parameters or of the form's derived quantities, or `Quantity` objects.
+
+    Without `quantities`, every free parameter and every derived quantity. `count` and `seed` are the
+    bootstrap's. Where the fit was given clusters, "profile" and "t" widen by what the clusters' scores show and use
+    one degree of freedom less than there are clusters.
+    """
+    if method not in METHODS:
+        raise ScalingError(f"there is no interval method {method!r}", mend=nearest(method, METHODS))
+    if not 0.0 < level < 1.0:
+        raise ScalingError("is not between 0 and 1", key="level", value=level)
+    wanted = [_quantity(fit, quantity) for quantity in (quantities or default_quantities(fit))]
+    if method.startswith("bootstrap"):
+        return _percentile(fit, method, level, wanted, count, seed)
+    return {quantity.name: _likelihood(fit, method, level, quantity) for quantity in wanted}
+
+
+def default_quantities(fit: Fit) -> list[Quantity]:
+    """The free parameters, and what the form derives from its parameters."""
+    free = [parameter(fit.form, fit.form.parameter_names[index]) for index in fit.problem.free]
+    return free + [derived(name, formula) for name, formula in fit.form.derived.items()]
+
+
+def _quantity(fit: Fit, quantity: str | Quantity) -> Quantity:
+    if isinstance(quantity, Quantity):
+        return quantity
+    if quantity in fit.form.derived:
+        return derived(quantity, fit.form.derived[quantity])
+    return parameter(fit.form, quantity)
+
+
+def _likelihood(fit: Fit, method: str, level: float, quantity: Quantity) -> Interval:
+    """By profile or by Student's t, in the quantity's own scale."""
+    u, cost = fit.u[None], np.array([fit.objective])
+    n, p = len(fit.problem.observed), len(fit.problem.free)
+    if n <= p:
+        raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
+    noise = measure(fit.problem.objective, cost, n, p)
+    inflation, freedom = cluster_inflation(fit, quantity, noise)
+    threshold = student(level, freedom) * np.sqrt(inflation)
+    estimate = float(quantity.of(fit.form, fit.theta))
+    value, error, _ = standard_error(fit.problem, quantity, u, noise)
+    if float(noise.scale[0]) < 1e-12 * max(1.0, abs(float(np.mean(fit.problem.observed)))):
+        return Interval(quantity.name, estimate, estimate, estimate, level, method)
+    if method == "t":
+        ends = [float(quantity.unscale(value[0] + sign * threshold * error[0])) for sign in (-1.0, 1.0)]
+        return Interval(quantity.name, estimate, *ends, level, method)
+    bounds = profile(fit.problem, quantity, u, cost, noise, np.array([threshold]))
+    return Interval(
+        quantity.name,
+        estimate,
+        float(quantity.unscale(bounds.low[0])),
+        float(quantity.unscale(bounds.high[0])),
+        level,
+        method,
+        bool(bounds.open_below[0]),
+        bool(bounds.open_above[0]),
+    )
+
+
+def _percentile(
+    fit: Fit, method: str, level: float, quantities: list[Quantity], count: int, seed: int
+) -> dict[str, Interval]:
+    """The middle `level` of the refits."""
+    refits = refit(fit, method.removeprefix("bootstrap_"), count, seed=seed)  # type: ignore[arg-type]
+    if refits.failed > 0.05 * count:
+        raise ScalingError(
+            f"{refits.failed} of {count} bootstrap refits did not converge", mend="use the profile, or a smaller law"
+        )
+    tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+    found = {}
+    for quantity in quantities:
+        low, high = np.quantile(quantity.of(fit.form, refits.theta), tails)
+        estimate = float(quantity.of(fit.form, fit.theta))
+        found[quantity.name] = Interval(quantity.name, estimate, float(low), float(high), level, method)
+    return found

@@ -1,0 +1,68 @@
+"""What an interval is asked for: a parameter, something derived from parameters, or a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.dual import Dual, log
+from scaling.law.forms import Columns, Form
+from scaling.law.forms.form import Seeds
+from scaling.law.problem import Problem
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that the parameters decide. Its interval is searched for, and its errors are even, in `scale`."""
+
+    name: str
+    formula: Callable[[Form, np.ndarray, Seeds], Dual]
+    """The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`."""
+    scale: Literal["linear", "log"]
+
+    def of(self, form: Form, theta: np.ndarray) -> np.ndarray:
+        """Its value at θ `[..., p]`."""
+        flat = np.asarray(theta, float).reshape(-1, len(form.parameters))
+        return self.formula(form, flat, {}).value[:, 0].reshape(np.shape(theta)[:-1])
+
+    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Its value in its own scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`."""
+        theta, seeds = problem.coordinates.expand(u)
+        dual = self.formula(problem.form, theta, seeds)
+        dual = log(dual) if self.scale == "log" else dual
+        slope = np.zeros(u.shape)
+        for row, part in dual.gradient.items():
+            slope[:, row] = np.broadcast_to(part, dual.value.shape)[:, 0]
+        return np.broadcast_to(dual.value, (len(u), 1))[:, 0], slope
+
+    def unscale(self, value: np.ndarray) -> np.ndarray:
+        """From its scale to its unit."""
+        return np.exp(value) if self.scale == "log" else value
+
+
+def parameter(form: Form, name: str) -> Quantity:
+    """A parameter of the law."""
+    if name not in form.parameter_names:
+        raise ScalingError(f"{form.name} has no parameter {name!r}", mend=nearest(name, form.parameter_names))
+    chosen = form.parameters[form.parameter_names.index(name)]
+    return derived(name, lambda p: getattr(p, name), scale=chosen.scale)
+
+
+def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", "log"] = "linear") -> Quantity:
+    """A formula of the parameters: `derived("a", lambda p: p.beta / (p.alpha + p.beta))`."""
+
+    def evaluate(form: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+        return formula(form.named_duals(theta, seeds))
+
+    return Quantity(name, evaluate, scale)
+
+
+def prediction(form: Form, inputs: Columns, name: str | None = None) -> Quantity:
+    """The law at one row of columns: `prediction(form, {"N": 1e9, "D": 2e10})`."""
+    row = {column: np.atleast_1d(np.asarray(inputs[column], float)) for column in form.inputs}
+    label = name or f"{form.target}({', '.join(f'{column}={row[column][0]:g}' for column in form.inputs)})"
+    return Quantity(label, lambda law, theta, seeds: law.evaluate(theta, row, seeds), "log")
