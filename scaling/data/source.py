@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -100,20 +101,34 @@ class Vocabulary:
 
     size: int
     specials: Mapping[str, int]
+    stored: int  # ids below this are the source's own
+    words: np.ndarray | None = field(default=None, compare=False)  # [stored], whether a token begins a word
 
     @classmethod
     def of(cls, source: Source) -> Vocabulary:
-        return cls(source.vocabulary, dict(source.specials))
+        return cls(source.vocabulary, dict(source.specials), source.vocabulary, source.words)
 
     def extended(self, names: Iterable[str]) -> Vocabulary:
         """With an id for every name that has none yet, after those in use: stored tokens keep their meaning."""
         missing = [name for name in names if name not in self.specials]
         added = {name: self.size + index for index, name in enumerate(missing)}
-        return Vocabulary(self.size + len(missing), {**self.specials, **added})
+        return replace(self, size=self.size + len(missing), specials={**self.specials, **added})
 
     def rounded(self, multiple: int) -> Vocabulary:
         """Filled up to a multiple (of 128, say) with ids that never occur, which the count of parameters includes."""
-        return Vocabulary(-(-self.size // multiple) * multiple, self.specials)
+        return replace(self, size=-(-self.size // multiple) * multiple)
 
     def __getitem__(self, name: str) -> int:
         return self.specials[name]
+
+    @cached_property
+    def is_text(self) -> np.ndarray:
+        """[size] bool: ids that stand for text, which alone are masked and drawn at random."""
+        text = np.arange(self.size) < self.stored
+        text[list(self.specials.values())] = False
+        return text
+
+    @cached_property
+    def text(self) -> np.ndarray:
+        """The ids that stand for text."""
+        return np.flatnonzero(self.is_text)

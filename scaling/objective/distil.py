@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.build import Recipe
+from scaling.data.source import Rows, Vocabulary
+from scaling.errors import ScalingError
+from scaling.objective.objective import Family, Objective
+
+
+class Distil:
+    """(1 − w) · CE(targets) + w · τ² · KL(softmax(teacher / τ) ‖ softmax(student / τ)). (Hinton et al. 2015)
+
+    The batches are those of another objective. The teacher is any function from a batch to logits over one vocabulary.
+    """
+
+    families = ("encoder", "decoder", "encoder_decoder")
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        objective: Recipe,
+        weight: float = 0.5,
+        temperature: float = 1.0,
+    ):
+        if not 0 <= weight <= 1:
+            raise ScalingError("expected a number from 0 to 1", key="objective.weight", value=weight)
+        if temperature <= 0:
+            raise ScalingError("expected a number above 0", key="objective.temperature", value=temperature)
+        self.student: Objective = objective(vocabulary, length, family)
+        self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others
+        self.weight, self.temperature = weight, temperature
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        return self.student(rows, keys)
+
+    def loss(self, logits: Tensor, batch: Batch, teacher: Callable[[Batch], Tensor]) -> Tensor:
+        """The mean over the targets that count, from the student's logits [b t v]."""
+        counts = batch.targets != IGNORE
+        with torch.no_grad():
+            taught = teacher(batch)[counts].float()
+        if taught.shape[-1] != logits.shape[-1]:
+            raise ScalingError(
+                f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
+                key="objective.kind",
+                value="Distil",
+                mend="train both on the same data and tokenizer",
+            )
+        own = logits[counts].float()
+        hard = F.cross_entropy(own, batch.targets[counts])
+        soft = F.kl_div(
+            F.log_softmax(own / self.temperature, -1),
+            F.log_softmax(taught / self.temperature, -1),
+            reduction="batchmean",
+            log_target=True,
+        )
+        return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
