@@ -5,8 +5,8 @@
 
 from pathlib import Path
 
-from scaling.config.find import find, find_size, names, shipped
-from scaling.config.load import SECTIONS, load
+from scaling.config.layers import SECTIONS, load
+from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.override import bare
 from scaling.config.reader import read
 from scaling.config.resolved import Config

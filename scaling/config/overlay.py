@@ -19,11 +19,11 @@ def overlay(below: Node | None, above: Node) -> Node:
     if below is None or below.value is None:
         return above
     if above.mapping is None:
-        bare = above.name is not None and below.mapping is not None and "kind" in below.mapping
+        bare = isinstance(above.value, str) and below.mapping is not None and "kind" in below.mapping
         return _spelled_out(above) if bare else above
     if "kind" in above.mapping:
         return above
-    if below.name is not None:
+    if isinstance(below.value, str):
         below = _spelled_out(below)
     if below.mapping is None:
         return above
@@ -57,9 +57,9 @@ def undotted(node: Node) -> Node:
 
 
 def _union(first: Node, second: Node, key: str, later_wins: bool) -> Node:
-    if first.mapping is not None and second.name is not None:
+    if first.mapping is not None and isinstance(second.value, str):
         second = _spelled_out(second)
-    if second.mapping is not None and first.name is not None:
+    if second.mapping is not None and isinstance(first.value, str):
         first = _spelled_out(first)
     if first.mapping is not None and second.mapping is not None:
         merged = dict(first.mapping)
@@ -72,4 +72,4 @@ def _union(first: Node, second: Node, key: str, later_wins: bool) -> Node:
 
 
 def _spelled_out(word: Node) -> Node:
-    return Node({"kind": Node(word.name, word.origin)}, word.origin)
+    return Node({"kind": word}, word.origin)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.overlay import gather
-from scaling.config.reader import parse
+from scaling.config.reader import parse, whole
 from scaling.config.scalar import scalar
 from scaling.errors import ScalingError, nearest
 
@@ -22,10 +22,10 @@ def override(word: str) -> tuple[str, Node]:
         told = Node(word, COMMAND_LINE)
         raise told.error("expected key=value", key="override", mend="as in train.steps=100")
     key, text = found[1], found[2].strip()
-    if not text.startswith(_FLOW):
-        return key, Node(scalar(text), COMMAND_LINE, text)
     try:
-        return key, parse(text, COMMAND_LINE.file, line=None)
+        if text.startswith(_FLOW):
+            return key, parse(text, COMMAND_LINE.file, line=None)
+        return key, Node(scalar(whole(text, COMMAND_LINE.file)), COMMAND_LINE, text)
     except ScalingError as error:
         raise error.at(key=key, value=text) from None
 

@@ -33,7 +33,7 @@ def read(path: str | Path) -> Node:
 
 def parse(text: str, file: str, *, line: int | None = 1) -> Node:
     """The one document of `text`; `line` None says that it has no lines to speak of (a command line)."""
-    tab = _TAB.search(text)
+    tab = _TAB.search(whole(text, file))
     if tab and line is not None:
         at = line + text.count("\n", 0, tab.start())
         raise ScalingError("a tab in the indentation", file=file, line=at, mend="indent with spaces")
@@ -45,6 +45,15 @@ def parse(text: str, file: str, *, line: int | None = 1) -> Node:
         raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at) from None
     except yaml.YAMLError as error:
         raise ScalingError(f"not YAML: {_reason(error)}", file=file) from None
+
+
+def whole(text: str, file: str) -> str:
+    """The text, unless it holds half characters: bytes of a command line that are no UTF-8 arrive as such."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ScalingError("not UTF-8", file=file, mend="type it as UTF-8") from None
+    return text
 
 
 def shown(path: str | Path) -> str:

@@ -35,10 +35,7 @@ class Config:
 
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
-        value: Any = self.tree
-        for part in key.split("."):
-            value = value[int(part)] if isinstance(value, list) else value[part]
-        return value
+        return _at(self.tree, key)
 
     def error(self, key: str, what: str, mend: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was said."""
@@ -95,8 +92,19 @@ class Config:
                 yield f"{head}:"
                 yield from self._mapping(value, dotted, depth + 1)
             else:
-                origin = self.origin[dotted]
+                origin = self.origin.get(dotted, "")
                 yield f"{head}: {_flow(value)}  # {origin if origin.isprintable() else _scalar(origin)}"
+
+
+def _at(value: Any, key: str) -> Any:
+    head, dot, rest = key.partition(".")
+    if isinstance(value, list):
+        return _at(value[int(head)], rest) if dot else value[int(head)]
+    # A sweep's file has dots inside its keys: the longest key that fits is meant.
+    for end in (at for at in range(len(key), 0, -1) if at == len(key) or key[at] == "."):
+        if key[:end] in value:
+            return value[key] if end == len(key) else _at(value[key[:end]], key[end + 1 :])
+    raise KeyError(key)
 
 
 def _flow(value: Any) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scaling import build
-from scaling.config.find import find, find_size, names, shipped
+from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.overlay import overlay, undotted
 from scaling.config.override import overrides as parse_overrides
@@ -51,7 +51,7 @@ def load(
     sections = _Sections()
     sections.lay(defaults)
     if name is not None:
-        chain = follow(find("model", name))
+        chain = follow("model", find("model", name))
         for layer in chain:
             sections.lay(layer)
         if row is not None:
@@ -59,7 +59,7 @@ def load(
     elif row is not None:
         raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
     for path in overlays:
-        for layer in follow(find("model", str(path))):
+        for layer in follow("model", find("model", str(path))):
             sections.lay(layer)
     sections.lay(Node(given, COMMAND_LINE))
     sections.lay(words)
@@ -68,12 +68,12 @@ def load(
     return Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
 
 
-def follow(path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
-    """A file after the files it is based on, the deepest first."""
+def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
+    """A file of a group after the files it is based on, the deepest first."""
     here = path.resolve()
     if here in trail:
         chain = " → ".join(shown(seen) for seen in (*trail[trail.index(here) :], here))
-        raise ScalingError(f"a config that includes itself: {chain}", mend="break the circle")
+        raise ScalingError(f"the config includes itself: {chain}", mend="break the circle")
     root = read(path)
     if root.mapping is None:
         raise ScalingError("expected sections", file=shown(path), mend="write one of " + ", ".join(SECTIONS))
@@ -81,9 +81,9 @@ def follow(path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
     if base is None:
         return [root]
     try:
-        below = follow(find("model", _name(base, "base"), beside=path.parent), (*trail, here))
+        below = follow(group, find(group, _name(base, "base"), beside=path.parent), (*trail, here))
     except ScalingError as error:
-        raise error.at(file=base.origin.file, line=base.origin.line, key="base", value=base.name) from None
+        raise _said(base, "base", error) from None
     return [*below, root]
 
 
@@ -115,7 +115,7 @@ class _Sections:
         try:
             layers = _named(section, name, beside)
         except ScalingError as error:
-            raise error.at(file=node.origin.file, line=node.origin.line, key=section, value=name) from None
+            raise _said(node, section, error) from None
         self.laid.pop(section, None)
         for layer in layers:
             self.lay(layer)
@@ -127,7 +127,7 @@ def _named(section: str, name: str, beside: Path | None) -> list[Node]:
         if entry.mapping is None:
             raise entry.error("expected the size's keys", key=name, mend="write {width: …, layers: …}")
         return [Node({section: entry}, entry.origin)]
-    layers = follow(find(section, name, beside=beside))
+    layers = follow(section, find(section, name, beside=beside))
     for layer in layers:
         for inner in NAMED:
             word = (layer.mapping or {}).get(inner)
@@ -149,6 +149,13 @@ def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
     if rows[name].mapping is None:
         raise rows[name].error("expected sections under a row", key=name, mend="write {} where it changes nothing")
     return rows[name]
+
+
+def _said(node: Node, key: str, error: ScalingError) -> ScalingError:
+    """An error that has no place yet, at the node whose name led to it."""
+    if error.file is not None:
+        return error
+    return error.at(file=node.origin.file, line=node.origin.line, key=key, value=node.name)
 
 
 def _name(node: Node, key: str) -> str:

@@ -27,13 +27,19 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     """The file that `name` means for a group (`model`, `size`, `data`, `table`, `study`)."""
     if name.endswith(SUFFIXES):
         path = Path(name).expanduser()
-        return path if path.is_absolute() or beside is None else beside / path
+        path = path if beside is None else beside / path
+        if not path.exists():
+            near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+            raise ScalingError(f"there is no file {str(path)!r}", mend=nearest(path.name, (file.name for file in near)))
+        return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
     for folder in (beside, shipped() / group, shipped()):
         if folder is not None and (found := folder / f"{name}.yaml").is_file():
             return found
-    raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, names(group)))
+    folder, slash, _ = name.partition("/")
+    choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
+    raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, choices or names(group)))
 
 
 def names(group: str) -> list[str]:

@@ -1,0 +1,19 @@
+"""One thread a test worker: two busy threads on two cores are many times slower than one."""
+
+import os
+
+# Before torch or numpy is imported by any test.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+os.environ.setdefault("WANDB_MODE", "disabled")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# No deadline: a test's outcome may not depend on how busy the machine is.
+settings.register_profile("scaling", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("scaling")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--golden", action="store_true", help="write golden files anew instead of comparing with them")
