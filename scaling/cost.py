@@ -22,6 +22,7 @@ from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family
 from scaling.model.places import Place, places
 from scaling.model.tower import Tower
+from scaling.shape import Shape
 
 SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head")
 
@@ -43,10 +44,7 @@ class Cost:
     flops_forward_by_slot: Mapping[str, int]
     flops_train_by_slot: Mapping[str, int]
     activation_bytes: int
-    width: int
-    layers: int
-    attention_width: int
-    vocabulary: int
+    shape: Shape  # of the tower that predicts
 
     @property
     def flops_forward_per_token(self) -> float:
@@ -68,8 +66,9 @@ class Cost:
     @property
     def approximations(self) -> dict[str, float]:
         """Training FLOPs per token by the formulas in use, each under its name in the literature."""
-        small, last = self.parameters_non_embedding, self.vocabulary * self.width
-        attention = 6 * self.layers * self.tokens * self.attention_width
+        shape, small = self.shape, self.parameters_non_embedding
+        last = shape.vocabulary * shape.width
+        attention = 6 * shape.layers * shape.length * shape.heads * shape.head_width
         return {
             "6N": 6 * self.parameters,
             "6N_non_embedding": 6 * small,
@@ -130,7 +129,6 @@ def count(model: Family, batch: Batch) -> Cost:
     kept = _Kept(model)
     with kept.hooks():
         train = _traced(model, lambda: model.loss(batch).total.backward())
-    tower = _towers(model)[-1]
     tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
@@ -142,10 +140,7 @@ def count(model: Family, batch: Batch) -> Cost:
         flops_forward_by_slot=forward,
         flops_train_by_slot=train,
         activation_bytes=kept.bytes,
-        width=tower.shape.width,
-        layers=tower.shape.layers,
-        attention_width=tower.shape.heads * tower.shape.head_width,
-        vocabulary=tower.shape.vocabulary,
+        shape=_towers(model)[-1].shape,
     )
 
 

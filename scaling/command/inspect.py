@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="+", metavar="NAME|key=value", help="models, and overrides that hold for all")
-    parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
+    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument(
         "--json", action="store_true", help="one JSON document: an object, or a list for several models"
     )
@@ -51,7 +51,7 @@ def _print(costs: dict[str, Cost]) -> None:
     from scaling.cost import SLOTS
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in costs:
         table.add_column(name, justify="right")
 

@@ -1,4 +1,6 @@
-"""The coordinate check of Yang et al. 2022 (appendix D.1): under muP, how far activations move in a few steps of training does
+"""The coordinate check of Yang et al. 2022 (appendix D.1).
+
+Under muP, how far activations move in a few steps of training does
 not grow with width; under the standard parametrization it does."""
 
 from __future__ import annotations
