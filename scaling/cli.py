@@ -52,15 +52,22 @@ def _run(words: list[str]) -> int:
     if verb not in VERBS:
         raise ScalingError(f"there is no command {verb!r}", mend=nearest(verb, VERBS))
     command = importlib.import_module(f"scaling.command.{verb}")
-    parser = _Parser(prog=f"scaling {verb}", description=command.__doc__)
+    parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
-    # Overrides (`key=value`, `--key=value`) mix freely with flags, as people type them.
-    return int(command.run(parser.parse_intermixed_args(rest)) or 0)
+    # Overrides (`key=value`, `--key=value`) mix freely with flags, as people and W&B agents type them.
+    return int(command.run(parser.parse_intermixed_args(parser.without_dashes(rest))) or 0)
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose complaints are our one line."""
+    """argparse whose complaints are our one line, and which takes `--optimizer.lr=1` for the override it is."""
+
+    def without_dashes(self, words: Sequence[str]) -> list[str]:
+        """The words with the dashes of overrides taken off; a flag of the verb stays a flag."""
+        from scaling.config import SECTIONS, bare
+
+        sections = [name for name in (*SECTIONS, "row") if f"--{name}" not in self._option_string_actions]
+        return [bare(word, sections) for word in words]
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ScalingError(message, mend=f"see `{self.prog} --help`")

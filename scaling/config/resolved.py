@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import build
+from scaling import atomic
 from scaling.config.node import Node
 from scaling.config.scalar import quantity, scalar
 from scaling.errors import ScalingError, from_os
@@ -67,16 +67,9 @@ class Config:
 
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in self._lines())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            atomic.write(Path(path), "".join(f"{line}\n" for line in self._lines()))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise from_os(error, f"{path} cannot be written") from None
 
     def _lines(self) -> Iterator[str]:
