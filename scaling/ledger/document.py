@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SEAL = ',\n "sha256": "%s"\n}\n'
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 _STAMP = ',"crc":"%08x"}'
@@ -32,7 +32,7 @@ def text(value: Any) -> str:
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a document for people to read, with a SHA-256 as its last key."""
+    """The bytes of a document (which says something) for people to read, with a SHA-256 as its last key."""
     body = _dump(dict(document), indent=1).removesuffix("\n}")
     return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
@@ -109,4 +109,4 @@ def _numbers(value: Any) -> Any:
         return {key: _numbers(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_numbers(item) for item in value]
-    return _SPELLED.get(value, value) if isinstance(value, str) else value
+    return SPELLED.get(value, value) if isinstance(value, str) else value

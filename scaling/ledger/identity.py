@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.errors import ScalingError
+from scaling.ledger.document import SPELLED
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -89,9 +90,9 @@ def _canonical(value: Any, path: tuple[str, ...], later: Mapping[str, Any] | Non
         return _counted(value, path, later or {})
     if isinstance(value, (list, tuple)):
         return [_canonical(item, (*path, str(index)), later) for index, item in enumerate(value)]
+    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, str) and value in SPELLED):
+        raise ScalingError("a spec holds finite numbers", key=".".join(path), value=value)
     if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ScalingError("a spec holds finite numbers", key=".".join(path), value=value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     if isinstance(value, int) and abs(value) >= 2**64:
         raise ScalingError("a spec holds whole numbers below 2**64", key=".".join(path))

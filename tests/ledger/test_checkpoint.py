@@ -77,9 +77,14 @@ def test_an_older_attempt_keeps_its_checkpoints_until_there_are_two_newer(ledger
 
 def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
     _save(attempt, 1)
-    with pytest.raises(RuntimeError), attempt.checkpoint(2) as folder:
-        (folder / "model").write_bytes(b"half")
-        raise RuntimeError
+
+    def fail_halfway() -> None:
+        with attempt.checkpoint(2) as folder:
+            (folder / "model").write_bytes(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
     assert [path.name for path in (attempt.folder / "checkpoints").iterdir()] == ["000000000001"]
 
 
@@ -254,10 +259,15 @@ def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     run = ledger.add({"seed": leave})
     first = ledger.claim(run)
     assert first is not None
-    with pytest.raises(ScalingError, match="No space left") as full, first:
-        _save(first, 1)
-        _fill(small_disk, leave)
-        _save(first, 2, size=200 * 4096)
+
+    def run_out_of_space() -> None:
+        with first:
+            _save(first, 1)
+            _fill(small_disk, leave)
+            _save(first, 2, size=200 * 4096)
+
+    with pytest.raises(ScalingError, match="No space left") as full:
+        run_out_of_space()
     assert full.value.code == DISK
     assert [path.name for path in (first.folder / "checkpoints").iterdir()] == ["000000000001"]
 

@@ -1,0 +1,164 @@
+"""Equal experiments share a name, differing ones never do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.errors import ScalingError
+from scaling.ledger.document import SPELLED
+from scaling.ledger.identity import RUN_ID, UNCOUNTED, identity, run_id
+
+SPEC: dict[str, Any] = {
+    "model": {"kind": "Decoder", "block": {"channel": {"kind": "Gated", "activation": "GeLU"}}, "layers": 4},
+    "data": {"fingerprint": "c0ffee", "window": 64},
+    "optimizer": {"kind": "AdamW", "lr": 3e-4, "betas": [0.9, 0.95]},
+    "schedule": {"kind": "WSD", "warmup": 100},
+    "train": {"tokens": 20_000_000, "batch": 1024, "precision": "float32"},
+    "seed": 1,
+    "versions": {"Gated": 1},
+}
+
+_words = st.text().filter(lambda word: word not in SPELLED)
+_plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | _words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+_specs = st.dictionaries(st.text(), _plain, max_size=4)
+
+
+def _with(path: str, value: object) -> dict[str, Any]:
+    """SPEC with the value at a dotted path set."""
+    head, _, rest = path.partition(".")
+    changed = {key: dict(part) if isinstance(part, dict) else part for key, part in SPEC.items()}
+    if not rest:
+        changed[head] = value
+        return changed
+    node = changed.setdefault(head, {})
+    *way, last = rest.split(".")
+    for key in way:
+        node[key] = dict(node.get(key, {}))
+        node = node[key]
+    node[last] = value
+    return changed
+
+
+def test_a_name_is_what_it_was() -> None:
+    """Names are on disks everywhere; this one changes only together with the layout's version."""
+    assert run_id(SPEC) == "68117c4b00770d24"
+
+
+@given(_specs)
+def test_the_order_of_keys_does_not_count(spec: dict[str, Any]) -> None:
+    keys = list(spec)
+    random.Random(0).shuffle(keys)
+    name = run_id({key: spec[key] for key in keys})
+    assert name == run_id(spec)
+    assert RUN_ID.fullmatch(name)
+
+
+@given(_specs, _specs)
+def test_different_content_has_a_different_name(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
+
+
+def test_a_number_counts_by_its_value() -> None:
+    assert run_id(_with("train.tokens", 2e7)) == run_id(SPEC)
+
+
+@pytest.mark.parametrize("path", sorted(UNCOUNTED))
+def test_what_does_not_count(path: str) -> None:
+    assert run_id(_with(path, "anything")) == run_id(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("model.layers", 5),
+        ("model.block.channel.activation", "ReLU"),
+        ("model.block.channel.log", "a key of a piece is not the section of that name"),
+        ("data.fingerprint", "c0ffef"),
+        ("data.window", 128),
+        ("optimizer.lr", 3.0000000000000003e-4),
+        ("optimizer.betas", [0.95, 0.9]),
+        ("schedule.warmup", 0),
+        ("train.batch", 512),
+        ("train.precision", "bf16"),
+        ("seed", 2),
+        ("seed", True),
+        ("seed", "1"),
+        ("seed", None),
+        ("versions.Gated", 2),
+        ("a key of tomorrow", 0),
+    ],
+)
+def test_what_counts(path: str, value: object) -> None:
+    assert run_id(_with(path, value)) != run_id(SPEC)
+
+
+def test_a_later_key_at_its_old_meaning_does_not_orphan_old_runs() -> None:
+    later = {"train.z_loss": 0.0, "Gated:bias": False}
+    assert run_id(_with("train.z_loss", 0), later) == run_id(SPEC)
+    assert run_id(_with("train.z_loss", 1e-4), later) != run_id(SPEC)
+    assert run_id(_with("model.block.channel.bias", False), later) == run_id(SPEC)
+    assert run_id(_with("model.block.channel.bias", True), later) != run_id(SPEC)
+    assert run_id(_with("model.block.channel.bias", 0), later) != run_id(SPEC), "0 is not False"
+    assert run_id(_with("optimizer.bias", False), later) != run_id(SPEC), "another kind's bias"
+
+
+def _deep() -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    for _ in range(5000):
+        spec = {"a": spec}
+    return spec
+
+
+def _circular() -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    spec["itself"] = spec
+    return spec
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"optimizer": {"lr": float("nan")}},
+        {"optimizer": {"lr": float("inf")}},
+        {"optimizer": {"lr": "NaN"}},
+        {"seed": 10**5000},
+        {"seed": b"1"},
+        {"seed": object()},
+        {1: "seed"},
+        {"model": {None: 1}},
+        ["a list"],
+        _deep(),
+        _circular(),
+    ],
+    ids=[
+        "nan",
+        "inf",
+        "nan in words",
+        "huge",
+        "bytes",
+        "object",
+        "number as key",
+        "None as key",
+        "list",
+        "deep",
+        "circular",
+    ],
+)
+def test_what_is_no_spec_is_refused_in_one_line(spec: Any) -> None:
+    with pytest.raises(ScalingError) as refused:
+        run_id(spec)
+    assert "\n" not in str(refused.value)
+    assert refused.value.code == 2
