@@ -141,7 +141,7 @@ class Translation:
         return self._read(rows, length, np.zeros((len(rows), self.law.longest), np.int64))
 
     def _read(self, rows: np.ndarray, length: int, ranks: np.ndarray) -> Rows:
-        words = self.lengths[rows, 1] - 1
+        words = np.minimum(self.lengths[rows, 1], length) - 1  # a longer sentence is cut before it is translated
         source, _ = self.law.language.drawn(self._keys(rows, "source"), self.law.longest)
         target = self.law.translated(source, words, ranks)
         filled = [self._filled(side, words, length) for side in (source, target)]

@@ -1,0 +1,59 @@
+"""DataModule: a run's batches as Lightning asks for them. There is no loader state: where to begin is the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lightning import LightningDataModule
+
+from scaling.batch import Batch
+from scaling.data.batches import Batches
+from scaling.data.prefetch import ahead
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One rank's batches of the steps from `start` to `stop`, each in `parts` for gradient accumulation."""
+
+    batches: Batches
+    start: int
+    stop: int | None  # None: without end
+    rank: int = 0
+    ranks: int = 1
+    parts: int = 1
+    depth: int = 2
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in ahead(self._made, self._steps(), self.depth):
+            for part in range(self.parts):
+                yield batch.micro(batch.rows * part // self.parts, batch.rows * (part + 1) // self.parts)
+
+    def _made(self, step: int) -> Batch:
+        return self.batches.batch(step, self.rank, self.ranks)
+
+    def _steps(self) -> Iterator[int]:
+        step = self.start
+        while self.stop is None or step < self.stop:
+            yield step
+            step += 1
+
+
+class DataModule(LightningDataModule):
+    """Training batches from the trainer's step on, and the fixed batches of an evaluation."""
+
+    def __init__(self, train: Batches, validation: Batches, evaluations: int, parts: int = 1):
+        super().__init__()
+        self.train, self.validation, self.evaluations, self.parts = train, validation, evaluations, parts
+
+    def train_dataloader(self) -> Loader:
+        rank, ranks = self._place()
+        start = self.trainer.global_step if self.trainer is not None else 0
+        return Loader(self.train, start, None, rank, ranks, self.parts)
+
+    def val_dataloader(self) -> Loader:
+        rank, ranks = self._place()
+        return Loader(self.validation, 0, self.evaluations, rank, ranks)
+
+    def _place(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
