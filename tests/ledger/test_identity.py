@@ -24,6 +24,7 @@ SPEC: dict[str, Any] = {
 }
 
 _words = st.text().filter(lambda word: word not in SPELLED)
+_reals = st.floats(allow_nan=False, allow_infinity=False)
 _plain = st.recursive(
     st.none()
     | st.booleans()
