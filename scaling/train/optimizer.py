@@ -1,0 +1,148 @@
+"""Optimizers: each line makes torch optimizers over groups of parameters, with what muP and weight decay say of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from scaling.errors import ScalingError
+from scaling.model.places import Place
+from scaling.train.parametrization import Parametrization
+
+Group = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tensor to learn (a parameter, or its float32 master), with its place in the model."""
+
+    place: Place
+    tensor: Tensor
+
+
+class Optimizer(Protocol):
+    lr: float
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        """Torch optimizers that together hold every parameter once; `peak` in a group is its peak learning rate."""
+        ...
+
+
+class AdamW:
+    """θ ← θ − η (m̂/(√v̂ + ε) + λθ). (Kingma & Ba 2014; Loshchilov & Hutter 2017)
+
+    Weight decay spares vectors: norms and biases.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: float = 3e-3,
+        betas: list[float] = [0.9, 0.95],  # noqa: B006 (read only)
+        eps: float = 1e-8,
+        weight_decay: float = 0.1,
+    ):
+        self.lr, self.betas, self.eps, self.weight_decay = _rate(lr), _betas(betas), _above("eps", eps), weight_decay
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
+
+
+class Adam(AdamW):
+    """θ ← θ − η m̂/(√v̂ + ε). (Kingma & Ba 2014; Vaswani et al. 2017 with β₂ = 0.98, ε = 10⁻⁹)"""
+
+    def __init__(
+        self,
+        *,
+        lr: float = 3e-3,
+        betas: list[float] = [0.9, 0.999],  # noqa: B006 (read only)
+        eps: float = 1e-8,
+    ):
+        super().__init__(lr=lr, betas=betas, eps=eps, weight_decay=0.0)
+
+
+class SGD:
+    """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
+
+    def __init__(self, *, lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0):
+        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, weight_decay
+        if not 0 <= momentum < 1:
+            raise ScalingError("expected a number from 0 up to 1", key="momentum", value=momentum)
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
+
+
+class Adafactor:
+    """Adam's second moment as an outer product of row and column means, steps relative to the parameter's own scale.
+
+    (Shazeer & Stern 2018; T5's optimizer with lr 1 and the schedule 1/√max(s, 10⁴).)
+    """
+
+    def __init__(self, *, lr: float = 0.01, beta2_decay: float = -0.8, clip: float = 1.0, weight_decay: float = 0.0):
+        self.lr, self.beta2_decay, self.clip, self.weight_decay = _rate(lr), beta2_decay, clip, weight_decay
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [torch.optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
+
+
+class Muon:
+    """Hidden matrices move by their momentum made orthogonal (five Newton–Schulz steps); all else by AdamW. (Jordan
+    et al. 2024)
+
+    `lr` is Muon's, with updates scaled to AdamW's root mean square (Liu et al. 2025), so that one rate serves both.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: float = 3e-3,
+        momentum: float = 0.95,
+        betas: list[float] = [0.9, 0.95],  # noqa: B006 (read only)
+        weight_decay: float = 0.1,
+    ):
+        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, weight_decay
+        self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        hidden = [one for one in parameters if one.place.role == "hidden" and one.tensor.ndim == 2]
+        rest = [one for one in parameters if one not in hidden]
+        groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
+        muon = torch.optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
+        return [muon, *self.rest.make(rest, parametrization)]
+
+
+def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, lr: float, decay: float) -> list[Group]:
+    """Parameters of one rate and one weight decay together, in the model's order."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for parameter in parameters:
+        own = (lr * parametrization.rate(parameter.place), 0.0 if parameter.place.role == "vector" else decay)
+        groups.setdefault(own, []).append(parameter.tensor)
+    return [
+        {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}
+        for (peak, weight_decay), tensors in groups.items()
+    ]
+
+
+def _rate(lr: float) -> float:
+    return _above("lr", lr)
+
+
+def _above(key: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ScalingError("expected a number above 0", key=key, value=value)
+    return value
+
+
+def _betas(betas: list[float]) -> tuple[float, float]:
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ScalingError("expected two numbers from 0 up to 1", key="betas", value=betas, mend="write [0.9, 0.95]")
+    return betas[0], betas[1]
