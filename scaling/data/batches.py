@@ -14,6 +14,8 @@ from scaling.data.plan import BatchSize, Buckets, Plan, Windows
 from scaling.data.source import Rows, Source
 from scaling.errors import ScalingError
 
+Takes = Literal["windows", "pairs"]
+
 
 class Maker(Protocol):
     """What a batch needs of an objective."""
@@ -26,6 +28,11 @@ class Maker(Protocol):
     @property
     def others(self) -> int:
         """How many further windows, drawn at random, a sample takes; they follow after the samples' own rows."""
+        ...
+
+    @property
+    def takes(self) -> Takes:
+        """What it learns from."""
         ...
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch: ...
@@ -67,13 +74,13 @@ def training(
     documents: Literal["join", "mask"] = "join",
 ) -> Batches:
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
-    plan: Plan
+    count = _windows(source, objective)
     if source.lengths is None:
-        plan = Windows(_windows(source, objective.reads), objective.reads, size, seed)
-    else:
-        if len(size.sizes) > 1:
-            raise ScalingError("pairs come in batches of one size", key="train.batch", mend="give one number")
+        plan: Plan = Windows(count, objective.reads, size, seed)
+    elif len(size.sizes) == 1:
         plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
+    else:
+        raise ScalingError("pairs come in batches of one size", key="train.batch", mend="give one number")
     return Batches(source, objective, plan, seed, documents)
 
 
@@ -81,22 +88,34 @@ def evaluation(
     source: Source,
     objective: Maker,
     size: int,
-    rows: int,
+    rows: int | None = None,
     documents: Literal["join", "mask"] = "join",
 ) -> tuple[Batches, int]:
-    """At most `rows` rows of one pass and how many batches they make: the same for every run, so it takes no seed."""
-    count = _windows(source, objective.reads)
-    limit = rows if count is None else min(rows, count)
+    """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
+    count = _windows(source, objective)
+    if rows is None and count is None:
+        raise ScalingError("there is no end to the data", key="evaluate.windows", mend="say how many windows to take")
+    limit = min(number for number in (rows, count) if number is not None)
     plan = Windows(count, objective.reads, BatchSize.of(size), seed=0, limit=limit)
     return Batches(source, objective, plan, 0, documents), -(-limit // size)
 
 
-def _windows(source: Source, length: int) -> int | None:
-    count = source.windows(length)
-    if count == 0:
-        held = "" if source.tokens is None else f" ({source.tokens:,} tokens)"
+def _windows(source: Source, objective: Maker) -> int | None:
+    """How many rows there are of what the objective takes, and at least one."""
+    kind = type(objective).__name__
+    held: Takes = "windows" if source.lengths is None else "pairs"
+    if held != objective.takes:
         raise ScalingError(
-            f"the data{held} are shorter than one window of {length} tokens",
+            f"it learns from {objective.takes}, and the data are {held}",
+            key="objective.kind",
+            value=kind,
+            mend="choose Causal or another objective of one text" if held == "windows" else "choose Sequence",
+        )
+    count = source.windows(objective.reads)
+    if count == 0:
+        tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
+        raise ScalingError(
+            f"the data{tokens} are shorter than one window of {objective.reads}",
             key="data",
             mend="take a smaller size.length or more data",
         )

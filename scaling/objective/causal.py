@@ -16,7 +16,7 @@ class Causal:
     """
 
     families = ("decoder",)
-    others = 0
+    others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         meet(self, family, self.families)

@@ -17,7 +17,7 @@ from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, mee
 
 class _Denoising(ABC):
     families = EVERY_TEXT_TO_TEXT
-    others = 0
+    others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)

@@ -33,10 +33,11 @@ class Distil:
         temperature: float = 1.0,
     ):
         if not 0 <= weight <= 1:
-            raise ScalingError("expected a number from 0 to 1", key="objective.weight", value=weight)
+            raise ScalingError("expected a number from 0 to 1", key="weight", value=weight)
         if temperature <= 0:
-            raise ScalingError("expected a number above 0", key="objective.temperature", value=temperature)
+            raise ScalingError("expected a number above 0", key="temperature", value=temperature)
         self.student: Objective = objective(vocabulary, length, family)
+        self.takes = self.student.takes
         self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others
         self.weight, self.temperature = weight, temperature
 

@@ -23,7 +23,7 @@ class NextSentence:
     """
 
     families = ("encoder",)
-    others = 1
+    others, takes = 1, "windows"
 
     def __init__(
         self,

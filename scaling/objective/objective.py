@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from scaling.batch import Batch
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 
@@ -22,6 +23,7 @@ class Objective(Protocol):
     vocabulary: Vocabulary  # with the specials it adds: what the model's tables must hold
     reads: int  # tokens of a window of the source, so that the model's length is filled
     others: int  # further windows, drawn at random, that a sample takes
+    takes: Takes  # what a row of the source must be
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         """The batch of these rows; `keys` [n] are all there is of chance. Rows of `others` follow the samples' own."""
@@ -33,7 +35,7 @@ def meet(objective: object, family: Family, families: tuple[Family, ...]) -> Fam
     if family not in families:
         raise ScalingError(
             f"it trains models of the family {' or '.join(families)}, and this is of the family {family}",
-            key="objective.kind",
+            key="kind",
             value=type(objective).__name__,
             mend="choose another objective or another model",
         )
@@ -43,7 +45,7 @@ def meet(objective: object, family: Family, families: tuple[Family, ...]) -> Fam
 def share(key: str, value: float) -> None:
     """Refuse what is no share of a whole."""
     if not 0 < value < 1:
-        raise ScalingError("expected a number between 0 and 1", key=f"objective.{key}", value=value)
+        raise ScalingError("expected a number between 0 and 1", key=key, value=value)
 
 
 def fitting(length: int, family: Family, widths: Callable[[int], tuple[int, int]]) -> int:
@@ -68,4 +70,4 @@ def room(length: int, frame: int) -> int:
 
 
 def too_short(length: int) -> ScalingError:
-    return ScalingError("it is too short for this objective", key="size.length", value=length, mend="take a larger one")
+    return ScalingError(f"a length of {length} is too short for it", mend="take a larger size.length")

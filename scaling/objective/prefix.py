@@ -20,7 +20,7 @@ class Prefix:
     """
 
     families = EVERY_TEXT_TO_TEXT
-    others = 0
+    others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)

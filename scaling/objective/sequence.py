@@ -4,7 +4,6 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data.source import Rows, Vocabulary
-from scaling.errors import ScalingError
 from scaling.objective.layout import Text, text_to_text
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, meet
 
@@ -17,7 +16,7 @@ class Sequence:
     """
 
     families = EVERY_TEXT_TO_TEXT
-    others = 0
+    others, takes = 0, "pairs"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)
@@ -25,13 +24,9 @@ class Sequence:
         self.reads = length // 2 if family == "decoder" else length
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        if rows.source is None or rows.source_documents is None or rows.documents is None:
-            raise ScalingError(
-                "it learns from pairs, and the data are one text",
-                key="objective.kind",
-                value="Sequence",
-                mend="choose data of pairs, or the objective Causal",
-            )
+        assert rows.source is not None
+        assert rows.source_documents is not None
+        assert rows.documents is not None
         source = Text(rows.source.astype(np.int64), (rows.source_documents > 0).sum(axis=1))
         target = Text(rows.tokens.astype(np.int64), (rows.documents > 0).sum(axis=1), rows.truth)
         return text_to_text(source, target, self.vocabulary, self.family)

@@ -22,7 +22,7 @@ class SpanCorruption:
     """
 
     families = EVERY_TEXT_TO_TEXT
-    others = 0
+    others, takes = 0, "windows"
 
     def __init__(
         self,
@@ -36,15 +36,13 @@ class SpanCorruption:
     ):
         share("rate", rate)
         if mean < 1:
-            raise ScalingError("expected a length from 1", key="objective.mean", value=mean)
+            raise ScalingError("expected a length from 1", key="mean", value=mean)
         self.family: Family = meet(self, family, self.families)
         self.rate, self.mean, self.noise = rate, mean, noise
         self.reads = fitting(length, family, self.widths)
         hidden, spans = self.hidden(self.reads)
         if hidden + spans > self.reads:
-            raise ScalingError(
-                "so many spans leave nothing between them", key="objective.rate", value=rate, mend="hide less"
-            )
+            raise ScalingError("so many spans leave nothing between them", key="rate", value=rate, mend="hide less")
         self.vocabulary = vocabulary.extended(["bos", "eos", "pad", *(f"sentinel_{i}" for i in range(spans))])
         self._sentinels = np.array([self.vocabulary[f"sentinel_{i}"] for i in range(spans)])
 

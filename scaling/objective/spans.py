@@ -21,7 +21,7 @@ class Spans:
     """
 
     families = ("encoder",)
-    others = 0
+    others, takes = 0, "windows"
 
     def __init__(
         self,
@@ -41,10 +41,10 @@ class Spans:
         self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
         self.hidden = max(1, round(rate * self.reads))
         if longest < 1:
-            raise ScalingError("expected a number from 1", key="objective.longest", value=longest)
+            raise ScalingError("expected a number from 1", key="longest", value=longest)
         if self.hidden > self.reads // 2:
             raise ScalingError(
-                "spans that do not touch cannot hide so much", key="objective.rate", value=rate, mend="take at most .5"
+                "spans that do not touch cannot hide so much", key="rate", value=rate, mend="take at most .5"
             )
         self.law = np.cumsum((1 - p) ** np.arange(longest))
         self.disguise = Disguise(self.vocabulary, masked, random)

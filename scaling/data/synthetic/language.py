@@ -17,7 +17,7 @@ from scaling.data.synthetic import successors
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
 
-LARGEST = 1 << 28  # entries of the table of successors
+LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,30 +26,33 @@ class Synthetic:
 
     Rank to symbol is one to one in every context, so each symbol's entropy is H(q) and its true loss −ln q(r_t). Which
     symbol a rank stands for depends on the context through parts of rising order, which models learn one by one.
+    Without `tokens` the training split is endless.
     """
 
     symbols: int = 64
     order: int = 2
     exponent: float = 1.6
     joint: float = 0.5
-    tokens: int | None = None
+    tokens: int | None = None  # of the training split; None: endless
+    validation: int = 1 << 22  # tokens of the other split
     seed: int = 3401  # whose unigram and bigram entropies are 3.163 and 2.801 nats; over seeds 3.29 ± 0.10, 2.78 ± 0.06
 
     version = 1
 
     def __post_init__(self) -> None:
-        if not 2 <= self.symbols < 1 << 16:
-            raise ScalingError("expected from 2 to 65,535 symbols", key="data.symbols", value=self.symbols)
+        if not 2 <= self.symbols <= 8192:
+            raise ScalingError("expected from 2 to 8,192 symbols", key="symbols", value=self.symbols)
         if self.order < 1 or self.symbols ** (self.order + 1) > LARGEST:
-            longest = max(k for k in range(1, 28) if k == 1 or self.symbols ** (k + 1) <= LARGEST)
+            longest = max(k for k in range(1, 26) if self.symbols ** (k + 1) <= LARGEST)
             mend = f"take an order from 1 to {longest}, or fewer symbols"
             raise ScalingError(
-                f"{self.symbols} symbols have too large a table", key="data.order", value=self.order, mend=mend
+                f"{self.symbols} symbols have too large a table", key="order", value=self.order, mend=mend
             )
         if self.exponent < 0:
-            raise ScalingError("expected a number from 0", key="data.exponent", value=self.exponent)
-        if self.tokens is not None and self.tokens < 1:
-            raise ScalingError("expected a number from 1, or null", key="data.tokens", value=self.tokens)
+            raise ScalingError("expected a number from 0", key="exponent", value=self.exponent)
+        for key in ("tokens", "validation"):
+            if getattr(self, key) is not None and getattr(self, key) < 1:
+                raise ScalingError("expected a number from 1", key=key, value=getattr(self, key))
 
     @cached_property
     def ranks(self) -> Ranks:
@@ -131,7 +134,7 @@ class Language:
 
     @property
     def tokens(self) -> int | None:
-        return self.law.tokens if self.split == "train" else None
+        return self.law.tokens if self.split == "train" else self.law.validation
 
     @property
     def bytes_per_token(self) -> None:

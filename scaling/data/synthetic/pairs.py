@@ -25,7 +25,8 @@ class SyntheticPairs:
     and by the symbol before. Rank 0 is the likeliest in every context, so the best translation is rank 0 throughout.
     """
 
-    pairs: int = 1_000_000
+    pairs: int = 1_000_000  # of the training split
+    validation: int = 4096  # pairs of the other split
     shortest: int = 8
     longest: int = 31
     block: int = 4
@@ -40,12 +41,12 @@ class SyntheticPairs:
     version = 1
 
     def __post_init__(self) -> None:
-        for key in ("pairs", "shortest", "block"):
+        for key in ("pairs", "validation", "shortest", "block"):
             if getattr(self, key) < 1:
-                raise ScalingError("expected a number from 1", key=f"data.{key}", value=getattr(self, key))
+                raise ScalingError("expected a number from 1", key=key, value=getattr(self, key))
         if self.longest < self.shortest:
             mend = f"take one from {self.shortest}, which is the shortest"
-            raise ScalingError("no sentence is so short", key="data.longest", value=self.longest, mend=mend)
+            raise ScalingError("no sentence is so short", key="longest", value=self.longest, mend=mend)
         _ = self.language  # its own keys are checked too
 
     @cached_property
@@ -106,6 +107,10 @@ class Translation:
         return None
 
     @property
+    def pairs(self) -> int:
+        return self.law.pairs if self.split == "train" else self.law.validation
+
+    @property
     def tokens(self) -> int:
         return int(self.lengths.sum())
 
@@ -125,12 +130,12 @@ class Translation:
 
     @cached_property
     def _lengths(self) -> np.ndarray:
-        words = hashing.bits(self._keys(np.arange(self.law.pairs), "length"), 1)[:, 0]
+        words = hashing.bits(self._keys(np.arange(self.pairs), "length"), 1)[:, 0]
         drawn = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
         return np.stack([drawn + 1, drawn + 1], axis=1).astype(np.int32)
 
     def windows(self, length: int) -> int:
-        return self.law.pairs
+        return self.pairs
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = True) -> Rows:
         ranks = self.law.ranks.drawn(hashing.bits(self._keys(rows, "target"), self.law.longest))
