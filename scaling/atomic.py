@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import secrets
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +12,7 @@ from typing import IO, Any
 def write(path: Path, content: bytes | str) -> None:
     """`path` with new content: a temporary file beside it, flushed to the disk, then renamed over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # two machines may share the folder
     try:
         with partial.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from scaling.atomic import flush_folder
 from scaling.errors import from_os
 from scaling.ledger.document import Damaged, read, seal
-from scaling.ledger.exclusive import disk, sync_folder, temporary_beside
+from scaling.ledger.exclusive import disk, temporary_beside
 
 MANIFEST = "manifest.json"
 
@@ -124,14 +125,14 @@ def _publish(temporary: Path, final: Path, step: int, note: Mapping[str, Any]) -
     files = {}
     for path in sorted(temporary.rglob("*")):
         if path.is_dir():
-            sync_folder(path)
+            flush_folder(path)
         else:
             name = path.relative_to(temporary).as_posix()
             files[name] = {"bytes": path.stat().st_size, "sha256": _digest_synced(path)}
     manifest = temporary / MANIFEST
     manifest.write_bytes(seal({"step": step, "files": files, "note": dict(note)}))
     _digest_synced(manifest)
-    sync_folder(temporary)
+    flush_folder(temporary)
     if final.exists():
         # Saved before at this very step. What a step holds is determined, so a whole one stays: taking it away first
         # would leave a moment with no checkpoint at all.
@@ -139,7 +140,7 @@ def _publish(temporary: Path, final: Path, step: int, note: Mapping[str, Any]) -
             return
         drop(final)
     os.replace(temporary, final)
-    sync_folder(final.parent)
+    flush_folder(final.parent)
 
 
 def _is_whole(folder: Path) -> bool:

@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
+from scaling import atomic
 from scaling.errors import from_os
 
 Means = Literal["link", "create"]
@@ -43,29 +44,19 @@ def publish(path: Path, content: bytes, means: Means) -> bool:
     with disk(f"cannot write {path.name}"):
         made = _link(path, content) if means == "link" else _create(path, content)
         if made:
-            sync_folder(path.parent)
+            atomic.flush_folder(path.parent)
         return made
 
 
 def replace(path: Path, content: bytes) -> None:
     """Make `path` hold `content`; a reader sees the old bytes or the new ones, never a mixture."""
-    with disk(f"cannot write {path.name}"), _temporary(path, content) as temporary:
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+    with disk(f"cannot write {path.name}"):
+        atomic.write(path, content)
 
 
 def temporary_beside(path: Path) -> Path:
     """A name that no one else uses, in the folder of `path` (so that a rename stays on one file system)."""
     return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(8)}")
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager
@@ -75,12 +66,6 @@ def disk(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise from_os(error, what) from error
-
-
-def write_synced(file: BinaryIO, content: bytes) -> None:
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _link(path: Path, content: bytes) -> bool:
@@ -94,12 +79,13 @@ def _link(path: Path, content: bytes) -> bool:
 
 def _create(path: Path, content: bytes) -> bool:
     try:
-        file = path.open("xb", buffering=0)
+        file = path.open("xb")
     except FileExistsError:
         return False
     try:
         with file:
-            write_synced(file, content)
+            file.write(content)
+            atomic.flush(file)
     except OSError:
         path.unlink(missing_ok=True)
         raise
@@ -118,8 +104,9 @@ def _failure(call: Callable[[], object]) -> OSError | None:
 def _temporary(path: Path, content: bytes) -> Iterator[Path]:
     temporary = temporary_beside(path)
     try:
-        with temporary.open("xb", buffering=0) as file:
-            write_synced(file, content)
+        with temporary.open("xb") as file:
+            file.write(content)
+            atomic.flush(file)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

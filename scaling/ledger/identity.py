@@ -3,8 +3,9 @@
     run_id = first 16 hexadecimal digits of SHA-256(canonical JSON of what counts)
 
 Everything in a spec counts unless it is listed here: a key that someone forgets to list costs a run done twice, while
-one wrongly left out would mix two experiments. Numbers are compared by value, so 20M, 2e7 and 20000000 are one budget.
-A trunk's spec simply has no horizon; how far it goes is told to the worker that trains it.
+one wrongly left out would mix two experiments. Where the data have a fingerprint, it alone stands for them: equal
+fingerprints are equal rows, wherever the files lie. Numbers are compared by value, so 20M, 2e7 and 20000000 are one
+budget. A trunk's spec simply has no horizon; how far it goes is told to the worker that trains it.
 """
 
 from __future__ import annotations
@@ -25,23 +26,15 @@ RUN_ID = re.compile(r"[0-9a-f]{16}")
 UNCOUNTED = frozenset(
     {
         "name",
-        "tags",
         "runs",
         "log",
-        "data.path",
-        "data.folder",
-        "data.cache",
-        "train.accelerator",
-        "train.accumulate",
-        "train.checkpoint",
+        "evaluate.points",
+        "train.checkpoint_every",
         "train.compile",
         "train.devices",
-        "train.horizon",
         "train.micro_batch",
         "train.nodes",
         "train.strategy",
-        "train.threads",
-        "train.workers",
     }
 )
 
@@ -62,6 +55,9 @@ def identity(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
     """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
     if not isinstance(spec, Mapping):
         raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
+    data = spec.get("data")
+    if isinstance(data, Mapping) and "fingerprint" in data:
+        spec = {**spec, "data": {"fingerprint": data["fingerprint"]}}
     counted = _counted(spec, (), {key: _canonical(value, (key,)) for key, value in later.items()})
     return json.dumps(counted, sort_keys=True, separators=(",", ":"), allow_nan=False)
 

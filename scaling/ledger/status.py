@@ -83,7 +83,7 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
         host=newest.claim.get("host"),
         attempt=newest.number,
         seen=seen,
-        reason=None if newest.exit is None else newest.exit.get("reason"),
+        reason=None if newest.exit is None else _printable(str(newest.exit.get("reason") or "")) or None,
     )
 
 
@@ -100,8 +100,16 @@ def _state(newest: Record, seen: float | None, machine: Machine, lease: Lease) -
 
 
 def _name(spec: dict[str, Any] | None) -> str | None:
-    name = None if spec is None else spec.get("name")
-    return name if isinstance(name, str) else None
+    """What the spec calls the run: its own `name`, else the one it is logged under."""
+    spec = spec or {}
+    log = spec.get("log")
+    name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
+    return _printable(name) if isinstance(name, str) else None
+
+
+def _printable(text: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
 def _touched(path: Path) -> float | None:

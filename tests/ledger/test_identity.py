@@ -15,10 +15,12 @@ from scaling.ledger.identity import RUN_ID, UNCOUNTED, identity, run_id
 
 SPEC: dict[str, Any] = {
     "model": {"kind": "Decoder", "block": {"channel": {"kind": "Gated", "activation": "GeLU"}}, "layers": 4},
-    "data": {"fingerprint": "c0ffee", "window": 64},
+    "data": {"fingerprint": "c0ffee", "folder": "/here"},
+    "size": {"width": 64, "length": 64},
     "optimizer": {"kind": "AdamW", "lr": 3e-4, "betas": [0.9, 0.95]},
     "schedule": {"kind": "WSD", "warmup": 100},
     "train": {"tokens": 20_000_000, "batch": 1024, "precision": "float32"},
+    "evaluate": {"windows": 64},
     "seed": 1,
     "versions": {"Gated": 1},
 }
@@ -55,7 +57,7 @@ def _with(path: str, value: object) -> dict[str, Any]:
 
 def test_a_name_is_what_it_was() -> None:
     """Names are on disks everywhere; this one changes only together with the layout's version."""
-    assert run_id(SPEC) == "68117c4b00770d24"
+    assert run_id(SPEC) == "fa60a5f04e7e249a"
 
 
 @given(_specs)
@@ -88,7 +90,8 @@ def test_what_does_not_count(path: str) -> None:
         ("model.block.channel.activation", "ReLU"),
         ("model.block.channel.log", "a key of a piece is not the section of that name"),
         ("data.fingerprint", "c0ffef"),
-        ("data.window", 128),
+        ("size.length", 128),
+        ("data", {"kind": "Text"}),
         ("optimizer.lr", 3.0000000000000003e-4),
         ("optimizer.betas", [0.95, 0.9]),
         ("schedule.warmup", 0),
@@ -104,6 +107,12 @@ def test_what_does_not_count(path: str) -> None:
 )
 def test_what_counts(path: str, value: object) -> None:
     assert run_id(_with(path, value)) != run_id(SPEC)
+
+
+def test_a_fingerprint_stands_for_the_data_wherever_they_lie() -> None:
+    assert run_id(_with("data.folder", "/there")) == run_id(SPEC)
+    without = {**SPEC, "data": {"kind": "Text", "folder": "/here"}}
+    assert run_id({**without, "data": {"kind": "Text", "folder": "/there"}}) != run_id(without)
 
 
 def test_a_later_key_at_its_old_meaning_does_not_orphan_old_runs() -> None:
