@@ -13,6 +13,7 @@ from scaling.errors import ScalingError, from_os, nearest
 VERBS = {
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
+    "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
     "data": "list, prepare and show corpora: counts, bytes a token, windows",
 }
 
@@ -77,5 +78,11 @@ def _help() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
     return "\n".join(
-        ["usage: scaling VERB … (`scaling VERB --help` tells more)", "", *lines, "", "overrides are key=value, anywhere"]
+        [
+            "usage: scaling VERB … (`scaling VERB --help` tells more)",
+            "",
+            *lines,
+            "",
+            "key=value overrides stand anywhere",
+        ]
     )

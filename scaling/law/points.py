@@ -31,16 +31,26 @@ MEANINGS = MappingProxyType(
         "depth": "layers",
         "seed": "seed",
         "run": "name of the run",
+        "S_min": "optimizer steps at a batch far above the critical one",
+        "C_min": "training compute at a batch far below the critical one",
+        "B_crit": "critical batch, tokens a step",
+        "S1": "area under the learning rate",
+        "S2": "annealing area",
+        "error": "error of a task",
+        "accuracy": "accuracy of a task",
     }
 )
 """The columns a law may ask for, in the papers' letters."""
 
-POSITIVE = frozenset({"N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth"})
+POSITIVE = frozenset(
+    {"N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth", "S_min", "C_min", "B_crit", "S1"}
+)
 
 DERIVED = MappingProxyType(
     {
         "6ND": lambda column: 6 * column("N") * column("D"),
         "D/N": lambda column: column("D") / column("N"),
+        "C/6N": lambda column: column("C") / (6 * column("N")),
         "ND": lambda column: column("N") * column("D"),
         "BS": lambda column: column("B") * column("S"),
     }
@@ -68,6 +78,7 @@ class Points:
     definitions: Mapping[str, str] = field(default_factory=dict)
     excluded: int = 0
     failed: int = 0
+    held_out: int = 0
     source: str = ""
 
     def __post_init__(self):
@@ -94,7 +105,8 @@ class Points:
 
     @property
     def used(self) -> int:
-        return len(self)
+        """Fitted or held out to test the fit."""
+        return len(self) + self.held_out
 
     @property
     def planned(self) -> int:
@@ -111,6 +123,14 @@ class Points:
             raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, mend="compare a column")
         kept = {name: column[mask] for name, column in self.columns.items()}
         return replace(self, columns=kept, excluded=self.excluded + int((~mask).sum()))
+
+    def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
+        """The points to fit and those of the mask, held out to test the fit; both count as used."""
+        rest, held = self.where(~np.asarray(mask)), self.where(mask)
+        return (
+            replace(rest, excluded=self.excluded, held_out=self.held_out + len(held)),
+            replace(held, excluded=self.excluded, held_out=self.held_out + len(rest)),
+        )
 
     def take(self, order: np.ndarray) -> Points:
         """The points in another order, or drawn again as a bootstrap does; the counts stay those of the table."""
@@ -167,7 +187,8 @@ class Points:
             )
 
     def count(self) -> str:
-        return f"{self.used} used + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
+        held = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
+        return f"{self.used} used{held} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
 
     def _meaning(self, name: str) -> str:
         return f" ({MEANINGS[name]})" if name in MEANINGS else ""
@@ -199,7 +220,7 @@ def from_columns(
         MappingProxyType(definitions),
         excluded,
         failed,
-        source,
+        source=source,
     )
     _refuse_duplicates(points)
     return points

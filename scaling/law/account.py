@@ -1,0 +1,215 @@
+"""The account of a fit: one plain document with the estimates and everything a reader needs to doubt them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.allometry import Allometry
+from scaling.law.checklist import checklist, missing
+from scaling.law.envelope import Envelope
+from scaling.law.fit import Fit
+from scaling.law.interval import Interval, Method, intervals
+from scaling.law.isoflop import IsoFlop
+from scaling.law.points import Points
+from scaling.law.quantity import prediction
+
+COMPARISONS = {
+    ">=": np.greater_equal,
+    "<=": np.less_equal,
+    ">": np.greater,
+    "<": np.less,
+    "=": np.equal,
+}
+
+
+def hold_out(points: Points, condition: str) -> tuple[Points, Points]:
+    """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N."""
+    sign = next((sign for sign in COMPARISONS if sign in condition), None)
+    if sign is None:
+        column = points.numbers(condition.strip())
+        mask = column == column.max()
+    else:
+        name, _, text = condition.partition(sign)
+        try:
+            bound = float(text)
+        except ValueError:
+            raise ScalingError(
+                "is no bound", key="hold-out", value=condition, mend="write a column and a number, such as N>=1e9"
+            ) from None
+        mask = COMPARISONS[sign](points.numbers(name.strip()), bound)
+    if mask.all() or not mask.any():
+        share = "every run" if mask.all() else "no run"
+        raise ScalingError(f"holds out {share}", key="hold-out", value=condition, mend="choose another bound")
+    return points.hold_out(mask)
+
+
+def account(
+    found: Fit,
+    *,
+    method: Method | None = "profile",
+    level: float = 0.95,
+    held_out: Points | None = None,
+    targets: Sequence[Mapping[str, float]] = (),
+    stated: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The document of a fitted law. `method` is that of the intervals; without a degree of freedom there are none."""
+    if found.degrees_of_freedom < 1:
+        method = None
+    known = {} if method is None else intervals(found, method, level=level, seed=seed)
+
+    def bound(rows: Sequence[Mapping[str, float]]) -> list[Interval | None]:
+        if method is None or not rows:
+            return [None] * len(rows)
+        names = [f"row {index}" for index in range(len(rows))]
+        wanted = [prediction(found.form, row, name) for row, name in zip(rows, names, strict=True)]  # type: ignore[arg-type]
+        here = intervals(found, method, level=level, quantities=wanted, seed=seed)
+        return [here[name] for name in names]
+
+    rows = [_row(found, target) for target in targets]
+    tested = None if held_out is None else _tested(found, held_out, bound)
+    answers = checklist(found, intervals=known, held_out=tested, stated=stated)
+    document = found.to_json({name: interval.to_json() for name, interval in known.items()}, tested)
+    document["points"] = _counted(found.points)
+    document["predictions"] = [
+        {**row, **_said(found, row, interval)} for row, interval in zip(rows, bound(rows), strict=True)
+    ]
+    document["checklist"] = {"answers": [asdict(answer) for answer in answers], "missing": list(missing(answers))}
+    return _finite(document)
+
+
+def _row(found: Fit, target: Mapping[str, float]) -> dict[str, float]:
+    """The columns of a target; what is not a column of the law is refused with the nearest."""
+    for name in target:
+        if name not in found.form.inputs:
+            raise ScalingError(
+                f"{found.form.name} has no column {name!r}", key="target", mend=nearest(name, found.form.inputs)
+            )
+    absent = [name for name in found.form.inputs if name not in target]
+    if absent:
+        raise ScalingError(
+            f"{found.form.name} needs {', '.join(found.form.inputs)}", key="target", mend=f"add {absent[0]}=…"
+        )
+    return {name: float(target[name]) for name in found.form.inputs}
+
+
+def _said(found: Fit, row: Mapping[str, float], interval: Interval | None) -> dict[str, Any]:
+    value = float(found.predict(**row))
+    return {found.form.target: value, "interval": None if interval is None else interval.to_json()}
+
+
+def _tested(found: Fit, held_out: Points, bound: Any) -> dict[str, Any]:
+    """Each held-out run beside its prediction."""
+    target = held_out.numbers(found.form.target)
+    columns = {name: held_out.numbers(name) for name in found.form.inputs}
+    rows = [{name: float(column[i]) for name, column in columns.items()} for i in range(len(held_out))]
+    predicted = found.predict(**columns)
+    errors = predicted / target - 1
+    runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(rows)
+    return {
+        "n": len(rows),
+        "mean_relative_error": float(np.abs(errors).mean()),
+        "largest_relative_error": float(np.abs(errors).max()),
+        "points": [
+            {
+                "run": run,
+                **row,
+                found.form.target: float(seen),
+                "predicted": float(said),
+                "relative_error": float(error),
+                "interval": None if interval is None else interval.to_json(),
+            }
+            for run, row, seen, said, error, interval in zip(
+                runs, rows, target, predicted, errors, bound(rows), strict=True
+            )
+        ],
+    }
+
+
+def account_of_minima(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Any]:
+    """The document of approach 2: the growth of N* and D* with compute, and each budget's minimum or its refusal."""
+    pairs = list(zip(size.minima, data.minima, strict=True))
+    return _finite(
+        {
+            **_growth(f"isoflop_{size.kind}", size.law, data.law, size.interval(), data.interval()),
+            "points": _counted(points),
+            "minima": [
+                {
+                    "C": here.C,
+                    "N": here.position,
+                    "D": there.position,
+                    "loss": here.loss,
+                    "refused": here.refused or there.refused,
+                }
+                for here, there in pairs
+            ],
+        }
+    )
+
+
+def account_of_envelope(points: Points, found: Envelope) -> dict[str, Any]:
+    """The document of approach 1."""
+    laws = found.N_law, found.D_law
+    return _finite(
+        {
+            **_growth("envelope", *laws, *(law.interval() for law in laws)),
+            "points": _counted(points),
+            "budgets": {"accepted": len(found.C), "refused": found.refused},
+        }
+    )
+
+
+def _growth(
+    name: str, size: Allometry, data: Allometry, of_size: tuple[float, float], of_data: tuple[float, float]
+) -> dict[str, Any]:
+    estimates = {
+        "a": size.exponent,
+        "b": data.exponent,
+        "N_coefficient": size.coefficient,
+        "D_coefficient": data.coefficient,
+    }
+    bounds = {"a": of_size, "b": of_data}
+    return {
+        "law": name,
+        "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
+        "citation": "Hoffmann et al. 2022, arXiv 2203.15556",
+        "estimates": estimates,
+        "intervals": {
+            key: {"estimate": estimates[key], "low": low, "high": high, "level": 0.95, "method": "t"}
+            for key, (low, high) in bounds.items()
+        },
+        "objective": None,
+        "starts_agreeing": None,
+        "held_out": None,
+    }
+
+
+def _counted(points: Points) -> dict[str, Any]:
+    return {
+        "source": points.source,
+        "fitted": len(points),
+        "held_out": points.held_out,
+        "used": points.used,
+        "excluded": points.excluded,
+        "failed": points.failed,
+        "planned": points.planned,
+        "count": points.count(),
+        "definitions": dict(points.definitions),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no nan: what is not finite is null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

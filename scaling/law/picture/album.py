@@ -1,0 +1,64 @@
+"""All pictures that a fit has, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scaling.law.envelope import Envelope
+from scaling.law.fit import Fit
+from scaling.law.interval import intervals
+from scaling.law.isoflop import IsoFlop
+from scaling.law.picture.curves import isoflop_valleys, learning_curves
+from scaling.law.picture.laws import Interval, contours, extrapolation, loss_against, residuals
+from scaling.law.picture.parts import Picture
+from scaling.law.points import Points
+from scaling.law.quantity import prediction
+
+
+def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
+    """The law along each of its columns (and along compute), over N and D, its residuals, and its test."""
+    plane = {"N", "D"} <= set(found.form.inputs)
+    axes = [*found.form.inputs, *(["C"] if plane else [])]
+    band = t_band(found) if found.degrees_of_freedom > 0 else None
+    pictures = {
+        f"{found.form.target}_against_{axis}": loss_against(
+            found, axis, held_out=held_out, band=band if len(found.form.inputs) == 1 else None
+        )
+        for axis in axes
+    }
+    if set(found.form.inputs) == {"N", "D"}:
+        pictures["contours"] = contours(found)
+    pictures["residuals"] = residuals(found)
+    if held_out is not None:
+        axis = "C" if plane else found.form.inputs[0]
+        pictures["extrapolation"] = extrapolation(found, held_out, band=band, axis=axis)
+    return pictures
+
+
+def of_valleys(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Picture]:
+    return {"isoflop_N": isoflop_valleys(size, points), "isoflop_D": isoflop_valleys(data, points)}
+
+
+def of_curves(points: Points, found: Envelope) -> dict[str, Picture]:
+    return {"envelope": learning_curves(points, axis="C", envelope=found)}
+
+
+def t_band(found: Fit, level: float = 0.95) -> Interval:
+    """The t-interval of the prediction at each row of columns."""
+
+    def band(columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        names = list(columns)
+        rows = list(zip(*(np.ravel(columns[name]) for name in names), strict=True))
+        wanted = [
+            prediction(
+                found.form, {name: np.array([value]) for name, value in zip(names, row, strict=True)}, str(index)
+            )
+            for index, row in enumerate(rows)
+        ]
+        here = intervals(found, "t", level=level, quantities=wanted)
+        ends = [here[str(index)] for index in range(len(rows))]
+        return np.array([end.low for end in ends]), np.array([end.high for end in ends])
+
+    return band

@@ -1,0 +1,119 @@
+"""The account of a fit for the terminal: what was counted, the estimates, what they predict, and what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scaling.law.picture.words import short
+
+
+def show(document: Mapping[str, Any], console: Console) -> None:
+    """Print the account of a law, of IsoFLOP minima, or of an envelope."""
+    console.print(Text.assemble((document["law"], "bold"), "  ", document["formula"]))
+    console.print(Text(document["citation"], style="dim"))
+    points = document["points"]
+    where = f"{points['source']}: " if points["source"] else ""
+    console.print(Text(where + points["count"]))
+    for name, definition in points["definitions"].items():
+        console.print(Text(f"  {name}: {definition}", style="dim"))
+    console.print()
+    console.print(_estimates(document))
+    for part in (_minima, _held_out, _predictions):
+        table = part(document)
+        if table is not None:
+            console.print()
+            console.print(table)
+    _doubts(document, console)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    return table
+
+
+def _estimates(document: Mapping[str, Any]) -> Table:
+    levels = {interval["level"] for interval in document["intervals"].values()}
+    title = f"{levels.pop():.0%} interval" if levels else ""
+    table = _table("", "estimate", title, "unit")
+    units = document.get("units", {})
+    names = list(document["estimates"]) + [name for name in document["intervals"] if name not in document["estimates"]]
+    for name in names:
+        interval = document["intervals"].get(name)
+        estimate = document["estimates"][name] if name in document["estimates"] else interval["estimate"]
+        held = name in document.get("fixed", {})
+        table.add_row(name, f"{estimate:.5g}", "held" if held else _ends(interval), units.get(name, ""))
+    return table
+
+
+def _ends(interval: Mapping[str, Any] | None) -> str:
+    if interval is None:
+        return ""
+    low, high = (f"{end:.4g}" if end is not None else "open" for end in (interval["low"], interval["high"]))
+    return f"{low} to {high}"
+
+
+def _minima(document: Mapping[str, Any]) -> Table | None:
+    if "minima" not in document:
+        return None
+    table = _table("C (FLOPs)", "N*", "D*", "loss")
+    for row in document["minima"]:
+        if row["refused"]:
+            table.add_row(short(row["C"]), Text(row["refused"], style="yellow"))
+        else:
+            table.add_row(short(row["C"]), short(row["N"]), short(row["D"]), f"{row['loss']:.4f}")
+    return table
+
+
+def _held_out(document: Mapping[str, Any]) -> Table | None:
+    tested = document["held_out"]
+    if tested is None:
+        return None
+    inputs = [name for name in tested["points"][0] if name not in ("run", "predicted", "relative_error", "interval")]
+    table = _table("held out", *inputs, "predicted", "interval", "error")
+    for row in tested["points"]:
+        cells = [short(row[name]) for name in inputs[:-1]]
+        table.add_row(
+            row["run"] or "",
+            *cells,
+            f"{row[inputs[-1]]:.4f}",
+            f"{row['predicted']:.4f}",
+            _ends(row["interval"]),
+            f"{row['relative_error']:+.2%}",
+        )
+    return table
+
+
+def _predictions(document: Mapping[str, Any]) -> Table | None:
+    rows = document.get("predictions")
+    if not rows:
+        return None
+    *inputs, target = (name for name in rows[0] if name != "interval")
+    table = _table(*(f"at {name}" for name in inputs), target, "interval")
+    for row in rows:
+        table.add_row(*(short(row[name]) for name in inputs), f"{row[target]:.4f}", _ends(row["interval"]))
+    return table
+
+
+def _doubts(document: Mapping[str, Any], console: Console) -> None:
+    console.print()
+    if document["objective"] is not None:
+        agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
+        condition = document["condition_number"]
+        condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
+        residual = f"scale of the residuals {document['residual_scale']:.2g}"
+        said = f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {residual}"
+        console.print(Text(said))
+    for sentence in (*document.get("not_identified", ()), *document.get("unreliable", ())):
+        console.print(Text(f"! {sentence}", style="yellow"))
+    silent = document.get("checklist", {}).get("missing", ())
+    if silent:
+        console.print(Text(f"{len(silent)} questions a referee would ask are not answered:", style="dim"))
+        for question in silent:
+            console.print(Text(f"  {question}", style="dim"))
