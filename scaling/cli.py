@@ -77,12 +77,5 @@ class _Parser(argparse.ArgumentParser):
 def _help() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
-    return "\n".join(
-        [
-            "usage: scaling VERB … (`scaling VERB --help` tells more)",
-            "",
-            *lines,
-            "",
-            "key=value overrides stand anywhere",
-        ]
-    )
+    usage = "usage: scaling VERB … (`scaling VERB --help` tells more)"
+    return "\n".join([usage, "", *lines, "", "Overrides of a config are key=value, anywhere among the words."])

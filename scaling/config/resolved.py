@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling import build
-from scaling import atomic
+from scaling import atomic, build
 from scaling.config.node import Node
 from scaling.config.scalar import quantity, scalar
 from scaling.errors import ScalingError, from_os

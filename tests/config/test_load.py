@@ -196,10 +196,7 @@ FILES = {
     ),
     "base: plain\ntrain:\n  batch: '8'\n": "mine.yaml:3: train.batch='8': expected a whole number",
     "model: plain\n": ("mine.yaml:1: model='plain': expected the model's keys; name another model's file as `base`"),
-    "- a\n": (
-        "mine.yaml: expected sections; write one of "
-        "model, size, data, objective, optimizer, schedule, train, evaluate, log, seed, runs"
-    ),
+    "- a\n": f"mine.yaml: expected sections; write one of {', '.join(SECTIONS)}",
     "base: plain\ndata: loop\n": (
         "loop.yaml:1: data='other': expected its keys here, not a name; name that file as `base`"
     ),

@@ -1,0 +1,73 @@
+"""`scaling explain`: every slot, every kind, every key, and a piece of one's own."""
+
+import json
+
+import pytest
+
+from scaling import build
+from scaling.cli import main
+from scaling.config.layers import FIXED
+
+
+def explained(capsys, *words):
+    assert main(["explain", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_slot_is_listed(capsys):
+    assert set(explained(capsys)) == set(build.SLOTS)
+
+
+@pytest.mark.parametrize("slot", build.SLOTS)
+def test_every_kind_is_told_with_its_formula_and_keys(slot, capsys):
+    kinds = explained(capsys, slot)["kinds"]
+    assert {kind["kind"] for kind in kinds} >= set(build.kinds(slot))
+    for kind in kinds:
+        assert kind["formula"], f"{kind['kind']} has no docstring"
+        assert set(kind["keys"]) == set(build.keys(build.kinds(slot)[kind["kind"]]))
+    assert main(["explain", slot]) == 0
+    told = capsys.readouterr().out
+    assert all(kind["kind"] in told for kind in kinds)
+
+
+def test_a_citation_is_told_apart_from_the_formula(capsys):
+    gated = next(kind for kind in explained(capsys, "block.channel")["kinds"] if kind["kind"] == "Gated")
+    assert gated["formula"].startswith("FFN(x) =")
+    assert gated["citation"] == "Shazeer 2020"
+    assert gated["keys"]["activation"] == {"type": "a piece", "needed": True, "default": None}
+    assert gated["keys"]["bias"] == {"type": "true or false", "needed": False, "default": False}
+
+
+@pytest.mark.parametrize("section", FIXED)
+def test_a_section_of_fixed_keys_tells_what_each_means(section, capsys):
+    keys = explained(capsys, section)["keys"]
+    assert keys
+    assert all(row["meaning"] for row in keys.values())
+    assert main(["explain", section]) == 0
+    assert all(key in capsys.readouterr().out for key in keys)
+
+
+MINE = '''
+class Halved:
+    """FFN(x) = x / 2. (A paper, 2026)"""
+
+    slot = "channel"
+
+    def __init__(self, shape, *, times: int = 1): ...
+'''
+
+
+def test_a_piece_of_ones_own_is_explained_beside_ours(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(build, "_joined", {})
+    (tmp_path / "mine.py").write_text(MINE)
+    kinds = {
+        kind["kind"]: kind for kind in explained(capsys, "channel", "--extend", str(tmp_path / "mine.py"))["kinds"]
+    }
+    assert kinds["Halved"]["citation"] == "A paper, 2026"
+    assert kinds["Halved"]["keys"]["times"]["default"] == 1
+    assert "Gated" in kinds
+
+
+def test_an_unknown_slot_is_one_line(capsys):
+    assert main(["explain", "block.chanel"]) == 2
+    assert capsys.readouterr().err == "scaling: there is no slot 'chanel'; did you mean 'channel'?\n"

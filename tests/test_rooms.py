@@ -1,0 +1,45 @@
+"""The import floor: a room imports only rooms that stand before it, and a slot of nn no sibling slot."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "scaling"
+# The design's order; `atomic` and `batch` are single files that the rooms after them share.
+FLOORS = """
+    errors atomic shape batch build config nn model cost data objective law ledger
+    decode interop train study sweep table report command cli __main__ __init__
+"""
+ROOMS = FLOORS.split()
+PICTURES = {"pandas", "pyarrow", "matplotlib", "plotly", "rich"}
+ALONE = {"config": {"yaml"}, "law": {"numpy", "scipy"} | PICTURES, "ledger": set()}
+FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path) -> set[tuple[str, ...]]:
+    """Every dotted name that a file imports, wherever in it the import stands."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {tuple(name.split(".")) for name in found}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_the_import_floor(path):
+    room, *inner = (part.removesuffix(".py") for part in path.parts)
+    assert room in ROOMS
+    for top, *rest in imports(path):
+        if top != "scaling":
+            alone = room not in ALONE or top in ALONE[room] | sys.stdlib_module_names
+            assert alone, f"{path}: {room} does without {top}"
+        elif rest and rest[0] != room:
+            assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
+        elif room == "nn" and len(rest) > 1 and rest[1] != inner[0] and (PACKAGE / "nn" / inner[0]).is_dir():
+            sibling = (PACKAGE / "nn" / rest[1]).is_dir()
+            assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
