@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--level", type=float, default=0.95, help="of the intervals (default %(default)s)")
     add("--cluster", metavar="COLUMN", help="runs whose errors belong together")
     add("--noise", type=float, metavar="NATS", help="standard deviation between seeds, for IsoFLOP minima")
-    add("--starts", type=int, help="random starts that are screened")
+    add("--starts", type=int, default=1024, help="random starts that are screened (default %(default)s)")
     add("--seed", type=int, default=0)
     add("--figures", metavar="FOLDER", help="draw PDF, SVG, PNG and interactive HTML there")
     add("--json", action="store_true", help="one JSON document")
@@ -65,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from scaling.law.reading import read
 
+    if arguments.starts < 1:
+        raise ScalingError(
+            "must be positive", key="starts", value=arguments.starts, mend="leave it out for the default"
+        )
     approach = arguments.law in APPROACHES
     form = None if approach else _form(arguments.law)
     points = read(
@@ -78,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.figures:
         document["figures"] = _draw(album(), Path(arguments.figures))
     if arguments.json:
-        print(json.dumps(document, indent=2, allow_nan=False))
+        print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
         return
     from rich.console import Console
 
@@ -92,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _law(arguments: argparse.Namespace, form: Form, points: Points) -> tuple[dict[str, Any], Album]:
     from scaling.law.account import account, hold_out
-    from scaling.law.fit import STARTS, fit
+    from scaling.law.fit import fit
     from scaling.law.picture.album import of_law
 
     held_out = None
@@ -105,7 +109,7 @@ def _law(arguments: argparse.Namespace, form: Form, points: Points) -> tuple[dic
         objective=_objective(arguments.objective, arguments.delta),
         clusters=arguments.cluster,
         fixed=_numbers(arguments.fix, "fix"),
-        starts=arguments.starts or STARTS,
+        starts=arguments.starts,
         seed=arguments.seed,
     )
     document = account(

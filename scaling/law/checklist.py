@@ -130,10 +130,14 @@ def _seeds(found: Fit) -> str:
 
 
 def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[str, Any] | None) -> Iterator[Answer]:
-    yield Answer(FITTING, "Which objective, and what is its value?", f"{_objective(found)}, {found.objective:.6g}")
+    yield Answer(
+        FITTING, "Which objective, and what is its value?", f"{found.problem.objective.name}, {found.objective:.6g}"
+    )
     weighted = not np.allclose(found.problem.weights, found.problem.weights[0])
     yield Answer(FITTING, "Are the points weighted?", "yes" if weighted else "no")
-    yield Answer(FITTING, "Which optimizer?", "Levenberg-Marquardt with exact derivatives from many random starts")
+    yield Answer(
+        FITTING, "How is the objective minimised?", "Levenberg-Marquardt with exact derivatives from many random starts"
+    )
     yield Answer(FITTING, "Do the starts agree?", f"{found.starts_agreeing:.0%} of those refined")
     yield Answer(FITTING, "Did it converge?", "yes" if found.converged else "no")
     said = "; ".join(found.not_identified) or "all of them"
@@ -141,10 +145,6 @@ def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[
     yield Answer(FITTING, "Can the fit be relied on?", "; ".join(found.unreliable) or "nothing speaks against it")
     yield Answer(FITTING, "How uncertain are the parameters?", _methods(intervals) if intervals else None)
     yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
-
-
-def _objective(found: Fit) -> str:
-    return found.problem.objective.name
 
 
 def _methods(intervals: Mapping[str, Any]) -> str:

@@ -168,7 +168,11 @@ class Points:
             self.numbers(name)
         place = self.source or None
         if not len(self):
-            raise ScalingError("there is no finished run to fit", file=place, mend=self.count())
+            raise ScalingError(
+                f"there is no finished run to fit: {self.count()}",
+                file=place,
+                mend="finish some, or mend their `status`",
+            )
         for name in inputs:
             if len(np.unique(self[name])) == 1:
                 raise ScalingError(
