@@ -44,7 +44,8 @@ def test_a_section_of_fixed_keys_tells_what_each_means(section, capsys):
     assert keys
     assert all(row["meaning"] for row in keys.values())
     assert main(["explain", section]) == 0
-    assert all(key in capsys.readouterr().out for key in keys)
+    told = capsys.readouterr().out
+    assert all(key in told for key in keys)
 
 
 MINE = '''
