@@ -156,7 +156,7 @@ def _split(slot: str, line: Line) -> tuple[Any, dict[str, Any]]:
 
 def _argument(key: str, value: Any, wanted: Any) -> Any:
     """`value` as the annotation wants it: a checked plain value, or the recipe of another slot."""
-    if _is_recipe(wanted):
+    if is_recipe(wanted):
         if value is None and type(None) in typing.get_args(wanted):
             return None
         if value is None:
@@ -216,7 +216,7 @@ def _number(value: Any) -> bool:
 def describe(wanted: Any) -> str:
     """An annotation in words, for errors and for `scaling explain`."""
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
-    if _is_recipe(wanted):
+    if is_recipe(wanted):
         return "a piece" + (" or null" if type(None) in inner else "")
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(choice) for choice in inner)
@@ -230,7 +230,8 @@ def describe(wanted: Any) -> str:
     return names.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
-def _is_recipe(wanted: Any) -> bool:
+def is_recipe(wanted: Any) -> bool:
+    """Whether an annotation wants the line of another slot."""
     return wanted == Recipe or (
         typing.get_origin(wanted) in (typing.Union, types.UnionType) and Recipe in typing.get_args(wanted)
     )
@@ -245,7 +246,8 @@ def _classes(module: types.ModuleType, home: str) -> dict[str, type]:
     """The classes a module shows, in the order it shows them: its own, and for a package those of its files."""
     found = {}
     for name, value in vars(module).items():
-        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(home):
+        told = isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(home)
+        if told and not getattr(value, "_is_protocol", False):
             found[name] = value
     return found
 

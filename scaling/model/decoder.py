@@ -19,6 +19,8 @@ class Decoder(Family):
     `tie: [decoder, head]` lets the head predict by the embedding's table.
     """
 
+    family = "decoder"
+
     def __init__(
         self,
         size: Mapping[str, Any],

@@ -19,6 +19,8 @@ class Encoder(Family):
     `tie: [encoder, head]` lets the head predict by the embedding's table.
     """
 
+    family = "encoder"
+
     def __init__(
         self,
         size: Mapping[str, Any],
@@ -53,6 +55,14 @@ class Encoder(Family):
             documents=batch.documents,
             prefix=batch.prefix,
             segments=batch.segments,
+        )
+
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+        raise ScalingError(
+            "an encoder sees what comes after and cannot write",
+            key="model.kind",
+            value="Encoder",
+            mend="take a Decoder or an EncoderDecoder",
         )
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:

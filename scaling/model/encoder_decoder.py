@@ -21,6 +21,8 @@ class EncoderDecoder(Family):
     v1.1's, [decoder, head] and [] are the ablations'.
     """
 
+    family = "encoder_decoder"
+
     def __init__(
         self,
         size: Mapping[str, Any],
@@ -66,8 +68,9 @@ class EncoderDecoder(Family):
             )
         return self.encoder(batch.source, positions=batch.source_positions, documents=batch.source_documents)
 
-    def decode(self, batch: Batch, memory: Output, cache: Cache | None = None) -> Output:
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
+        assert memory is not None
         output = self.decoder(
             batch.tokens,
             positions=batch.positions,

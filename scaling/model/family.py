@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -29,11 +29,20 @@ class Loss:
 class Family(nn.Module, ABC):
     """A model: `forward` gives hidden vectors, `head` turns them into predictions and owns the loss."""
 
+    family: ClassVar[Literal["encoder", "decoder", "encoder_decoder"]]
     head: Any  # a kind of the head slot: `loss`, `target`, and `forward` for logits
 
     @abstractmethod
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         """Hidden vectors of the tokens that predict."""
+
+    def encode(self, batch: Batch) -> Output | None:
+        """What is read once before anything is written: the encoder's output, where there is one."""
+        return None
+
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+        """Hidden vectors of the tokens, given what `encode` returned."""
+        return self(batch, cache)
 
     def logits(self, batch: Batch, cache: Cache | None = None) -> Tensor:
         return self.head(self(batch, cache).hidden)

@@ -1,0 +1,1 @@
+"""Weights and configs to and from other projects' formats."""

@@ -1,0 +1,76 @@
+"""A model with nothing left unsaid, so that two ways of writing the same model compare equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from scaling import build
+from scaling.build import overlay
+from scaling.shape import Shape
+
+TOWERS = ("encoder", "decoder")
+_TOWER_SLOTS = ("embedding", "position", "pattern", "block", "stack")
+_ABSENT = "nothing"
+
+
+def spread(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`model` and `size` with what an encoder-decoder's towers share written out for each of them."""
+    model, size = dict(tree["model"]), dict(tree["size"])
+    if not all(tower in model for tower in TOWERS):
+        return {"model": model, "size": size}
+    common = {slot: model.pop(slot) for slot in _TOWER_SLOTS if slot in model}
+    sizes = {key: value for key, value in size.items() if key not in TOWERS}
+    return {
+        "model": {**model, **{tower: overlay(common, dict(model[tower] or {})) for tower in TOWERS}},
+        "size": {tower: {**sizes, **(size.get(tower) or {})} for tower in TOWERS},
+    }
+
+
+def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`model` and `size` with every default written out, every kind in the long form, and one hidden width."""
+    both = spread(tree)
+    model, size = both["model"], both["size"]
+    parts = [(model[tower], size[tower]) for tower in TOWERS] if TOWERS[0] in size else [(model, size)]
+    for part, sizes in parts:
+        shape = asdict(Shape.of(sizes))
+        for slot in _TOWER_SLOTS:
+            part[slot] = _spelled(slot, part[slot])
+        channel = part["block"].get("channel") or {}
+        shape["hidden"] = round(shape["hidden"] * channel.pop("hidden_times", 1.0))
+        sizes.clear()
+        sizes.update(shape)
+    for slot in ("head", "sentence"):
+        model[slot] = _spelled(slot, model.get(slot))
+    model["tie"] = sorted(model["tie"])
+    return both
+
+
+def differences(ours: Any, theirs: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two completed trees differ: the dotted key and both values."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        if ours.get("kind") != theirs.get("kind"):
+            yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
+            return
+        for name in {**ours, **theirs}:
+            here = f"{key}.{name}" if key else name
+            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), here)
+    elif ours != theirs:
+        yield key, _short(ours), _short(theirs)
+
+
+def _short(value: Any) -> Any:
+    return value.get("kind", value) if isinstance(value, Mapping) else value
+
+
+def _spelled(slot: str, line: Any) -> Any:
+    """A line in the long form: its kind and every key of it, those of the pieces within it too."""
+    if line is None:
+        return None
+    given = {"kind": line} if isinstance(line, str) else dict(line)
+    spelled = {"kind": given["kind"]}
+    for key, parameter in build.keys(build.kinds(slot)[given["kind"]]).items():
+        value = given.get(key, parameter.default)
+        spelled[key] = _spelled(key, value) if build.is_recipe(parameter.annotation) else value
+    return spelled

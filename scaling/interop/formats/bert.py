@@ -1,0 +1,127 @@
+"""BERT (Devlin et al. 2018), with and without its next-sentence head, and RoBERTa (Liu et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from scaling.interop.format import ACTIVATIONS, Format
+from scaling.interop.names import table
+from scaling.interop.template import blank
+
+_ACTIVATION = blank("hidden_act", default="gelu", values=ACTIVATIONS)
+_NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-12)}
+_DROPOUT = blank("hidden_dropout_prob", default=0.1)
+
+_SIZE = {
+    "width": blank("hidden_size"),
+    "layers": blank("num_hidden_layers"),
+    "heads": blank("num_attention_heads"),
+    "hidden": blank("intermediate_size"),
+    "vocabulary": blank("vocab_size"),
+}
+
+_CONFIG = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+}
+
+_BODY = """
+    encoder.embedding.table                              <name>.embeddings.word_embeddings.weight
+    encoder.embedding.segments                           <name>.embeddings.token_type_embeddings.weight
+    encoder.embedding.norm.{gain,bias}                   <name>.embeddings.LayerNorm.{weight,bias}
+    encoder.stack.positions.0.table                      <name>.embeddings.position_embeddings.weight
+    <block>.mixer.piece.{query,key,value}.weight         <layer>.attention.self.{query,key,value}.weight
+    <block>.mixer.piece.{query,key,value}.bias           <layer>.attention.self.{query,key,value}.bias
+    <block>.mixer.piece.out.{weight,bias}                <layer>.attention.output.dense.{weight,bias}
+    <block>.mixer.norm.{gain,bias}                       <layer>.attention.output.LayerNorm.{weight,bias}
+    <block>.channel.piece.hidden.{weight,bias}           <layer>.intermediate.dense.{weight,bias}
+    <block>.channel.piece.out.{weight,bias}              <layer>.output.dense.{weight,bias}
+    <block>.channel.norm.{gain,bias}                     <layer>.output.LayerNorm.{weight,bias}
+"""
+
+
+def _model(position: Any, sentence: Any) -> dict[str, Any]:
+    return {
+        "kind": "Encoder",
+        "embedding": {
+            "kind": "Token",
+            "segments": blank("type_vocab_size", default=2),
+            "norm": _NORM,
+            "dropout": _DROPOUT,
+        },
+        "position": position,
+        "pattern": "Bidirectional",
+        "block": {
+            "kind": "Serial",
+            "branches": ["mixer", "channel"],
+            "norm": _NORM,
+            "residual": {"kind": "Post", "dropout": _DROPOUT},
+            "mixer": {
+                "kind": "Attention",
+                "bias": True,
+                "dropout": blank("attention_probs_dropout_prob", default=0.1),
+            },
+            "channel": {"kind": "Dense", "activation": _ACTIVATION, "bias": True},
+        },
+        "stack": {"kind": "Sequential", "norm": "NoNorm"},
+        "head": {"kind": "Transform", "activation": _ACTIVATION, "norm": _NORM, "bias": True},
+        "sentence": sentence,
+        "tie": ["encoder", "head"],
+    }
+
+
+BERT = Format(
+    architecture="BertForPreTraining",
+    config={"model_type": "bert", **_CONFIG},
+    model=_model("Learned", {"kind": "NextSentence", "activation": "Tanh"}),
+    size={**_SIZE, "length": blank("max_position_embeddings")},
+    names=table(
+        _BODY
+        + """
+        head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
+        head.norm.{gain,bias}                                cls.predictions.transform.LayerNorm.{weight,bias}
+        head.bias                                            cls.predictions.bias
+        sentence.pool.{weight,bias}                          bert.pooler.dense.{weight,bias}
+        sentence.out.{weight,bias}                           cls.seq_relationship.{weight,bias}
+        """,
+        name="bert",
+        block="encoder.stack.blocks.*.branches",
+        layer="bert.encoder.layer.*",
+    ),
+    prefix="bert.",
+    copies={
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    derived=("bert.embeddings.position_ids",),
+)
+
+MASKED_BERT = replace(BERT, architecture="BertForMaskedLM", model=_model("Learned", None))
+
+ROBERTA = Format(
+    architecture="RobertaForMaskedLM",
+    # Its positions are counted from one after the padding's.
+    config={"model_type": "roberta", "pad_token_id": 1, **_CONFIG},
+    model=_model({"kind": "Learned", "offset": 2}, None),
+    size={**_SIZE, "length": blank("max_position_embeddings", less=2)},
+    names=table(
+        _BODY
+        + """
+        head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
+        head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}
+        head.bias                                            lm_head.bias
+        """,
+        name="roberta",
+        block="encoder.stack.blocks.*.branches",
+        layer="roberta.encoder.layer.*",
+    ),
+    prefix="roberta.",
+    copies={
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    derived=("roberta.embeddings.position_ids",),
+)

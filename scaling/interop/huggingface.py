@@ -1,0 +1,162 @@
+"""Folders of transformers, config.json and model.safetensors, to and from our config and tensors.
+
+What a model is called on either side stands in `formats`, one table each; here is what is done with any of them.
+transformers itself is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scaling import atomic
+from scaling.build import build
+from scaling.errors import ScalingError, nearest
+from scaling.interop import weights
+from scaling.interop.complete import complete
+from scaling.interop.format import Format
+from scaling.interop.formats import FORMATS
+from scaling.interop.names import to_ours, to_theirs
+from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
+
+CONFIG = "config.json"
+# Checkpoints made before these words were settled.
+_OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model as we say it, the sections `model` and `size`, with its weights."""
+
+    sections: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def read(folder: str | Path) -> Described:
+    """What a folder of transformers holds, in our words."""
+    folder = Path(folder)
+    config = _read_config(folder)
+    form = _recognise(config, folder / CONFIG)
+    try:
+        sections = fill(form.template, config)
+        sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
+        wanted = weights.of(_on_meta(sections))
+    except ScalingError as error:
+        raise error.at(file=folder / CONFIG) from None
+    heads = _heads(sections)
+    theirs = to_theirs(form.names, wanted, heads)
+    found = _plain(form, weights.read(folder), theirs, folder)
+    weights.check(found, theirs, folder)
+    return Described(sections, to_ours(form.names, wanted, found, heads))
+
+
+def write(folder: str | Path, described: Described, extra: Mapping[str, Any] | None = None) -> Format:
+    """Write a folder that transformers loads, and say as which architecture; `extra` goes into its config.json too."""
+    folder = Path(folder)
+    form, config = choose(described.sections)
+    dtype = next(iter(described.tensors.values())).dtype
+    config = {**config, "architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch."), **(extra or {})}
+    folder.mkdir(parents=True, exist_ok=True)
+    weights.write(folder, to_theirs(form.names, described.tensors, _heads(described.sections)))
+    atomic.write_json(folder / CONFIG, config)
+    return form
+
+
+def choose(sections: Mapping[str, Any]) -> tuple[Format, dict[str, Any]]:
+    """The format that says this model, and the config.json that does."""
+    ours = complete(sections)
+    tried = []
+    for form in FORMATS:
+        if form.model["kind"] == ours["model"]["kind"]:
+            config = blanks(form.template, ours)
+            tried.append((mismatches(form.template, config, ours), form, config))
+    if not tried:
+        raise ScalingError("transformers has no model of this kind", key="model.kind", value=ours["model"]["kind"])
+    missed, form, config = min(tried, key=lambda attempt: len(attempt[0]))
+    if missed:
+        key, value, theirs = missed[0]
+        others = f" (and {len(missed) - 1} more differences)" if len(missed) > 1 else ""
+        raise ScalingError(
+            f"transformers has no such model; the nearest, {form.architecture}, has {theirs}{others}",
+            key=key,
+            value=value,
+        )
+    for key, value in form.config.items():
+        if value is not None:
+            put(config, key, value)
+    return form, config
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ScalingError(f"there is no {CONFIG}", file=folder, mend="name a folder that transformers saved")
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ScalingError(f"it is no JSON: {error}", file=path) from None
+    if not isinstance(config, dict):
+        raise ScalingError("expected a JSON object", file=path)
+    return config
+
+
+def _recognise(config: Mapping[str, Any], path: Path) -> Format:
+    kind, named = config.get("model_type"), config.get("architectures") or ()
+    candidates = [form for form in FORMATS if form.kind == kind]
+    if not candidates:
+        kinds = {form.kind for form in FORMATS}
+        raise ScalingError("no table for it", file=path, key="model_type", value=kind, mend=nearest(str(kind), kinds))
+    candidates.sort(key=lambda form: form.architecture not in named)
+    contradictions = [_contradiction(form, config) for form in candidates]
+    for form, contradiction in zip(candidates, contradictions, strict=True):
+        if contradiction is None:
+            return form
+    key = contradictions[0]
+    told = [form.config[key] for form in candidates if key in form.config]
+    raise ScalingError("there is no piece for it", file=path, key=key, value=at(config, str(key)), mend=f"only {told[0]!r}")
+
+
+def _contradiction(form: Format, config: Mapping[str, Any]) -> str | None:
+    """The first key of config.json that says otherwise than the format."""
+    said = {key: at(config, key) for key in form.config}
+    return next((key for key, value in said.items() if value is not NOTHING and value != form.config[key]), None)
+
+
+def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """The tensors of a file without what files may say twice or leave out."""
+    for old, new in _OLD_WORDS.items():
+        found = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in found.items()}
+    if form.prefix and not any(name.startswith(form.prefix) for name in found):
+        known = {*wanted, *form.copies}
+        found = {form.prefix + name if form.prefix + name in known else name: t for name, t in found.items()}
+    for copy, source in form.copies.items():
+        if copy in wanted:
+            if source in found and copy not in found:
+                found[copy] = found[source].clone()
+        elif copy in found:
+            tensor = found.pop(copy)
+            if not torch.equal(found.setdefault(source, tensor), tensor):
+                raise ScalingError(f"{copy} should be {source} and is not", file=folder)
+    for name in [name for name in found if name not in wanted]:
+        if name in form.zeros and found[name].any():
+            raise ScalingError(f"{name} should be zero and is not", file=folder)
+        if name in form.zeros or any(fnmatch(name, pattern) for pattern in form.derived):
+            del found[name]
+    return found
+
+
+def _on_meta(sections: Mapping[str, Any]) -> torch.nn.Module:
+    with torch.device("meta"):
+        return build("model", sections["model"], sections["size"])
+
+
+def _heads(sections: Mapping[str, Any]) -> int:
+    size = sections["size"]
+    return size["heads"] if "heads" in size else size["decoder"]["heads"]

@@ -1,0 +1,105 @@
+"""Templates: one of our configs with blanks that another project's config.json fills, read both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+from scaling.interop.complete import complete, differences, spread
+
+NOTHING: Any = object()
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A value that stands in config.json, under `keys`: the names that versions of the format gave it.
+
+    `values` says what each of theirs is for us, where the two differ; of several that are one for us we write the
+    first. `less` is how much more theirs counts than ours. Dots in a key lead into nested objects.
+    """
+
+    keys: tuple[str, ...]
+    default: Any = NOTHING
+    values: Mapping[Any, Any] | None = None
+    less: int = 0
+
+    def read(self, config: Mapping[str, Any]) -> Any:
+        """Our value, from theirs."""
+        found = ((key, at(config, key)) for key in self.keys)
+        key, value = next(((key, value) for key, value in found if value is not NOTHING), (self.keys[0], self.default))
+        if value is NOTHING:
+            raise ScalingError("it is not there", key=key)
+        if self.values is not None:
+            known = [ours for theirs, ours in self.values.items() if theirs == value]
+            if not known:
+                raise ScalingError(
+                    "no piece stands for it", key=key, value=value, mend=nearest(str(value), map(str, self.values))
+                )
+            return known[0]
+        if self.less and not isinstance(value, int):
+            raise ScalingError("expected a whole number", key=key, value=value)
+        return value - self.less if self.less else value
+
+    def write(self, ours: Any) -> Any:
+        """Their value for ours, or NOTHING where they have none."""
+        if self.values is not None:
+            return next((theirs for theirs, value in self.values.items() if value == ours), NOTHING)
+        return ours + self.less if self.less else ours
+
+
+def blank(*keys: str, default: Any = NOTHING, values: Mapping[Any, Any] | None = None, less: int = 0) -> Blank:
+    return Blank(keys, default, values, less)
+
+
+def fill(template: Any, config: Mapping[str, Any]) -> Any:
+    """The template with every blank filled from config.json."""
+    if isinstance(template, Blank):
+        return template.read(config)
+    if isinstance(template, Mapping):
+        return {key: fill(value, config) for key, value in template.items()}
+    return template
+
+
+def blanks(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json as far as the blanks make it, read off our completed config; where two disagree, by the first."""
+    config: dict[str, Any] = {}
+    for hole, value in _met(spread(template), ours):
+        theirs = hole.write(value)
+        for key in hole.keys if theirs is not NOTHING else ():
+            if at(config, key) is NOTHING:
+                put(config, key, theirs)
+    return config
+
+
+def mismatches(template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Where our completed config is not what the template says with `config` in its blanks: key, ours, theirs."""
+    return list(differences(ours, complete(fill(template, config))))
+
+
+def at(config: Mapping[str, Any], dotted: str) -> Any:
+    """The value under a dotted key, or NOTHING; null says nothing."""
+    value: Any = config
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return NOTHING if value is None else value
+
+
+def put(config: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set the value under a dotted key."""
+    *above, last = dotted.split(".")
+    for key in above:
+        config = config.setdefault(key, {})
+    config[last] = value
+
+
+def _met(template: Any, ours: Any) -> Iterator[tuple[Blank, Any]]:
+    """Each blank with our value at its place; a place that ours lacks is left to `mismatches`."""
+    for key, part in template.items():
+        if not isinstance(ours, Mapping) or key not in ours:
+            continue
+        if isinstance(part, Blank):
+            yield part, ours[key]
+        elif isinstance(part, Mapping):
+            yield from _met(part, ours[key])

@@ -1,0 +1,89 @@
+"""Safetensors files: read whole or in shards, checked by name and shape before a tensor is used."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError
+
+FILE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+def read(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a folder's weight files."""
+    tensors: dict[str, Tensor] = {}
+    for path in _files(folder):
+        try:
+            with safe_open(path, "pt") as file:
+                for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
+                    tensors[name] = file.get_tensor(name)
+        except SafetensorError as error:
+            raise ScalingError(f"it is no whole safetensors file: {error}", file=path) from None
+    return tensors
+
+
+def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """One weight file, whole or not there."""
+    partial = folder / f".{FILE}.{os.getpid()}"
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, {"format": "pt"})
+        os.replace(partial, folder / FILE)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def of(model: nn.Module) -> dict[str, Tensor]:
+    """A model's tensors, each once: a tied table under its first name."""
+    once: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        once.setdefault(id(tensor), (name, tensor))
+    return dict(once.values())
+
+
+def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights whose names or shapes are not the wanted ones, naming each that differs."""
+    complaints = [f"missing {name}" for name in wanted if name not in found]
+    complaints += [f"extra {name}" for name in found if name not in wanted]
+    complaints += [
+        f"{name} is {_shape(found[name])} instead of {_shape(tensor)}"
+        for name, tensor in wanted.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if complaints:
+        raise ScalingError(f"the tensors are not the config's: {', '.join(complaints)}", file=_place(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    if (folder / FILE).is_file():
+        return [folder / FILE]
+    index = folder / INDEX
+    if not index.is_file():
+        pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
+        reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
+        raise ScalingError(f"there is no {FILE}{reason}", file=folder, mend="save the weights as safetensors")
+    try:
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        inside = all(PurePosixPath(shard).name == shard for shard in shards)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ScalingError("it does not list the weight files", file=index) from None
+    for shard in shards:
+        if not inside or not (folder / shard).is_file():
+            raise ScalingError(f"it lists {shard}, which is not beside it", file=index)
+    return [folder / shard for shard in shards]
+
+
+def _place(folder: Path) -> Path:
+    return folder / FILE if (folder / FILE).is_file() else folder
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a scalar"
