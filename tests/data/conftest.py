@@ -1,0 +1,55 @@
+"""A small corpus, and what a `data:` line makes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaling.build import build
+from scaling.data.text import Text
+
+WORDS = "the of a model loss grows with data and falls as size does while compute is spent on tokens or on layers".split()
+
+
+def paragraph(number: int) -> str:
+    """Distinct, repeatable, of two to six lines; no two numbers give the same text."""
+    draw = random.Random(number)
+    lines = (" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(draw.randint(2, 6)))
+    return f"{number} " + "\n".join(lines)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A text of 400 paragraphs in two files."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for part in range(2):
+        texts = [paragraph(number) for number in range(200 * part, 200 * (part + 1))]
+        (folder / f"{part}.txt").write_text("\n\n".join(texts))
+    return folder
+
+
+@pytest.fixture
+def text(corpus: Path) -> Callable[..., Text]:
+    """A data line over that corpus, with what is given laid over it."""
+
+    def line(**changes: object) -> Text:
+        plain = {
+            "kind": "Text",
+            "corpus": {"kind": "Files", "files": str(corpus / "*.txt")},
+            "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
+            "validation": 0.1,
+            "shard": 4000,
+        }
+        return build("data", {**plain, **changes})
+
+    return line
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where prepared data lie."""
+    return tmp_path / "data"

@@ -1,0 +1,320 @@
+"""Preparing: what comes out is the corpus, nothing is in both splits, and no kill, full disk or change is papered over."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling.data import shards
+from scaling.data.manifest import Manifest
+from scaling.data.prepare import prepare
+from scaling.data.store import PackedSource, open_split
+from scaling.data.text import Text
+from scaling.errors import BAD_INPUT, DISK, ScalingError
+
+Line = Callable[..., Text]
+
+
+def documents(source: PackedSource) -> list[str]:
+    """Every document of a split, decoded."""
+    held = []
+    for shard in source.manifest.splits[source.split]["text"]:
+        tokens, ends = (np.fromfile(file, dtype) for file, dtype in zip(shard.files(source.folder), ("<u2", "<u8")))
+        for piece in np.split(tokens, ends[:-1].astype(int)):
+            assert piece[-1] == source.specials["eos"]
+            held.append(source.decode(piece[:-1]))
+    return held
+
+
+def test_the_corpus_comes_out_again_whole_and_split(text: Line, corpus: Path, root: Path) -> None:
+    home = prepare(text(), root)
+    train, validation = (open_split(home, split) for split in ("train", "validation"))
+    held = documents(train), documents(validation)
+    written = "\n\n".join(file.read_text() for file in sorted(corpus.iterdir())).split("\n\n")
+    assert sorted(held[0] + held[1]) == sorted(written)
+    assert not set(held[0]) & set(held[1])
+    assert 10 < len(held[1]) < 90
+    assert train.tokens + validation.tokens == sum(len(s) for s in train._text.tokens + validation._text.tokens)
+    assert len(train.manifest.splits["train"]["text"]) > 1
+    counted = sum(len(document.encode()) for document in held[0])
+    assert train.bytes_per_token == pytest.approx(counted / train.tokens)
+
+
+def test_the_split_knows_neither_tokenizer_nor_place(text: Line, corpus: Path, root: Path) -> None:
+    first = set(documents(open_split(prepare(text(), root), "validation")))
+    (corpus / "0.txt").rename(corpus / "9.txt")
+    other = text(tokenizer={"kind": "Byte"}, shard=999)
+    assert set(documents(open_split(prepare(other, root), "validation"))) == first
+
+
+def test_equal_documents_are_never_in_both_splits(text: Line, tmp_path: Path, root: Path) -> None:
+    copies = [f"document {number % 40}" for number in range(400)]
+    (tmp_path / "copies.txt").write_text("\n".join(copies))
+    line = text(corpus={"kind": "Files", "files": str(tmp_path / "copies.txt"), "document": "line"}, validation=0.3)
+    home = prepare(line, root)
+    train, validation = (set(documents(open_split(home, split))) for split in ("train", "validation"))
+    assert train
+    assert validation
+    assert not train & validation
+
+
+def test_what_is_published_for_validation_is_left_out_of_training(text: Line, tmp_path: Path, root: Path) -> None:
+    (tmp_path / "train.txt").write_text("\n".join(f"line {number}" for number in range(100)))
+    (tmp_path / "held.txt").write_text("\n".join(f"line {number}" for number in range(90, 120)))
+    files = {"files": str(tmp_path / "train.txt"), "validation": str(tmp_path / "held.txt"), "document": "line"}
+    home = prepare(text(corpus={"kind": "Files", **files}), root)
+    train, validation = (documents(open_split(home, split)) for split in ("train", "validation"))
+    assert sorted(train) == sorted(f"line {number}" for number in range(90))
+    assert sorted(validation) == sorted(f"line {number}" for number in range(90, 120))
+
+
+def test_preparing_again_does_nothing(text: Line, root: Path) -> None:
+    home = prepare(text(), root)
+    before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
+    assert prepare(text(), root) == home
+    assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
+
+
+@pytest.mark.parametrize("size", [1000, 100_000])
+def test_the_size_of_shards_changes_no_token(text: Line, root: Path, size: int) -> None:
+    one, other = (open_split(prepare(text(shard=shard), root), "train") for shard in (4000, size))
+    assert documents(one) == documents(other)
+    assert one.tokens == other.tokens
+
+
+# --- stopped on the way ---
+
+
+def killed(script: str, root: Path, after: float) -> bool:
+    """Whether a process that prepares was killed, so many seconds after it began to, before it was done."""
+    child = subprocess.Popen([sys.executable, "-c", script, str(root)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout as told:
+        assert told.readline() == b"imported\n"
+        try:
+            child.wait(after)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            return True
+    assert child.returncode == 0
+    return False
+
+
+def files(home: Path) -> dict[str, bytes]:
+    kept = (file for file in home.rglob("*") if file.is_file() and file.name not in ("trusted.json", "stamp.json"))
+    return {str(file.relative_to(home)): file.read_bytes() for file in kept}
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import datasets
+from scaling.build import build
+from scaling.data import shards
+from scaling.data.prepare import prepare
+shards._HELD = 512  # so that a kill finds shards half written
+data = build("data", {line!r})
+print("imported", flush=True)
+prepare(data, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(
+    corpus: Path, text: Line, root: Path, tmp_path: Path, kills: int
+) -> None:
+    line = {
+        "kind": "Text",
+        "corpus": {"kind": "Files", "files": str(corpus / "*.txt")},
+        "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
+        "validation": 0.1,
+        "shard": 60,  # hundreds of parts
+    }
+    prepare(text(), tmp_path / "imports")  # which would count among the time of the first
+    started = time.monotonic()
+    undisturbed = prepare(text(shard=60), tmp_path / "undisturbed")
+    span = time.monotonic() - started
+    draw = random.Random(kills)
+    script = SCRIPT.format(line=line)
+    done = 0
+    while done < kills:
+        if killed(script, root, after=draw.uniform(0, span)):
+            done += 1
+        else:
+            shutil.rmtree(root)
+    home = prepare(text(shard=60), root)
+    assert home.name == undisturbed.name
+    assert files(home) == files(undisturbed)
+
+
+def test_nothing_half_written_is_used(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = text()
+    written = shards._write
+    calls = 0
+
+    def full(handle: int, content: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            os.write(handle, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(handle, content)
+
+    monkeypatch.setattr(shards, "_write", full)
+    with pytest.raises(ScalingError, match="No space left on device; free some space") as caught:
+        prepare(line, root)
+    assert caught.value.code == DISK
+    with pytest.raises(ScalingError, match="not been prepared"):
+        line.open("train", root)
+    monkeypatch.setattr(shards, "_write", written)
+    assert files(prepare(line, root)) == files(prepare(line, root.with_name("undisturbed")))
+
+
+def mounted(folder: Path) -> bool:
+    folder.mkdir()
+    if os.geteuid() != 0:
+        return False
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    mount = mounted(small)
+    command = [
+        *(sys.executable, "-c", "import sys; from scaling.cli import main; sys.exit(main())"),
+        *("data", "prepare", "files", f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: Byte}"),
+        *("data.validation=0.1", "data.shard=2000"),
+    ]
+    environment = {**os.environ, "SCALING_DATA": str(small)}
+    for number in range(300):  # fill what is left, so that the disk is full in the middle of the work
+        (corpus / f"more{number}.txt").write_text(f"{number} " * 300)
+    try:
+        limit = None if mount else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+        stopped = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=limit, check=False)
+        assert stopped.returncode == DISK, stopped.stderr
+        assert stopped.stderr.count("\n") == 1
+        assert "free some space" in stopped.stderr
+        if mount:
+            subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        resumed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert resumed.returncode == 0, resumed.stderr
+        undisturbed = subprocess.run(
+            command, env={**environment, "SCALING_DATA": str(root)}, capture_output=True, text=True, check=True
+        )
+        assert resumed.stdout.replace(str(small), str(root)) == undisturbed.stdout
+    finally:
+        if mount:
+            subprocess.run(["umount", str(small)], check=True)
+
+
+# --- bad input ---
+
+
+def refused(line: Text, root: Path) -> str:
+    with pytest.raises(ScalingError) as caught:
+        prepare(line, root)
+    assert caught.value.code == BAD_INPUT
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n \n\n\t\n"])
+def test_an_empty_corpus(text: Line, corpus: Path, root: Path, content: str) -> None:
+    for file in corpus.iterdir():
+        file.write_text(content)
+    assert "the corpus is empty" in refused(text(tokenizer={"kind": "Byte"}), root)
+
+
+def test_no_document_for_validation(text: Line, root: Path) -> None:
+    assert "data.validation=1e-09: no document fell to validation" in refused(text(validation=1e-9), root)
+
+
+def test_a_token_beyond_the_vocabulary(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from scaling.data.codec import Codec
+
+    encode = Codec.encode
+
+    def beyond(self: Codec, texts: list[str]) -> list:
+        ids = encode(self, texts)
+        ids[0][0] = self.size
+        return ids
+
+    monkeypatch.setattr(Codec, "encode", beyond)
+    assert "token id 300 is beyond the vocabulary of 300" in refused(text(), root)
+
+
+def test_data_that_change_while_they_are_prepared_start_anew(text: Line, corpus: Path, root: Path) -> None:
+    line = text()
+    work = root / "preparing" / line.key
+    prepare(line, root).rename(work)  # as if it had been killed just before the end
+    for leftover in ("manifest.json", "trusted.json"):
+        (work / leftover).unlink()
+    (corpus / "0.txt").write_text("something else\n\naltogether\n\n" * 20)
+    home = prepare(line, root)
+    assert home.name == prepare(line, root.with_name("undisturbed")).name
+
+
+def test_changed_data_under_an_old_fingerprint(text: Line, corpus: Path, root: Path) -> None:
+    old = prepare(text(), root)
+    content = (corpus / "1.txt").read_text()
+    (corpus / "1.txt").write_text(content.replace("loss", "gain"))
+    with pytest.raises(ScalingError, match=f"1.txt: it has changed since it was prepared as {old.name}"):
+        text().open("train", root)
+    new = prepare(text(), root)
+    assert new != old
+    assert text().open("train", root).fingerprint.startswith(new.name)
+    (corpus / "1.txt").write_text(content)  # touched, but what it was
+    assert prepare(text(), root) == old
+    assert text().open("train", root).fingerprint.startswith(old.name)
+
+
+def test_mixed_tokenizers(text: Line, corpus: Path, root: Path, tmp_path: Path) -> None:
+    home = prepare(text(), root)
+    published = tmp_path / "tokenizer.json"
+    shutil.copy(home / "tokenizer.json", published)
+    line = text(tokenizer={"kind": "File", "path": str(published)})
+    prepare(line, root)
+    line.open("train", root)
+    other = prepare(text(tokenizer={"kind": "ByteBPE", "vocabulary": 290}), root)
+    shutil.copy(other / "tokenizer.json", published)
+    with pytest.raises(ScalingError, match="mixed tokenizers"):
+        line.open("train", root)
+    shutil.copy(other / "tokenizer.json", home / "tokenizer.json")
+    with pytest.raises(ScalingError, match="made by another tokenizer"):
+        text().open("train", root)
+
+
+def test_two_at_once_wait_for_one_another(corpus: Path, text: Line, root: Path) -> None:
+    line = {
+        "kind": "Text",
+        "corpus": {"kind": "Files", "files": str(corpus / "*.txt")},
+        "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
+        "validation": 0.1,
+        "shard": 4000,
+    }
+    script = SCRIPT.format(line=line)
+    pair = [subprocess.Popen([sys.executable, "-c", script, str(root)]) for _ in range(2)]
+    assert [child.wait() for child in pair] == [0, 0]
+    assert text().home(root) is not None
+    assert not [folder for folder in (root / "preparing").iterdir() if folder.is_dir()]
+
+
+def test_the_manifest_knows_where_the_text_came_from(text: Line, root: Path) -> None:
+    line = text()
+    manifest = Manifest.read(prepare(line, root))
+    assert manifest.request == line.request
+    assert len(manifest.stamp["files"]) == 2
