@@ -1,0 +1,78 @@
+# Every target sets up what it needs. `make quickstart` is the place to begin.
+#
+#   PYTHON=python3.12     the interpreter that the environment is made with (3.11 or later)
+#   TORCH_INDEX=URL       a package index to take torch from: a CPU build, or one for another CUDA (docs/install.md)
+#   FRESH=1               quickstart again, from nothing
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+FRESH ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/ready
+INDEX := $(VENV)/torch-index
+RESULT := runs/quickstart.txt
+
+# One thread a test worker: two busy threads on two cores are many times slower than one.
+export OMP_NUM_THREADS := 1
+TEST := $(RUN) -m pytest -n 2 --dist worksteal
+
+.PHONY: quickstart test test-all check format bench notebooks environment clean force
+
+quickstart: $(READY)
+	@if [ -n "$(FRESH)" ]; then rm -f $(RESULT); fi
+	@if [ -e $(RESULT) ]; then cat $(RESULT); else \
+	  mkdir -p runs && \
+	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama; } | tee $(RESULT).part && \
+	  mv $(RESULT).part $(RESULT); fi
+
+test: $(READY)
+	$(TEST) -m "not slow"
+
+test-all: $(READY)
+	$(TEST)
+
+check: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	$(RUN) -m pytest -q tests/test_rooms.py
+
+format: $(READY)
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(READY)
+	for file in benchmarks/*.py; do $(RUN) "$$file"; done
+
+notebooks: $(READY)
+	$(RUN) -m pytest --nbmake notebooks
+
+environment: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=…")'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+ifneq ($(TORCH_INDEX),)
+	$(RUN) -m pip install --force-reinstall --no-deps --constraint constraints.txt --index-url "$(TORCH_INDEX)" torch
+	echo "$(TORCH_INDEX)" > $(INDEX)
+endif
+	$(RUN) -m pip install --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+# Another index than the one torch came from: install again.
+ifneq ($(TORCH_INDEX),)
+ifneq ($(TORCH_INDEX),$(shell cat $(INDEX) 2>/dev/null))
+$(READY): force
+endif
+endif
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
