@@ -15,6 +15,11 @@ VERBS = {
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
     "data": "list, prepare and show corpora: counts, bytes a token, windows",
+    "runs": "list runs: state, progress, loss, speed, host, age",
+    "show": "one run: result, attempts, settings, loss curve",
+    "diff": "what two runs or configs differ in",
+    "gc": "free disk space that no run needs any more",
+    "doctor": "check this machine: devices, threads, disk, versions, W&B",
 }
 
 SIGINT_EXIT = 130

@@ -1,0 +1,48 @@
+"""Free disk space: say what can go, and with --free let it go. Specs, logs and results always stay.
+
+What can go: checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
+
+scaling gc                        what it would free
+scaling gc --free                 free it
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from scaling.command.runs import opened
+from scaling.errors import ScalingError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="runs=FOLDER", help="where the ledger is")
+    parser.add_argument("--free", action="store_true", help="do it, instead of saying what would be done")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from scaling.ledger import collect
+    from scaling.ledger.document import text
+
+    ledger, names = opened(arguments.words)
+    if names:
+        raise ScalingError("it takes no names", mend="it frees what no run needs any more, in the whole folder")
+    found = list(collect.waste(ledger))
+    total = collect.free(found) if arguments.free else sum(item.bytes for item in found)
+    if arguments.json:
+        items = [{**vars(item), "path": str(item.path)} for item in found]
+        print(text({"freed": arguments.free, "bytes": total, "items": items}))
+        return
+    for item in found:
+        print(f"{item.run}  {size(item.bytes):>9}  {item.kind:<12}  {item.path.relative_to(ledger.root)}")
+    what = "freed" if arguments.free else "can be freed; --free does it" if found else "to free"
+    print(f"{size(total)} in {len(found)} folders {what}")
+
+
+def size(count: float) -> str:
+    """Bytes as a person says them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
