@@ -10,7 +10,7 @@ from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.objective.choose import choose, distinct, shuffled
-from scaling.objective.layout import text_to_text, whole
+from scaling.objective.layout import Text, ended, text_to_text
 from scaling.objective.masked import Disguise
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet, share
 
@@ -35,7 +35,7 @@ class _Denoising(ABC):
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         eos = self.vocabulary["eos"]
         sides = self.denoised(rows.tokens.astype(np.int64), keys)
-        source, target = (whole(np.pad(side, ((0, 0), (0, 1)), constant_values=eos)) for side in sides)
+        source, target = (ended(Text(side), eos) for side in sides)
         return text_to_text(source, target, self.vocabulary, self.family)
 
 

@@ -20,25 +20,27 @@ def tensor(array: np.ndarray) -> Tensor:
 
 @dataclass(frozen=True)
 class Text:
-    """Rows of unequal length: the first `counts` tokens of each row are text, the rest is filling."""
+    """Rows of unequal length: the first `counts` tokens of each are text, the rest is filling; None: no filling."""
 
     tokens: np.ndarray  # [n t] int64
-    counts: np.ndarray  # [n]
+    counts: np.ndarray | None = None  # [n]
     truth: np.ndarray | None = None  # [n t]
+
+    @property
+    def ends(self) -> np.ndarray:
+        """[n]: where the filling of each row begins."""
+        rows, width = self.tokens.shape
+        return np.full(rows, width) if self.counts is None else self.counts
 
     @property
     def inside(self) -> np.ndarray:
         """[n t] bool."""
-        return np.arange(self.tokens.shape[1]) < self.counts[:, None]
+        return np.arange(self.tokens.shape[1]) < self.ends[:, None]
 
     @property
     def documents(self) -> Tensor | None:
-        """One document a row and 0 for the filling; None where there is none."""
-        return None if (self.counts == self.tokens.shape[1]).all() else torch.from_numpy(self.inside.astype(np.int64))
-
-
-def whole(tokens: np.ndarray) -> Text:
-    return Text(tokens, np.full(len(tokens), tokens.shape[1]))
+        """[n t]: one document a row, and 0 for the filling."""
+        return None if self.counts is None else tensor(self.inside)
 
 
 def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
@@ -49,9 +51,17 @@ def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
     return Text(packed, counts)
 
 
+def kept(values: np.ndarray, keep: np.ndarray) -> Text:
+    """What is kept of each row, where that is the same number in every row."""
+    return Text(values[keep].reshape(len(values), -1))
+
+
 def ended(text: Text, eos: int) -> Text:
-    """With `eos` after each row's text; the last column must be free."""
-    tokens = text.tokens.copy()
+    """With `eos` after each row's text."""
+    tokens = np.pad(text.tokens, ((0, 0), (0, 1)), constant_values=eos)
+    if text.counts is None:
+        return Text(tokens)
+    tokens[:, -1] = text.tokens[:, -1]  # filling, unless the row is full
     tokens[np.arange(len(tokens)), text.counts] = eos
     return Text(tokens, text.counts + 1)
 
@@ -78,20 +88,25 @@ def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Fam
 
 def _joined(source: Text, target: Text, vocabulary: Vocabulary) -> Batch:
     rows = len(source.tokens)
-    bos = np.full((rows, 1), vocabulary["bos"])
     keep = np.concatenate([source.inside, np.ones((rows, 1), bool), target.inside], axis=1)
-    width = keep.shape[1]
-    line = pack(np.concatenate([source.tokens, bos, target.tokens], axis=1), keep, width, vocabulary["pad"])
-    place = np.arange(1, width)
-    bears = (place > source.counts[:, None]) & (place < line.counts[:, None])
+    bos = np.full((rows, 1), vocabulary["bos"])
+    line = _packed(np.concatenate([source.tokens, bos, target.tokens], axis=1), keep, source, target, vocabulary["pad"])
+    place = np.arange(1, keep.shape[1])
+    bears = (place > source.ends[:, None]) & (place < line.ends[:, None])
     truth = None
     if target.truth is not None:
         before = np.zeros((rows, source.tokens.shape[1] + 1), np.float32)
-        truth = tensor(pack(np.concatenate([before, target.truth], axis=1), keep, width, 0).tokens[:, 1:])
+        losses = np.concatenate([before, target.truth], axis=1)
+        truth = tensor(_packed(losses, keep, source, target, 0).tokens[:, 1:])
     return Batch(
         tokens=tensor(line.tokens[:, :-1]),
         targets=tensor(np.where(bears, line.tokens[:, 1:], IGNORE)),
-        documents=Text(line.tokens[:, :-1], np.minimum(line.counts, width - 1)).documents,
-        prefix=tensor(source.counts + 1),
+        documents=None if line.counts is None else tensor(line.inside[:, :-1]),
+        prefix=tensor(source.ends + 1),
         truth=truth,
     )
+
+
+def _packed(values: np.ndarray, keep: np.ndarray, source: Text, target: Text, fill: int) -> Text:
+    whole = source.counts is None and target.counts is None
+    return Text(values) if whole else pack(values, keep, values.shape[1], fill)

@@ -9,7 +9,7 @@ from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.objective.choose import choose, distinct, ends_of_parts, first_of_runs, runs
-from scaling.objective.layout import Text, ended, pack, text_to_text
+from scaling.objective.layout import Text, ended, kept, pack, text_to_text
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet, share
 
 
@@ -82,7 +82,11 @@ class SpanCorruption:
         marked[row, place] = self._sentinels[np.arange(len(row)) - runs_before[row]]
         # A run's sentinel stands before its first token: two columns a token, of which the first is mostly dropped.
         both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
-        widths, fill, eos = self.widths(tokens.shape[1]), self.vocabulary["pad"], self.vocabulary["eos"]
-        source = pack(marked, ~hidden | first, widths[0], fill)
-        target = pack(both.reshape(len(tokens), -1), keep.reshape(len(tokens), -1), widths[1], fill)
-        return ended(source, eos), ended(target, eos)
+        both, keep = both.reshape(len(tokens), -1), keep.reshape(len(tokens), -1)
+        if self.noise == "spans":
+            sides = kept(marked, ~hidden | first), kept(both, keep)
+        else:
+            widths, fill = self.widths(tokens.shape[1]), self.vocabulary["pad"]
+            sides = pack(marked, ~hidden | first, widths[0] - 1, fill), pack(both, keep, widths[1] - 1, fill)
+        source, target = (ended(side, self.vocabulary["eos"]) for side in sides)
+        return source, target

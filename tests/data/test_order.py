@@ -1,0 +1,59 @@
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.data.order import ENDLESS, drawn, permute
+
+
+@given(st.integers(1, 3000), st.integers(0, 2**32), st.integers(0, 100))
+def test_a_pass_is_a_permutation(count, seed, turn):
+    assert sorted(permute(np.arange(count), count, seed, turn)) == list(range(count))
+
+
+@given(st.integers(1, 200), st.integers(0, 5), st.integers(1, 700))
+def test_every_window_comes_once_a_pass(windows, seed, samples):
+    rows = drawn(np.arange(samples), windows, seed)
+    for start in range(0, samples, windows):
+        part = rows[start : start + windows]
+        assert len(set(part.tolist())) == len(part)
+        assert part.max() < windows
+        assert part.min() >= 0
+
+
+def test_it_is_the_same_one_at_a_time():
+    together = drawn(np.arange(50, 400), 123, 7)
+    assert together.tolist() == [int(drawn(np.array([sample]), 123, 7)[0]) for sample in range(50, 400)]
+
+
+def test_each_pass_and_each_seed_has_its_own_order():
+    first, second = (drawn(np.arange(turn * 1000, turn * 1000 + 1000), 1000, 0) for turn in (0, 1))
+    other = drawn(np.arange(1000), 1000, 1)
+    assert (first == second).mean() < 0.01
+    assert (first == other).mean() < 0.01
+
+
+def test_all_orders_are_about_equally_likely():
+    seen = Counter(tuple(permute(np.arange(4), 4, seed, 0)) for seed in range(4800))
+    assert set(seen) == set(permutations(range(4)))
+    assert max(abs(count - 200) for count in seen.values()) < 5 * np.sqrt(200)
+
+
+def test_neighbours_part():
+    count = 100_000
+    rows = permute(np.arange(2000), count, 0, 0)
+    assert abs(np.corrcoef(rows[:-1], rows[1:])[0, 1]) < 0.1
+    assert np.abs(np.histogram(rows, 20, (0, count))[0] - 100).max() < 5 * np.sqrt(100)
+
+
+def test_an_endless_source_never_repeats():
+    rows = drawn(np.arange(10_000), None, 0)
+    assert len(np.unique(rows)) == 10_000
+    assert rows.min() >= 0
+    assert rows.max() < ENDLESS
+
+
+def test_the_same_order_on_every_machine():
+    assert permute(np.arange(6), 1_000_003, 0, 0).tolist() == [202118, 837616, 912016, 121815, 423384, 298784]

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling.data.synthetic import SyntheticPairs
+from scaling.errors import ScalingError
+
+LAW = SyntheticPairs(pairs=4000, validation=50)
+SOURCE = LAW.open("train", Path("nowhere"))
+EVERY = np.arange(4000)
+
+
+def test_both_sides_end_in_eos_and_are_filled_up():
+    rows = SOURCE.read(EVERY, 40)
+    eos, pad = SOURCE.specials["eos"], SOURCE.specials["pad"]
+    for tokens, documents, lengths in (
+        (rows.source, rows.source_documents, SOURCE.lengths[:, 0]),
+        (rows.tokens, rows.documents, SOURCE.lengths[:, 1]),
+    ):
+        assert (documents.sum(1) == lengths).all()
+        assert (tokens[EVERY, lengths - 1] == eos).all()
+        assert (tokens[documents == 0] == pad).all()
+        assert (tokens[documents == 1] != pad).all()
+        assert (tokens == eos).sum() == len(EVERY)
+
+
+def test_the_mean_true_loss_is_the_entropy():
+    rows = SOURCE.read(EVERY, 40)
+    losses = rows.truth[rows.documents == 1]
+    assert abs(losses.mean() - SOURCE.entropy) < 3 * losses.std() / np.sqrt(len(losses))
+
+
+def test_no_translation_is_likelier_than_the_best():
+    best, drawn = SOURCE.best(EVERY, 40), SOURCE.read(EVERY, 40)
+    assert (best.source == drawn.source).all()
+    gained = drawn.truth.sum(1) - best.truth.sum(1)
+    assert gained.min() >= -1e-5
+    assert ((best.tokens == drawn.tokens).all(1) == (gained < 1e-5)).all()
+
+
+def test_each_target_word_goes_with_one_source_word_of_its_block():
+    lengths = np.array([8, 9, 10, 31])
+    aligned = LAW.aligned(lengths)
+    for row, length in zip(aligned, lengths):
+        assert sorted(row[:length]) == list(range(length))
+        assert (row[:length] // LAW.block == np.arange(length) // LAW.block).all()
+    assert aligned[1, :9].tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 8]
+
+
+def test_the_target_depends_on_its_source_word():
+    rows = SOURCE.best(EVERY, 40)
+    lengths = SOURCE.lengths[:, 0] - 1
+    meant = np.take_along_axis(rows.source[:, : LAW.longest].astype(int), LAW.aligned(lengths), axis=1)
+    inside = np.arange(LAW.longest) < lengths[:, None]
+    pairs = np.stack([meant[inside], rows.tokens[:, : LAW.longest][inside]])
+    table = np.bincount(pairs[0] * 64 + pairs[1], minlength=4096).reshape(64, 64) / pairs.shape[1]
+    outer = table.sum(1, keepdims=True) * table.sum(0, keepdims=True)
+    positive = table > 0
+    assert (table[positive] * np.log(table[positive] / outer[positive])).sum() > 1  # nats of mutual information
+
+
+def test_a_longer_pair_is_cut_and_its_words_stay_a_translation():
+    cut = SOURCE.read(EVERY, 12)
+    assert (cut.documents.sum(1) == np.minimum(SOURCE.lengths[:, 1], 12)).all()
+    assert ((cut.tokens == SOURCE.specials["eos"]).sum(1) == 1).all()
+
+
+def test_splits_part_and_rows_stay():
+    validation = LAW.open("validation", Path("nowhere"))
+    assert (validation.windows(64), SOURCE.windows(64)) == (50, 4000)
+    assert validation.fingerprint != SOURCE.fingerprint
+    assert (SOURCE.read(np.array([7, 3999]), 40).tokens[1] == SOURCE.read(EVERY, 40).tokens[3999]).all()
+
+
+@pytest.mark.parametrize("line", [{"shortest": 0}, {"longest": 3}, {"block": 0}, {"pairs": 0}, {"symbols": 1}])
+def test_what_cannot_be_is_refused(line):
+    with pytest.raises(ScalingError, match=next(iter(line))):
+        SyntheticPairs(**line)
