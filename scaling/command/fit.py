@@ -49,7 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pool", nargs="+", default=[], metavar="COLUMN", help="let this definition differ between points")
     add("--fix", **pairs, help="hold parameters of the law at these values")
     add("--hold-out", metavar="CONDITION", help="test on these runs: 'N>=1e9', or N for the largest N")
-    add("--target", nargs="+", action="append", default=[], metavar="NAME=VALUE", help="predict here; may repeat")
+    add(
+        "--target",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="predict here, or with C alone find the best N and D; may repeat",
+    )
     add("--objective", default="log_huber", choices=OBJECTIVES, help="what is minimised (default %(default)s)")
     add("--delta", type=float, default=1e-3, help="where Huber's penalty turns linear (default %(default)s)")
     add("--intervals", default="profile", choices=METHODS, help="how intervals are made (default %(default)s)")

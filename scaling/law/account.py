@@ -14,6 +14,7 @@ from scaling.law.allometry import Allometry
 from scaling.law.checklist import checklist, missing
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
+from scaling.law.frontier import FLOPS, optimal, optimal_size
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
@@ -72,7 +73,8 @@ def account(
         here = intervals(found, method, level=level, quantities=wanted, seed=seed)
         return [here[name] for name in names]
 
-    rows = [_row(found, target) for target in targets]
+    along = [target for target in targets if _is_budget(found, target)]
+    rows = [_row(found, target) for target in targets if target not in along]
     tested = None if held_out is None else _tested(found, held_out, bound)
     answers = checklist(found, intervals=known, held_out=tested, stated=stated)
     document = found.to_json({name: interval.to_json() for name, interval in known.items()}, tested)
@@ -80,8 +82,24 @@ def account(
     document["predictions"] = [
         {**row, **_said(found, row, interval)} for row, interval in zip(rows, bound(rows), strict=True)
     ]
+    document["optima"] = [_optimum(found, target["C"], method, level) for target in along]
     document["checklist"] = {"answers": [asdict(answer) for answer in answers], "missing": list(missing(answers))}
     return _finite(document)
+
+
+def _is_budget(found: Fit, target: Mapping[str, float]) -> bool:
+    """C alone, under a law of N and D, asks for the compute-optimal run."""
+    return set(target) == {"C"} and set(found.form.inputs) == {"N", "D"}
+
+
+def _optimum(found: Fit, compute: float, method: Method | None, level: float) -> dict[str, Any]:
+    if method is not None:
+        best = optimal(found, compute, method=method, level=level)
+        return {"C": compute, **{name: getattr(best, name).to_json() for name in ("N", "D", "loss")}}
+    size = float(optimal_size(found.form, compute).of(found.form, found.theta))
+    data = compute / (FLOPS * size)
+    plain = {"N": size, "D": data, "loss": float(found.predict(N=size, D=data))}
+    return {"C": compute, **{name: {"estimate": value} for name, value in plain.items()}}
 
 
 def _row(found: Fit, target: Mapping[str, float]) -> dict[str, float]:

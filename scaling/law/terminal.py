@@ -23,7 +23,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"  {name}: {definition}", style="dim"))
     console.print()
     console.print(_estimates(document))
-    for part in (_minima, _held_out, _predictions):
+    for part in (_minima, _held_out, _predictions, _optima):
         table = part(document)
         if table is not None:
             console.print()
@@ -98,6 +98,22 @@ def _predictions(document: Mapping[str, Any]) -> Table | None:
     table = _table(*(f"at {name}" for name in inputs), target, "interval")
     for row in rows:
         table.add_row(*(short(row[name]) for name in inputs), f"{row[target]:.4f}", _ends(row["interval"]))
+    return table
+
+
+def _optima(document: Mapping[str, Any]) -> Table | None:
+    rows = document.get("optima")
+    if not rows:
+        return None
+    table = _table("best at C", "N", "interval", "D", "interval", "loss", "interval")
+    for row in rows:
+        cells: list[str] = []
+        for name, form in (("N", short), ("D", short), ("loss", "{:.4f}".format)):
+            low, high = (row[name].get(end) for end in ("low", "high"))
+            bounded = "method" in row[name]
+            ends = " to ".join("open" if end is None else form(end) for end in (low, high)) if bounded else ""
+            cells += [form(row[name]["estimate"]), ends]
+        table.add_row(short(row["C"]), *cells)
     return table
 
 

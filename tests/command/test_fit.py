@@ -73,6 +73,16 @@ def test_the_held_out_test_and_the_predictions(table, capsys):
     assert largest["intervals"] == {}
 
 
+def test_a_budget_asks_for_the_best_run(table, capsys):
+    (best,) = fitted(capsys, table, *MAP, "--target", "C=1e22", "--intervals", "t")["optima"]
+    a, b = TRUTH["alpha"], TRUTH["beta"]
+    size = (a * TRUTH["A"] / (b * TRUTH["B"])) ** (1 / (a + b)) * (1e22 / 6) ** (b / (a + b))
+    assert best["N"]["low"] <= size <= best["N"]["high"]
+    assert best["N"]["estimate"] * best["D"]["estimate"] == pytest.approx(1e22 / 6, rel=1e-6)
+    (plain,) = fitted(capsys, table, *MAP, "--target", "C=1e22", "--intervals", "none")["optima"]
+    assert plain["N"]["estimate"] == pytest.approx(best["N"]["estimate"], rel=1e-6)
+
+
 def test_the_report_prints_the_count_the_estimates_and_the_doubts(table, capsys):
     assert main(["fit", table, *MAP, "--hold-out", "N", "--target", "N=7e9", "D=1.4e11"]) == 0
     out = capsys.readouterr().out

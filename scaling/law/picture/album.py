@@ -8,6 +8,7 @@ import numpy as np
 
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
+from scaling.law.frontier import FLOPS, optimal_size
 from scaling.law.interval import intervals
 from scaling.law.isoflop import IsoFlop
 from scaling.law.picture.curves import isoflop_valleys, learning_curves
@@ -29,7 +30,7 @@ def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
         for axis in axes
     }
     if set(found.form.inputs) == {"N", "D"}:
-        pictures["contours"] = contours(found)
+        pictures["contours"] = contours(found, frontier=frontier(found))
     pictures["residuals"] = residuals(found)
     if held_out is not None:
         axis = "C" if plane else found.form.inputs[0]
@@ -43,6 +44,14 @@ def of_valleys(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Pictur
 
 def of_curves(points: Points, found: Envelope) -> dict[str, Picture]:
     return {"envelope": learning_curves(points, axis="C", envelope=found)}
+
+
+def frontier(found: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """N and D of the compute-optimal runs over the budgets of the points and a decade on either side."""
+    compute = FLOPS * found.points["N"] * found.points["D"]
+    budgets = np.geomspace(compute.min() / 10, compute.max() * 10, 40)
+    size = np.array([float(optimal_size(found.form, budget).of(found.form, found.theta)) for budget in budgets])
+    return size, budgets / (FLOPS * size)
 
 
 def t_band(found: Fit, level: float = 0.95) -> Interval:

@@ -19,7 +19,8 @@ FINDINGS = """## What the repetition shows
 
 - **datablations.** The published constants are an optimum, but the highest of four: with the same points, objective and
   held constants the other three lie lower. The valley between them is flat (from R_D* 15 to 160 the objective moves by
-  0.2%), so these 182 points do not fix R_D* and R_N* apart from one another. Our 95% intervals by profile: {repetition}.
+  0.2%), so these 182 points do not fix R_D* and R_N* apart from one another. Our 95% intervals by profile:
+  {repetition}.
 - **porian2024.** From the published minima the exponents come out to rounding. From the points they differ in the third
   or fourth decimal, because minima are medians over random draws of seed noise and ours are other draws.
 - **gadre2024.** Five points for four parameters: the fit comes out to every printed digit, and no interval of it is
