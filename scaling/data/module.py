@@ -40,16 +40,24 @@ class Loader:
 
 
 class DataModule(LightningDataModule):
-    """Training batches from the trainer's step on, and the fixed batches of an evaluation."""
+    """Training batches from step `start` to `stop`, and the fixed batches of an evaluation."""
 
-    def __init__(self, train: Batches, validation: Batches, evaluations: int, parts: int = 1):
+    def __init__(
+        self,
+        train: Batches,
+        validation: Batches,
+        evaluations: int,
+        start: int = 0,
+        stop: int | None = None,
+        parts: int = 1,
+    ):
         super().__init__()
-        self.train, self.validation, self.evaluations, self.parts = train, validation, evaluations, parts
+        self.train, self.validation, self.evaluations = train, validation, evaluations
+        self.start, self.stop, self.parts = start, stop, parts
 
     def train_dataloader(self) -> Loader:
         rank, ranks = self._place()
-        start = self.trainer.global_step if self.trainer is not None else 0
-        return Loader(self.train, start, None, rank, ranks, self.parts)
+        return Loader(self.train, self.start, self.stop, rank, ranks, self.parts)
 
     def val_dataloader(self) -> Loader:
         rank, ranks = self._place()

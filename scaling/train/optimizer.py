@@ -1,4 +1,4 @@
-"""Optimizers: each line makes torch optimizers over groups of parameters, with what muP and weight decay say of each."""
+"""Optimizers: each line makes torch optimizers over groups of parameters, by what muP and weight decay say of each."""
 
 from __future__ import annotations
 

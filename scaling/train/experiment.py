@@ -1,0 +1,175 @@
+"""Experiment: a config made whole. Every piece built and checked, the steps it takes, and the spec that names the
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from scaling import build
+from scaling.config import Config
+from scaling.cost import Cost, cost
+from scaling.data.batches import Batches, evaluation, training
+from scaling.data.plan import BatchSize
+from scaling.data.source import Source, Vocabulary
+from scaling.data.store import root
+from scaling.errors import ScalingError, nearest
+from scaling.model.family import Family
+from scaling.train.optimizer import Optimizer
+from scaling.train.parametrization import Parametrization
+from scaling.train.schedule import WSD, Schedule, check
+
+PRECISIONS = ("float32", "bf16_autocast", "bf16")
+EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run computes, and nothing of where or how it is executed."""
+
+    config: Config
+    steps: int
+    optimizer: Optimizer
+    schedule: Schedule
+    parametrization: Parametrization
+    size: BatchSize
+    batches: Batches
+    validation: Batches
+    evaluations: int  # batches of one evaluation
+
+    def model(self) -> Family:
+        """The model on the meta device; `initialise` gives it weights."""
+        with torch.device("meta"):
+            return self.config.build("model", self.config["size"])
+
+    @property
+    def seed(self) -> int:
+        return self.config["seed"]
+
+    @cached_property
+    def cost(self) -> Cost:
+        return cost(self.config)
+
+    @property
+    def held_out(self) -> Source:
+        return self.validation.source
+
+    @cached_property
+    def row_tokens(self) -> int:
+        """Tokens of one row that a model reads, on both its sides where it has two."""
+        row = self.validation.batch(0).micro(0, 1)
+        return row.tokens.numel() + (0 if row.source is None else row.source.numel())
+
+    def tokens(self, step: int) -> int:
+        """Tokens seen when update `step` begins."""
+        return self.size.before(step) * self.row_tokens
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that can change what comes out; equal specs are one run."""
+        tree = self.config.tree
+        counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
+        train = {key: tree["train"][key] for key in ("batch", "precision", "clip")}
+        return {
+            **{key: tree[key] for key in counted},
+            "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
+            "train": {**train, "steps": self.steps},
+            "versions": build.versions(tree),
+        }
+
+    @property
+    def trunk(self) -> tuple[dict[str, Any], int] | None:
+        """The spec of the trunk that this run may branch from, and the step at which it does."""
+        return (trunk_of(self.spec), self.schedule.cooldown(self.steps)) if isinstance(self.schedule, WSD) else None
+
+
+def trunk_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec without its horizon: what all runs with the same stable phase share."""
+    train = {key: value for key, value in spec["train"].items() if key != "steps"}
+    schedule = {key: value for key, value in spec["schedule"].items() if key not in ("decay", "shape")}
+    return {**spec, "train": train, "schedule": {**schedule, "kind": "Trunk"}, "evaluate": None}
+
+
+def assemble(config: Config) -> Experiment:
+    """The experiment that a config describes. Whatever is wrong with it is told here, before anything starts."""
+    try:
+        return _assemble(config)
+    except ScalingError as error:
+        raise config.place(error) from None
+
+
+def _assemble(config: Config) -> Experiment:
+    _check(config)
+    size = BatchSize.of(config["train.batch"])
+    data = config.build("data")
+    train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
+    family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
+    config = _with_vocabulary(config, objective.vocabulary)
+    validation, evaluations = evaluation(
+        held_out, objective, max(1, EVALUATION_TOKENS // objective.reads), config["evaluate.windows"]
+    )
+    experiment = Experiment(
+        config=config,
+        steps=0,
+        optimizer=config.build("optimizer"),
+        schedule=config.build("schedule"),
+        parametrization=config.build("parametrization"),
+        size=size,
+        batches=training(train, objective, size, config["seed"]),
+        validation=validation,
+        evaluations=evaluations,
+    )
+    experiment.model()
+    steps = _steps(config, size, experiment.row_tokens)
+    check(experiment.schedule, steps)
+    return replace(experiment, steps=steps)
+
+
+def _check(config: Config) -> None:
+    precision = config["train.precision"]
+    if precision not in PRECISIONS:
+        raise config.error("train.precision", "there is no such precision", nearest(precision, PRECISIONS))
+    for key in ("train.clip", "train.steps", "train.tokens", "train.micro_batch", "train.checkpoint_every"):
+        if config[key] is not None and not config[key] > 0:
+            raise config.error(key, "expected a number above 0")
+    for key in ("log.every", "evaluate.points"):
+        if config[key] < 1:
+            raise config.error(key, "expected a number from 1")
+
+
+def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
+    """The config with as many ids as the data and the objective need, where the size leaves it to them."""
+    told = config["size"].get("vocabulary")
+    if told is None:
+        size = {**config["size"], "vocabulary": vocabulary.size}
+        return replace(config, tree={**config.tree, "size": size})
+    if told < vocabulary.size:
+        raise config.error(
+            "size.vocabulary",
+            f"the data and the objective use {vocabulary.size} ids",
+            f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
+        )
+    return config
+
+
+def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:
+    """Updates: as said, or the fewest that see `train.tokens`."""
+    steps, tokens = config["train.steps"], config["train.tokens"]
+    if steps is not None:
+        return steps
+    if tokens is None:
+        raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
+    least = size.before(1) * row_tokens
+    if tokens < least:
+        raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
+    low, high = 1, -(-tokens // row_tokens)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if size.before(middle) * row_tokens >= tokens else (middle + 1, high)
+    return low

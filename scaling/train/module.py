@@ -1,0 +1,120 @@
+"""LightningModules, one a family: a model, an objective's batches, an optimizer. One batch is one update, whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed
+from lightning import LightningModule
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.data import hashing
+from scaling.model.family import Family
+from scaling.train.experiment import Experiment
+from scaling.train.precision import Weights
+
+
+class Diverged(Exception):
+    """A loss or a gradient that is not finite, caught before it reached the weights."""
+
+    def __init__(self, step: int, what: str, loss: float):
+        self.step, self.what, self.loss = step, what, loss
+        super().__init__(f"{what} is not finite at step {step}")
+
+
+class TrainingModule(LightningModule):
+    """One update of a model: its micro batches, the gradient's norm, the schedule, the step.
+
+    The optimization is manual, so that the loss is the mean over the targets of the whole global batch, however it is
+    split over micro batches and ranks, and so that nothing that is not finite ever reaches the weights.
+    """
+
+    def __init__(self, experiment: Experiment, model: Family, start: int):
+        super().__init__()
+        self.automatic_optimization = False
+        self.experiment, self.model, self.start = experiment, model, start
+        train = experiment.config["train"]
+        self.clip, self.micro_rows = train["clip"], train["micro_batch"]
+        self.weights = Weights(model, train["precision"])
+        self.torch_optimizers = experiment.optimizer.make(self.weights.parameters, experiment.parametrization)
+
+    def configure_optimizers(self) -> Any:
+        return self.torch_optimizers
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return batch if device.type == "cpu" else batch.to(device)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        step = self.start + batch_idx
+        _reseed(self.experiment.seed, step, self.global_rank)
+        factor = self.experiment.schedule.factor(step, self.experiment.steps)
+        for optimizer in self.torch_optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+        loss = self._backward(batch)
+        norm = self._norm()
+        for what, value in (("the loss", loss), ("the gradient", norm)):
+            if not value.isfinite():
+                raise Diverged(step, what, loss.item())
+        for optimizer in self.torch_optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.weights.spread()
+        return {"loss": loss, "norm": norm, "rate": factor * self.experiment.optimizer.lr}
+
+    def _backward(self, batch: Batch) -> Tensor:
+        """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
+        rows = self.micro_rows or batch.rows
+        parts = [batch.micro(start, start + rows) for start in range(0, batch.rows, rows)]
+        counts = [_targets(self.model, part) for part in parts]
+        share = self._ranks() / self._summed(torch.stack(counts).sum()).clamp(min=1)
+        total = torch.zeros((), device=self.device)
+        for part, count in zip(parts, counts, strict=True):
+            loss = self.model.loss(part)
+            scaled = loss.tokens * (count * share)
+            for auxiliary in loss.auxiliary.values():
+                scaled = scaled + auxiliary * (part.rows / batch.rows)
+            self.manual_backward(scaled)
+            total += scaled.detach()
+        self.weights.gather()
+        return total
+
+    def _norm(self) -> Tensor:
+        masters = [master for master in self.weights.masters if master.grad is not None]
+        if self.clip is None:
+            return torch.nn.utils.get_total_norm([master.grad for master in masters if master.grad is not None])
+        return torch.nn.utils.clip_grad_norm_(masters, self.clip)
+
+    def _ranks(self) -> int:
+        return self.trainer.world_size
+
+    def _summed(self, count: Tensor) -> Tensor:
+        if self._ranks() > 1:
+            torch.distributed.all_reduce(count)
+        return count
+
+
+def _targets(model: Family, batch: Batch) -> Tensor:
+    return (getattr(batch, model.head.target) != IGNORE).sum()
+
+
+def _reseed(seed: int, step: int, rank: int) -> None:
+    """Start the global generators anew at each step, so that dropout repeats after a resume."""
+    torch.manual_seed(hashing.name(seed, f"dropout {step} {rank}") >> 1)
+
+
+class EncoderModule(TrainingModule):
+    """Trains a masked language model or a classifier."""
+
+
+class DecoderModule(TrainingModule):
+    """Trains a language model."""
+
+
+class EncoderDecoderModule(TrainingModule):
+    """Trains a sequence-to-sequence model."""
+
+
+MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}

@@ -1,0 +1,94 @@
+"""Recorder: what happens between updates. Logs, evaluations, checkpoints, signals; all of it at step boundaries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from lightning import Callback, Trainer
+
+from scaling.data.module import Loader
+from scaling.ledger import Attempt
+from scaling.train import state
+from scaling.train.evaluation import evaluate, evaluation_steps
+from scaling.train.experiment import Experiment
+from scaling.train.module import TrainingModule
+from scaling.train.signals import Signals
+
+
+class Stopped(Exception):
+    """The run was asked to stop, and its state is saved."""
+
+    def __init__(self, signal: int, step: int):
+        self.signal, self.step = signal, step
+        super().__init__(f"stopped by signal {signal} at step {step}")
+
+
+class Recorder(Callback):
+    """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror)."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        attempt: Attempt,
+        signals: Signals,
+        tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
+    ):
+        config = experiment.config
+        self.experiment, self.attempt, self.signals, self.tell = experiment, attempt, signals, tell
+        self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
+        self.evaluated = set(evaluation_steps(experiment.steps, config["evaluate.points"]))
+        self.pinned = set(attempt.pinned)
+        self.latest: dict[str, Any] = {}
+        self._since, self._tokens = time.perf_counter(), 0
+
+    def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, outputs: Any, *_: Any) -> None:  # type: ignore[override]
+        step = module.start + trainer.fit_loop.batch_idx + 1
+        last = step == self.experiment.steps
+        if step % self.log_every == 0 or last or step == module.start + 1:
+            self._log_training(step, outputs)
+        if step in self.evaluated:
+            self.evaluate_now(step, module)
+        signal = self.signals.agreed(trainer)
+        if step % self.checkpoint_every == 0 or step in self.pinned or last or signal:
+            self._save(step, module)
+        if signal:
+            raise Stopped(signal, step)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        self.attempt.log.write(entry)
+        for tell in self.tell:
+            tell(entry)
+
+    def _log_training(self, step: int, outputs: Mapping[str, Any]) -> None:
+        now, tokens = time.perf_counter(), self.experiment.tokens(step)
+        speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
+        self._since, self._tokens = now, tokens
+        self.write(
+            {
+                "kind": "train",
+                "step": step,
+                "steps": self.experiment.steps,
+                "tokens": tokens,
+                "loss": outputs["loss"].item(),
+                "gradient_norm": outputs["norm"].item(),
+                "learning_rate": outputs["rate"],
+                "tokens_per_second": speed,
+            }
+        )
+
+    def evaluate_now(self, step: int, module: TrainingModule) -> None:
+        begun = time.perf_counter()
+        batches = Loader(self.experiment.validation, 0, self.experiment.evaluations)
+        found = evaluate(module.model, (batch.to(module.device) for batch in batches), self.experiment.held_out)
+        self.latest = found
+        told = {key: value for key, value in found.items() if key != "loss_by_position"}
+        self.write({"kind": "evaluation", "step": step, "tokens": self.experiment.tokens(step), **told})
+        self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
+
+    def _save(self, step: int, module: TrainingModule) -> None:
+        begun = time.perf_counter()
+        with self.attempt.checkpoint(step, note={"tokens": self.experiment.tokens(step)}) as folder:
+            state.save(folder, module.weights.parameters, module.torch_optimizers)
+        self._since += time.perf_counter() - begun

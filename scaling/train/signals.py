@@ -1,0 +1,49 @@
+"""Signals: a handler only sets a flag; at a step boundary all ranks agree on it, save, and leave together."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed
+from lightning import Trainer
+
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+EVERY = 8  # steps between agreements of several ranks; alone, a rank looks at its flag after each
+
+
+class Signals:
+    """Listens while it is entered; the first signal counts, and a second SIGINT is what it is everywhere."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self._before: dict[int, Any] = {}
+        self._steps = 0
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {one: signal.signal(one, self._hear) for one in HEARD}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.heard and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.heard = self.heard or number
+
+    def agreed(self, trainer: Trainer) -> int:
+        """The signal that some rank heard, told to all of them at the same step; 0 for none."""
+        if trainer.world_size == 1:
+            return self.heard
+        self._steps += 1
+        if self._steps % EVERY:
+            return 0
+        flag = torch.tensor(self.heard, device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        return int(flag)
