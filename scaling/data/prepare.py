@@ -22,7 +22,7 @@ from typing import Any
 
 from scaling import atomic
 from scaling.data.codec import Codec
-from scaling.data.corpus.document import Snapshot, size
+from scaling.data.corpus.document import Document, Snapshot, size
 from scaling.data.manifest import NAME, TOKENIZER, Manifest, Shard, digest
 from scaling.data.progress import bar
 from scaling.data.shards import Part
@@ -69,6 +69,8 @@ def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
         shutil.rmtree(work)
     if not file.exists():
         atomic.write_json(file, stamp)
+    for partial in work.glob(".*"):  # what a kill left of a file that was being written
+        partial.unlink()
 
 
 def _publish(text: Text, folder: Path, work: Path) -> Path:

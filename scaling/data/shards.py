@@ -74,7 +74,9 @@ class _ShardFile:
         atomic.flush(self.file)
         self.file.close()
         ends = np.array(self.ends, dtype="<u8").tobytes()
-        atomic.write(self.folder / f"{self.name}.ends", ends)
+        with (self.folder / f"{self.name}.ends").open("wb", buffering=0) as file:
+            _write(file.fileno(), ends)
+            atomic.flush(file)
         return Shard(
             name=self.name,
             tokens=self.written,
