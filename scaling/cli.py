@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from scaling.errors import ScalingError, from_os, nearest
 
 VERBS = {
+    "train": "train one run, go on with it, or tell what came of it",
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",

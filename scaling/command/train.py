@@ -1,0 +1,64 @@
+"""Train one run to its result, or go on with it, or tell what came of it before.
+
+    scaling train decoder size=ladder/100k data=python train.tokens=20M
+    scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.errors import ScalingError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="NAME|key=value", help="a model, a table's row or a file; overrides")
+    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
+    parser.add_argument("--json", action="store_true", help="the result as one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from scaling.config import load
+
+    names = [word for word in arguments.words if "=" not in word]
+    if len(names) > 1:
+        raise ScalingError("one run at a time", key="NAME", value=" ".join(names), mend="a study trains many")
+    overrides = [word for word in arguments.words if "=" in word]
+    config = load(names[0] if names else None, overrides, extend=arguments.extend)
+
+    from scaling.train.recorder import Stopped
+    from scaling.train.run import train
+
+    try:
+        result = train(config, [_tell])
+    except Stopped as stopped:
+        print(f"scaling: {stopped}; the same command goes on", file=sys.stderr)
+        return 128 + stopped.signal
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print(_summary(result))
+    return 0
+
+
+def _tell(entry: Mapping[str, Any]) -> None:
+    """One plain line of progress on standard error."""
+    told = f"step {entry['step']:>7,}"
+    if entry["kind"] == "train":
+        speed = entry["tokens_per_second"]
+        told += f" of {entry['steps']:,}  loss {entry['loss']:.4f}" + (f"  {speed:,.0f} tokens/s" if speed else "")
+    elif entry["kind"] == "evaluation":
+        told += f"  held-out loss {entry['loss']:.4f}"
+    print(told, file=sys.stderr)
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    told = f"run {result['run']}: {result['outcome']}" + (" before" if result["already"] else "")
+    if result["loss"] is None:
+        return f"{told}: {result['reason']}"
+    excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
+    return f"{told}, held-out loss {result['loss']:.4f} nats a token{excess}, {result['tokens']:,} tokens"
