@@ -1,0 +1,129 @@
+"""The chunked cross-entropy against torch's own, in every number type, and its gradients against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from scaling.batch import IGNORE
+from scaling.nn.head import cross_entropy as module
+from scaling.nn.head.cross_entropy import cross_entropy
+
+ROWS, WIDTH, CLASSES = 37, 8, 11
+
+
+def _plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    logits = F.linear(hidden, weight, bias)
+    return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
+
+
+def _case(dtype: torch.dtype, bias: bool = True) -> tuple[list[Tensor], Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(ROWS, WIDTH), (CLASSES, WIDTH), *([(CLASSES,)] if bias else [])]
+    inputs = [torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    targets = torch.randint(CLASSES, (ROWS,), generator=draw)
+    targets[::5] = IGNORE
+    return inputs, targets
+
+
+def _run(function, inputs: list[Tensor], targets: Tensor, smoothing: float, upstream: Tensor) -> list[Tensor]:
+    """The losses, then the gradient of each input."""
+    hidden, weight, bias = [*inputs, None][:3]
+    losses = function(hidden, weight, bias, targets, smoothing)
+    return [losses.detach(), *torch.autograd.grad(losses, inputs, upstream.to(losses.dtype))]
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of ten rows, so that the last one is short."""
+    monkeypatch.setattr(module, "CPU_CHUNK", 10 * CLASSES)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
+)
+def test_equals_the_plain_formula_in_float64(dtype, tolerance, bias, smoothing):
+    inputs, targets = _case(dtype, bias)
+    upstream = torch.linspace(-1, 1, ROWS, dtype=torch.float64)  # every row weighs something else
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    expected = _run(_plain, exact, targets, smoothing, upstream)
+    for ours, truth in zip(_run(cross_entropy, inputs, targets, smoothing, upstream), expected):
+        torch.testing.assert_close(ours.double(), truth, atol=tolerance, rtol=tolerance)
+
+
+def test_gradient_by_differences():
+    inputs, targets = _case(torch.float64)
+    assert torch.autograd.gradcheck(lambda *x: cross_entropy(*x, targets, 0.1), inputs)
+
+
+def test_loss_is_float32_and_exact_where_the_target_is_hopeless():
+    hidden = torch.tensor([[1.0, 0.0]])
+    weight = torch.tensor([[200.0, 0.0], [0.0, 0.0], [-100.0, 0.0]])  # its chance, e⁻³⁰⁰, is 0 in float32
+    assert cross_entropy(hidden, weight, None, torch.tensor([2])).item() == 300
+    assert cross_entropy(hidden.bfloat16(), weight.bfloat16(), None, torch.tensor([2])).dtype == torch.float32
+
+
+def test_ignored_rows_bear_no_loss_and_no_gradient():
+    inputs, targets = _case(torch.float32)
+    losses, hidden, *_ = _run(cross_entropy, inputs, targets, 0.1, torch.ones(ROWS))
+    assert (losses[targets == IGNORE] == 0).all()
+    assert (hidden[targets == IGNORE] == 0).all()
+    assert (losses[targets != IGNORE] > 0).all()
+
+
+def test_without_gradients_the_losses_are_the_same():
+    (hidden, weight, bias), targets = _case(torch.float32)
+    with torch.no_grad():
+        alone = cross_entropy(hidden, weight, bias, targets)
+    assert not alone.requires_grad
+    assert torch.equal(alone, cross_entropy(hidden, weight, bias, targets).detach())
+
+
+def test_a_frozen_weight_gets_no_gradient():
+    (hidden, weight, _), targets = _case(torch.float32, bias=True)
+    cross_entropy(hidden, weight.detach(), None, targets).sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+
+
+def test_autocast_multiplies_in_bfloat16_and_returns_float32_gradients():
+    (hidden, weight, bias), targets = _case(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = cross_entropy(hidden, weight, bias, targets)
+    losses.sum().backward()
+    assert losses.dtype == hidden.grad.dtype == weight.grad.dtype == torch.float32
+    torch.testing.assert_close(losses, _plain(hidden, weight, bias, targets, 0.0), atol=5e-2, rtol=5e-2)
+
+
+def test_its_products_are_counted():
+    (hidden, weight, _), targets = _case(torch.float32)
+    with FlopCounterMode(display=False) as forward:
+        losses = cross_entropy(hidden, weight, None, targets)
+    with FlopCounterMode(display=False) as backward:
+        losses.sum().backward()
+    product = 2 * ROWS * WIDTH * CLASSES
+    assert (forward.get_total_flops(), backward.get_total_flops()) == (product, 2 * product)
+
+
+def test_meta():
+    inputs = [tensor.detach().to("meta").requires_grad_() for tensor in _case(torch.float32)[0]]
+    losses, *gradients = _run(
+        cross_entropy, inputs, torch.zeros(ROWS, dtype=torch.long, device="meta"), 0.0, torch.ones(ROWS, device="meta")
+    )
+    assert losses.shape == (ROWS,)
+    assert [gradient.shape for gradient in gradients] == [tensor.shape for tensor in inputs]
+
+
+@pytest.mark.slow
+def test_compiles():
+    inputs, targets = _case(torch.float32)
+    compiled = torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)
+    for ours, plain in zip(
+        _run(compiled, inputs, targets, 0.1, torch.ones(ROWS)), _run(_plain, inputs, targets, 0.1, torch.ones(ROWS))
+    ):
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-5)
