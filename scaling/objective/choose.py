@@ -61,5 +61,7 @@ def first_of_runs(chosen: np.ndarray) -> np.ndarray:
 def ends_of_parts(words: np.ndarray, parts: int) -> np.ndarray:
     """[n parts]: where parts end that cut width + 1 things, none of them empty, all ways being equally likely."""
     rows, width = words.shape
+    if parts == 1:
+        return np.full((rows, 1), width + 1)
     cuts = np.nonzero(choose(distinct(words), parts - 1))[1].reshape(rows, parts - 1) + 1
     return np.concatenate([cuts, np.full((rows, 1), width + 1)], axis=1)

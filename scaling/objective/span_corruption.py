@@ -40,16 +40,16 @@ class SpanCorruption:
         self.family: Family = meet(self, family, self.families)
         self.rate, self.mean, self.noise = rate, mean, noise
         self.reads = fitting(length, family, self.widths)
-        hidden, spans = self.hidden(self.reads)
-        if hidden + spans > self.reads:
-            raise ScalingError("so many spans leave nothing between them", key="rate", value=rate, mend="hide less")
+        _, spans = self.hidden(self.reads)
         self.vocabulary = vocabulary.extended(["bos", "eos", "pad", *(f"sentinel_{i}" for i in range(spans))])
         self._sentinels = np.array([self.vocabulary[f"sentinel_{i}"] for i in range(spans)])
 
     def hidden(self, count: int) -> tuple[int, int]:
         """How many of `count` tokens are hidden, and in how many runs at most."""
         hidden = min(max(1, round(self.rate * count)), count - 1)
-        return hidden, hidden if self.noise == "tokens" else min(max(1, round(hidden / self.mean)), hidden)
+        if self.noise == "tokens":
+            return hidden, min(hidden, count - hidden + 1)
+        return hidden, min(max(1, round(hidden / self.mean)), hidden, count - hidden)
 
     def widths(self, count: int) -> tuple[int, int]:
         """The lengths of source and target that `count` tokens make, `eos` counted."""

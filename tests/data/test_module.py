@@ -1,0 +1,72 @@
+"""The batches as a trainer takes them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from scaling.data.batches import evaluation, training
+from scaling.data.plan import BatchSize
+from scaling.data.source import Vocabulary
+from scaling.data.synthetic import Synthetic
+from scaling.objective import Causal
+
+
+@pytest.fixture
+def parts():
+    law = Synthetic(symbols=8, order=1, tokens=900, validation=200)
+    train, validation = (law.open(split, Path("nowhere")) for split in ("train", "validation"))
+    objective = Causal(Vocabulary.of(train), 8, "decoder")
+    return training(train, objective, BatchSize.of(6), 0), *evaluation(validation, objective, 5)
+
+
+def test_loaders_without_a_trainer(parts):
+    from scaling.data.module import DataModule, Loader
+
+    module = DataModule(*parts, start=4)
+    first = next(iter(module.train_dataloader()))
+    assert torch.equal(first.tokens, parts[0].batch(4).tokens)
+    assert sum(batch.rows for batch in module.val_dataloader()) == 200 // 9
+    micro = list(Loader(parts[0], 3, 5, rank=1, ranks=2, parts=2))
+    assert [batch.rows for batch in micro] == [1, 2, 1, 2]
+    assert torch.equal(torch.cat([batch.tokens for batch in micro[:2]]), parts[0].batch(3, 1, 2).tokens)
+
+
+def test_a_trainer_takes_every_step_once(parts, tmp_path):
+    from lightning import LightningModule, Trainer
+
+    from scaling.data.module import DataModule
+
+    seen: list[torch.Tensor] = []
+    validated: list[int] = []
+
+    class Model(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 9)
+
+        def training_step(self, batch, _):
+            seen.append(batch.tokens)
+            return nn.functional.cross_entropy(self.table(batch.tokens).flatten(0, 1), batch.targets.flatten())
+
+        def validation_step(self, batch, _):
+            validated.append(batch.rows)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    trainer = Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(Model(), datamodule=DataModule(*parts, start=2, stop=7))
+    assert len(seen) == 5
+    assert all(torch.equal(tokens, parts[0].batch(step).tokens) for step, tokens in enumerate(seen, start=2))
+    assert sum(validated) == 200 // 9
