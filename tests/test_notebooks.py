@@ -1,0 +1,41 @@
+"""Each notebook asks one question in thin cells, and runs from top to bottom."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LONGEST = 16
+
+
+def cells(path, kind):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return [cell for cell in document["cells"] if cell["cell_type"] == kind]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_asks_one_question_in_thin_cells(path):
+    title = cells(path, "markdown")[0]["source"]
+    assert "".join(title).splitlines()[0].endswith("?")
+    for cell in cells(path, "code"):
+        assert len("".join(cell["source"]).splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stored_outputs_are_of_a_clean_run(path):
+    text = path.read_text(encoding="utf-8")
+    assert "Traceback" not in text
+    assert str(FOLDER.parent) not in text
+    counts = [cell["execution_count"] for cell in cells(path, "code")]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+@pytest.mark.slow
+def test_every_notebook_runs():
+    command = [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:cacheprovider", str(FOLDER)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parent, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
