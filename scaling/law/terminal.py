@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from scaling.law.picture.words import short
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the account of a law, of IsoFLOP minima, or of an envelope."""
-    console.print(Text.assemble((document["law"], "bold"), "  ", document["formula"]))
-    console.print(Text(document["citation"], style="dim"))
+
+    def say(line: str, style: str = "") -> None:
+        console.print(line, style=style, markup=False)
+
+    say(f"{document['law']}  {document['formula']}", "bold")
+    say(document["citation"], "dim")
     points = document["points"]
     where = f"{points['source']}: " if points["source"] else ""
-    console.print(Text(where + points["count"]))
+    say(where + points["count"])
     for name, definition in points["definitions"].items():
-        console.print(Text(f"  {name}: {definition}", style="dim"))
-    console.print()
-    console.print(_estimates(document))
-    for part in (_minima, _held_out, _predictions, _optima):
+        say(f"  {name}: {definition}", "dim")
+    for part in (_estimates, _minima, _held_out, _predictions, _optima):
         table = part(document)
         if table is not None:
             console.print()
             console.print(table)
-    _doubts(document, console)
+    say("")
+    for line, style in _doubts(document):
+        say(line, style)
 
 
 def _table(*columns: str) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
@@ -65,7 +71,7 @@ def _minima(document: Mapping[str, Any]) -> Table | None:
     table = _table("C (FLOPs)", "N*", "D*", "loss")
     for row in document["minima"]:
         if row["refused"]:
-            table.add_row(short(row["C"]), Text(row["refused"], style="yellow"))
+            table.add_row(short(row["C"]), row["refused"])
         else:
             table.add_row(short(row["C"]), short(row["N"]), short(row["D"]), f"{row['loss']:.4f}")
     return table
@@ -117,19 +123,18 @@ def _optima(document: Mapping[str, Any]) -> Table | None:
     return table
 
 
-def _doubts(document: Mapping[str, Any], console: Console) -> None:
-    console.print()
+def _doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines and their style: how the optimum was reached, and what speaks against believing it."""
     if document["objective"] is not None:
         agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
         condition = document["condition_number"]
         condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
-        residual = f"scale of the residuals {document['residual_scale']:.2g}"
-        said = f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {residual}"
-        console.print(Text(said))
+        scale = f"scale of the residuals {document['residual_scale']:.2g}"
+        yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
     for sentence in (*document.get("not_identified", ()), *document.get("unreliable", ())):
-        console.print(Text(f"! {sentence}", style="yellow"))
+        yield f"! {sentence}", "yellow"
     silent = document.get("checklist", {}).get("missing", ())
     if silent:
-        console.print(Text(f"{len(silent)} questions a referee would ask are not answered:", style="dim"))
-        for question in silent:
-            console.print(Text(f"  {question}", style="dim"))
+        yield f"{len(silent)} questions a referee would ask are not answered:", "dim"
+    for question in silent:
+        yield f"  {question}", "dim"

@@ -1,6 +1,8 @@
 """Reading, counting, and every kind of points that is refused: one line that says what and how to mend."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -185,3 +187,13 @@ def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
         line = refused(lambda name=name: read(tmp_path / name))
         assert said in line, name
         assert name in line
+
+
+@pytest.mark.parametrize(
+    "module", ["scaling.law.reading", "scaling.law.picture", "scaling.law.published", "scaling.law.terminal"]
+)
+def test_nothing_heavy_is_imported_until_it_is_used(module):
+    heavy = "torch lightning pandas pyarrow matplotlib plotly rich scipy.stats".split()
+    told = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -78,10 +78,19 @@ class Panel:
     """Title of the legend; there is one where a part has a label."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
     """Panels side by side over a caption that states the definitions and the count of runs."""
 
     panels: tuple[Panel, ...]
     caption: str
     title: str = ""
+
+    def __repr__(self) -> str:
+        return f"Picture({self.title!r}, {len(self.panels)} panels)"
+
+    def _repr_png_(self) -> bytes:
+        """Notebooks show a picture as it will be printed."""
+        from scaling.law.picture.still import png
+
+        return png(self)

@@ -66,6 +66,18 @@ def save(picture: Picture, path: Path) -> None:
         figure(picture).savefig(path, dpi=200, metadata=dates[kind])
 
 
+def png(picture: Picture, dpi: int = 110) -> bytes:
+    """The bytes of a PNG."""
+    from io import BytesIO
+
+    from matplotlib import rc_context
+
+    page = BytesIO()
+    with rc_context(STYLE):
+        figure(picture).savefig(page, format="png", dpi=dpi)
+    return page.getvalue()
+
+
 def _panel(axes: Axes, panel: Panel) -> None:
     for height, part in enumerate(panel.parts, start=3):
         DRAW[type(part)](axes, part, height)
