@@ -152,39 +152,54 @@ class _Stored:
 
 
 class PackedSource(_Stored):
-    """Documents end to end, cut into windows. No window spans two shards, so each loses less than a window's tokens."""
-
-    @cached_property
-    def _text(self) -> _Series:
-        return self._series("text")
+    """Documents end to end, shard after shard, cut into windows."""
 
     @property
     def lengths(self) -> None:
         """There are no pairs."""
 
+    @cached_property
+    def _text(self) -> _Series:
+        return self._series("text")
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        """Where each shard begins in the whole, and where the last one ends."""
+        return np.cumsum([0, *(len(tokens) for tokens in self._text.tokens)])
+
     def windows(self, length: int) -> int:
-        return sum(len(tokens) // length for tokens in self._text.tokens)
+        return self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        """The windows numbered `rows`, shard after shard."""
-        counts = np.array([len(tokens) // length for tokens in self._text.tokens])
-        first = np.cumsum(counts) - counts
-        shards = np.searchsorted(first + counts, rows, side="right")
-        starts = (rows - first[shards]) * length
-        tokens = np.empty((len(rows), length), dtype=self.manifest.dtype)
-        for row, (shard, start) in enumerate(zip(shards.tolist(), starts.tolist())):
-            tokens[row] = self._text.tokens[shard][start : start + length]
-        return Rows(tokens, self._documents(shards, starts, length) if documents else None)
+        starts = np.asarray(rows, dtype=np.int64) * length
+        shards = np.searchsorted(self._starts, starts, side="right") - 1
+        where = list(zip(shards.tolist(), (starts - self._starts[shards]).tolist()))
+        tokens = np.empty((len(where), length), dtype=self.manifest.dtype)
+        for row, (shard, place) in zip(tokens, where):
+            self._fill(row, shard, place)
+        return Rows(tokens, self._documents(where, length) if documents else None)
 
-    def _documents(self, shards: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    def _fill(self, row: np.ndarray, shard: int, place: int) -> None:
+        held = self._text.tokens[shard][place : place + len(row)]
+        row[: len(held)] = held
+        if len(held) < len(row):
+            self._fill(row[len(held) :], shard + 1, 0)
+
+    def _documents(self, where: list[tuple[int, int]], length: int) -> np.ndarray:
         """Each token's document, numbered from 1 within its row: one more wherever a document has just ended."""
-        numbers = np.zeros((len(starts), length), dtype=np.int32)
+        numbers = np.zeros((len(where), length), dtype=np.int32)
         numbers[:, 0] = 1
-        for row, (shard, start) in enumerate(zip(shards.tolist(), starts.tolist())):
-            ends = self._text.ends[shard]
-            low, high = np.searchsorted(ends, np.array([start + 1, start + length], dtype=ends.dtype))
-            numbers[row, ends[low:high].astype(np.int64) - start] = 1
+        for row, (shard, place) in zip(numbers, where):
+            self._mark(row, shard, place)
         return np.cumsum(numbers, axis=1, out=numbers)
+
+    def _mark(self, row: np.ndarray, shard: int, place: int) -> None:
+        ends = self._text.ends[shard]
+        low, high = np.searchsorted(ends, np.array([place + 1, place + len(row)], dtype=ends.dtype))
+        row[ends[low:high].astype(np.int64) - place] = 1
+        left = len(self._text.tokens[shard]) - place
+        if left < len(row):
+            self._mark(row[left:], shard + 1, 0)
 
 
 class PairedSource(_Stored):

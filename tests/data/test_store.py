@@ -1,0 +1,176 @@
+"""The store: windows are the stream, documents are numbered as they lie, and no altered byte is ever read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.data.prepare import prepare
+from scaling.data.source import Source
+from scaling.data.store import PackedSource, PairedSource, check, open_split
+from scaling.data.text import Text
+from scaling.errors import ScalingError
+
+Line = Callable[..., Text]
+
+
+@pytest.fixture
+def home(text: Line, root: Path) -> Path:
+    return prepare(text(), root)
+
+
+@pytest.fixture
+def pairs(text: Line, tmp_path: Path, root: Path) -> Path:
+    lines = range(200)
+    (tmp_path / "source").write_text("\n".join(f"how much is {number} and one" for number in lines))
+    (tmp_path / "target").write_text("\n".join("one " * (number % 7) + str(number + 1) for number in lines))
+    corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "target")}
+    return prepare(text(corpus=corpus, shard=1000), root)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("length", [1, 7, 64, 1000])
+def test_windows_are_the_stream_cut_up(home: Path, split: str, length: int) -> None:
+    source = open_split(home, split)
+    assert isinstance(source, Source)
+    shards = source.manifest.splits[split]["text"]
+    stream = np.concatenate([np.fromfile(shard.files(home)[0], "<u2") for shard in shards])
+    count = source.windows(length)
+    assert count == len(stream) // length > 0
+    read = source.read(np.arange(count), length).tokens
+    np.testing.assert_array_equal(read, stream[: count * length].reshape(count, length))
+    assert read.max() < source.vocabulary
+
+
+def test_rows_come_in_the_order_asked(home: Path) -> None:
+    source = open_split(home, "train")
+    rows = np.random.default_rng(0).permutation(source.windows(16))[:50]
+    every = source.read(np.arange(source.windows(16)), 16, documents=True)
+    some = source.read(rows, 16, documents=True)
+    np.testing.assert_array_equal(some.tokens, every.tokens[rows])
+    np.testing.assert_array_equal(some.documents, every.documents[rows])
+
+
+@given(length=st.integers(1, 300))
+def test_documents_are_numbered_by_where_they_end(length: int) -> None:
+    source = _held["source"]
+    read = source.read(np.arange(min(source.windows(length), 40)), length, documents=True)
+    ended = np.cumsum(read.tokens == source.specials["eos"], axis=1)
+    expected = 1 + np.concatenate([np.zeros((len(read), 1), int), ended[:, :-1]], axis=1)
+    np.testing.assert_array_equal(read.documents, expected)
+
+
+_held: dict[str, PackedSource] = {}
+
+
+@pytest.fixture(autouse=True)
+def held(request: pytest.FixtureRequest) -> None:
+    """A source for the property test, which may not take a fixture that is made anew for each of its examples."""
+    if request.node.originalname == "test_documents_are_numbered_by_where_they_end":
+        _held["source"] = open_split(request.getfixturevalue("home"), "train")
+
+
+def test_pairs_are_read_as_they_were_written(pairs: Path) -> None:
+    source = open_split(pairs, "train")
+    assert isinstance(source, PairedSource)
+    assert isinstance(source, Source)
+    count = source.windows(64)
+    assert count == len(source.lengths) > 100
+    read = source.read(np.arange(count), 64)
+    eos, pad = source.specials["eos"], source.specials["pad"]
+    for row in range(count):
+        asked, answered = read.source[row], read.tokens[row]
+        for side, documents, length in zip(
+            (asked, answered), (read.source_documents[row], read.documents[row]), source.lengths[row]
+        ):
+            assert side[length - 1] == eos
+            assert (side[length:] == pad).all()
+            assert documents.sum() == length == (documents == 1).sum()
+        number = int(source.decode(asked[: source.lengths[row, 0] - 1]).split()[3])
+        assert source.decode(answered[: source.lengths[row, 1] - 1]) == "one " * (number % 7) + str(number + 1)
+
+
+def test_long_pairs_are_cut_and_still_end(pairs: Path) -> None:
+    read = open_split(pairs, "train").read(np.arange(20), 5)
+    assert (read.source[:, -1] == open_split(pairs, "train").specials["eos"]).all()
+    assert (read.source_documents == 1).all()
+
+
+def test_a_pickled_source_opens_its_files_again(home: Path) -> None:
+    source = open_split(home, "train")
+    source.read(np.arange(3), 64)
+    carried = pickle.dumps(source)
+    assert len(carried) < 20_000
+    np.testing.assert_array_equal(
+        pickle.loads(carried).read(np.arange(3), 64).tokens, source.read(np.arange(3), 64).tokens
+    )
+
+
+def test_equal_data_have_equal_fingerprints_and_splits_have_their_own(home: Path, text: Line, root: Path) -> None:
+    train, validation = (open_split(home, split) for split in ("train", "validation"))
+    assert train.fingerprint != validation.fingerprint
+    assert open_split(prepare(text(), root.with_name("again")), "train").fingerprint == train.fingerprint
+    assert open_split(prepare(text(validation=0.2), root), "train").fingerprint != train.fingerprint
+
+
+# --- bad input ---
+
+
+def altered(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("ending", ["tokens", "ends"])
+@pytest.mark.parametrize("harm", ["altered", "truncated", "missing"])
+def test_a_harmed_shard_is_found(text: Line, home: Path, root: Path, ending: str, harm: str) -> None:
+    file = home / "train" / f"00002.text.{ending}"
+    if harm == "altered":
+        altered(file)
+    elif harm == "truncated":
+        os.truncate(file, file.stat().st_size - 2)
+    else:
+        file.unlink()
+    with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: the (shard|file)") as caught:
+        text().open("train", root)
+    assert "prepare` again" in str(caught.value)
+    with pytest.raises(ScalingError):
+        prepare(text(), root)
+
+
+def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> None:
+    source = open_split(home, "train")
+    file = home / "train" / "00000.text.tokens"
+    before = file.stat()
+    altered(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ScalingError, match="its hash does not fit"):
+        check(home, source.manifest, trust=False)
+
+
+def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> None:
+    manifest = home / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vocabulary": 300', '"vocabulary": 301'))
+    with pytest.raises(ScalingError, match="its fingerprint does not fit"):
+        text().open("train", root)
+    manifest.write_text("{")
+    with pytest.raises(ScalingError, match="the manifest is damaged"):
+        text().open("train", root)
+
+
+def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "trusted.json").unlink()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)
+    assert open_split(home, "train").tokens
