@@ -132,7 +132,7 @@ def _tested(found: Fit, held_out: Points, bound: Any) -> dict[str, Any]:
     runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(rows)
     return {
         "n": len(rows),
-        "mean_relative_error": float(np.abs(errors).mean()),
+        "mean_absolute_relative_error": float(np.abs(errors).mean()),
         "largest_relative_error": float(np.abs(errors).max()),
         "points": [
             {
