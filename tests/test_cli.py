@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from scaling.cli import VERBS, main
+from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers", "omegaconf"}
@@ -43,7 +44,7 @@ def test_every_verb_is_a_module_that_explains_itself(verb):
 
 MISTAKES = {
     ("inspekt",): "there is no command 'inspekt'; did you mean 'inspect'?",
-    ("inspect",): "the following arguments are required: NAME|key=value; see `scaling inspect --help`",
+    ("inspect", "--size=tiny"): f"no model is named; {nearest('', names('model'))}",
     ("inspect", "decoder", "--jso"): "unrecognized arguments: --jso; see `scaling inspect --help`",
     ("inspect", "decoder", "--size"): "command line: size='--size': an override needs a value; write --size=VALUE",
     ("inspect", "decoder", "--sice.width=1"): (

@@ -11,32 +11,25 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from scaling.errors import ScalingError
+from scaling import config
 
 if TYPE_CHECKING:
     from scaling.cost import Cost
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="NAME|key=value", help="models, and overrides that hold for all")
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
+    config.add_arguments(parser)
     parser.add_argument(
         "--json", action="store_true", help="one JSON document: an object, or a list for several models"
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling.config import load
-
-    names = [word for word in arguments.words if "=" not in word]
-    overrides = [word for word in arguments.words if "=" in word]
-    if not names and not any(word.startswith("model=") for word in overrides):
-        raise ScalingError("no model is named", mend="write scaling inspect NAME, for example gpt2")
-    configs = [load(name, overrides, extend=arguments.extend) for name in names or [None]]
+    configs = config.configs(arguments)
 
     from scaling.cost import cost  # imports torch: after the configs have been checked
 
-    costs = {name or "model": cost(config) for name, config in zip(names or [None], configs, strict=True)}
+    costs = {name: cost(resolved) for name, resolved in configs.items()}
     if arguments.json:
         documents = [{"model": name, **found.to_json()} for name, found in costs.items()]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))

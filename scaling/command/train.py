@@ -1,7 +1,7 @@
 """Train one run to its result, or go on with it, or tell what came of it before.
 
-    scaling train decoder size=ladder/100k data=python train.tokens=20M
-    scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
+scaling train decoder size=ladder/100k data=python train.tokens=20M
+scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
 """
 
 from __future__ import annotations
@@ -12,29 +12,26 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from scaling import config
 from scaling.errors import ScalingError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="NAME|key=value", help="a model, a table's row or a file; overrides")
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
+    config.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the result as one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.config import load
-
-    names = [word for word in arguments.words if "=" not in word]
-    if len(names) > 1:
-        raise ScalingError("one run at a time", key="NAME", value=" ".join(names), mend="a study trains many")
-    overrides = [word for word in arguments.words if "=" in word]
-    config = load(names[0] if names else None, overrides, extend=arguments.extend)
+    configs = config.configs(arguments)
+    if len(configs) > 1:
+        raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")
+    (resolved,) = configs.values()
 
     from scaling.train.recorder import Stopped
     from scaling.train.run import train
 
     try:
-        result = train(config, [_tell])
+        result = train(resolved, [_tell])
     except Stopped as stopped:
         print(f"scaling: {stopped}; the same command goes on", file=sys.stderr)
         return 128 + stopped.signal

@@ -5,13 +5,27 @@
 
 from pathlib import Path
 
+from scaling.config.arguments import add_arguments, configs
 from scaling.config.layers import SECTIONS, load
 from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.override import bare
 from scaling.config.reader import read
 from scaling.config.resolved import Config
 
-__all__ = ["SECTIONS", "Config", "bare", "document", "find", "find_size", "load", "names", "read", "shipped"]
+__all__ = [
+    "SECTIONS",
+    "Config",
+    "add_arguments",
+    "bare",
+    "configs",
+    "document",
+    "find",
+    "find_size",
+    "load",
+    "names",
+    "read",
+    "shipped",
+]
 
 
 def document(path: str | Path) -> Config:

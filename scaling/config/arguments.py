@@ -1,0 +1,23 @@
+"""What every command that takes configs takes: names, overrides, overlays, and an extension."""
+
+from __future__ import annotations
+
+import argparse
+
+from scaling.config.layers import load
+from scaling.config.resolved import Config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The words and flags that `configs` reads."""
+    parser.add_argument("words", nargs="*", metavar="NAME|key=value", help="a model, a table or a file; overrides")
+    parser.add_argument("--overlay", action="append", default=[], metavar="FILE", help="a file to lay over it; repeats")
+    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
+
+
+def configs(arguments: argparse.Namespace) -> dict[str, Config]:
+    """A config for each name; overrides, overlays and the extension hold for all."""
+    names = [word for word in arguments.words if "=" not in word]
+    overrides = [word for word in arguments.words if "=" in word]
+    told = {"overlays": arguments.overlay, "extend": arguments.extend}
+    return {name or "model": load(name, overrides, **told) for name in names or [None]}
