@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from scaling.nn.gelu import gelu_tanh
+
 
 class ReLU(nn.Module):
     """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
@@ -28,6 +30,8 @@ class GeLU(nn.Module):
         self.approximate = approximate
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        if self.approximate == "tanh" and x.device.type == "cpu" and not torch.compiler.is_compiling():
+            return gelu_tanh(x)
         return F.gelu(x, approximate=self.approximate)
 
 
