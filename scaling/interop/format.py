@@ -28,10 +28,10 @@ ACTIVATIONS = {
 class Format:
     """One architecture of transformers.
 
-    `config` is what its config.json always says (None: nothing), `model` and `size` are our sections with blanks for what it may say.
-    A weight file may also hold `copies` (a tied table under a second name), tensors that are `derived` from the config
-    (masks, sinusoids) and `zeros` (a bias that no training moves); they are checked, and never written. A file of the
-    bare model leaves out `prefix`.
+    `config` is what its config.json always says (None: nothing), `model` and `size` are our sections with blanks for
+    what it may say. A weight file may also hold `copies` (a tied table under a second name), tensors that are `derived`
+    from the config (masks, sinusoids) and `zeros` (a bias that no training moves); copies and zeros are checked, and
+    none of them is written. A file of the bare model leaves out `prefix`.
     """
 
     architecture: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,18 @@ CONFIG = "config.json"
 _OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
 
 
+_IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
+
+
 @dataclass(frozen=True)
 class Described:
-    """A model as we say it, the sections `model` and `size`, with its weights."""
+    """A model as we say it, the sections `model` and `size`, with its weights, and the ids of `pad`, `bos`, `eos` and
+    `start` (a decoder's first token) where they are known.
+    """
 
     sections: dict[str, Any]
     tensors: dict[str, Tensor]
+    ids: dict[str, int] = field(default_factory=dict)
 
 
 def read(folder: str | Path) -> Described:
@@ -50,21 +56,23 @@ def read(folder: str | Path) -> Described:
         wanted = weights.of(_on_meta(sections))
     except ScalingError as error:
         raise error.at(file=folder / CONFIG) from None
-    heads = _heads(sections)
+    heads = heads_of(sections)
     theirs = to_theirs(form.names, wanted, heads)
     found = _plain(form, weights.read(folder), theirs, folder)
     weights.check(found, theirs, folder)
-    return Described(sections, to_ours(form.names, wanted, found, heads))
+    ids = {name: config[key] for name, key in _IDS.items() if isinstance(config.get(key), int)}
+    return Described(sections, to_ours(form.names, wanted, found, heads), ids)
 
 
-def write(folder: str | Path, described: Described, extra: Mapping[str, Any] | None = None) -> Format:
-    """Write a folder that transformers loads, and say as which architecture; `extra` goes into its config.json too."""
+def write(folder: str | Path, described: Described) -> Format:
+    """Write a folder that transformers loads, and say as which architecture."""
     folder = Path(folder)
     form, config = choose(described.sections)
     dtype = next(iter(described.tensors.values())).dtype
-    config = {**config, "architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch."), **(extra or {})}
+    config = {**_ids(form, described.ids), **config}
+    config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
     folder.mkdir(parents=True, exist_ok=True)
-    weights.write(folder, to_theirs(form.names, described.tensors, _heads(described.sections)))
+    weights.write(folder, to_theirs(form.names, described.tensors, heads_of(described.sections)))
     atomic.write_json(folder / CONFIG, config)
     return form
 
@@ -114,19 +122,21 @@ def _recognise(config: Mapping[str, Any], path: Path) -> Format:
         kinds = {form.kind for form in FORMATS}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, mend=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in named)
-    contradictions = [_contradiction(form, config) for form in candidates]
-    for form, contradiction in zip(candidates, contradictions, strict=True):
-        if contradiction is None:
+    contradictions = [_contradictions(form, config) for form in candidates]
+    for form, contradicted in zip(candidates, contradictions, strict=True):
+        if not contradicted:
             return form
-    key = contradictions[0]
-    told = [form.config[key] for form in candidates if key in form.config]
-    raise ScalingError("there is no piece for it", file=path, key=key, value=at(config, str(key)), mend=f"only {told[0]!r}")
+    key = contradictions[0][0]
+    known = " or ".join(sorted({repr(form.config[key]) for form in candidates}))
+    raise ScalingError(
+        "there is no piece for it", file=path, key=key, value=at(config, key), mend=f"it must be {known}"
+    )
 
 
-def _contradiction(form: Format, config: Mapping[str, Any]) -> str | None:
-    """The first key of config.json that says otherwise than the format."""
+def _contradictions(form: Format, config: Mapping[str, Any]) -> list[str]:
+    """The keys of config.json that say otherwise than the format."""
     said = {key: at(config, key) for key in form.config}
-    return next((key for key, value in said.items() if value is not NOTHING and value != form.config[key]), None)
+    return [key for key, value in said.items() if value is not NOTHING and value != form.config[key]]
 
 
 def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -152,11 +162,21 @@ def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor],
     return found
 
 
+def _ids(form: Format, known: Mapping[str, int]) -> dict[str, int | None]:
+    """The ids that transformers needs to generate. Unsaid, each of its models would take those of its first release."""
+    said = {key: known.get(name) for name, key in _IDS.items()}
+    if form.model["kind"] == "EncoderDecoder":
+        return said | {_IDS["start"]: known.get("start", known.get("bos", 0)), "forced_eos_token_id": None}
+    del said[_IDS["start"]]
+    return said
+
+
 def _on_meta(sections: Mapping[str, Any]) -> torch.nn.Module:
     with torch.device("meta"):
         return build("model", sections["model"], sections["size"])
 
 
-def _heads(sections: Mapping[str, Any]) -> int:
+def heads_of(sections: Mapping[str, Any]) -> int:
+    """How many heads a tensor that is joined head by head has."""
     size = sections["size"]
     return size["heads"] if "heads" in size else size["decoder"]["heads"]

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LAYOUTS = ("plain", "transposed", "row", "by_head")
-
 
 @dataclass(frozen=True)
 class Name:
@@ -45,8 +43,8 @@ def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
         for first in present:
             if match := pattern.fullmatch(first):
                 layer = match[1] if match.groups() else ""
-                numbered = Name(tuple(o.replace("*", layer) for o in name.ours), name.theirs.replace("*", layer), name.layout)
-                found[numbered.theirs] = numbered
+                theirs = name.theirs.replace("*", layer)
+                found[theirs] = Name(tuple(one.replace("*", layer) for one in name.ours), theirs, name.layout)
     return list(found.values())
 
 

@@ -73,7 +73,9 @@ def blanks(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, An
     return config
 
 
-def mismatches(template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def mismatches(
+    template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]
+) -> list[tuple[str, Any, Any]]:
     """Where our completed config is not what the template says with `config` in its blanks: key, ours, theirs."""
     return list(differences(ours, complete(fill(template, config))))
 

@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2019) and Marian (Junczys-Dowmunt et al. 2018): the first Transformer's shape with biases throughout."""
+"""BART (Lewis et al. 2019) and Marian (Junczys-Dowmunt et al. 2018): Vaswani's shape with biases throughout."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ GPT_NEOX = Format(
         """
         decoder.embedding.table                                  gpt_neox.embed_in.weight
         <block>.mixer.norm.{gain,bias}                           <layer>.input_layernorm.{weight,bias}
-        <block>.mixer.piece.{query+key+value}.{weight,bias}      <layer>.attention.query_key_value.{weight,bias}    by_head
+        <block>.mixer.piece.{query+key+value}.{weight,bias}      <layer>.attention.query_key_value.{weight,bias} by_head
         <block>.mixer.piece.out.{weight,bias}                    <layer>.attention.dense.{weight,bias}
         <block>.channel.norm.{gain,bias}                         <layer>.post_attention_layernorm.{weight,bias}
         <block>.channel.piece.hidden.{weight,bias}               <layer>.mlp.dense_h_to_4h.{weight,bias}

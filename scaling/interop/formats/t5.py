@@ -1,4 +1,6 @@
-"""T5 v1.0 (Raffel et al. 2019) and v1.1 (Shazeer 2020), which gates its feed-forward layers and predicts by a table of its own."""
+"""T5 v1.0 (Raffel et al. 2019) and v1.1 (Shazeer 2020), whose feed-forward layers are gated and whose output table is
+its own.
+"""
 
 from __future__ import annotations
 
@@ -66,24 +68,25 @@ _SIZE = {
 }
 
 
-
 def _names(ours: str, theirs: str) -> tuple[Name, ...]:
     """The table, with what the feed-forward layer's first matrices are called."""
     return table(
         """
-        encoder.embedding.table                                   shared.weight
-        {encoder,decoder}.stack.positions.0.table                 {encoder,decoder}.<first>.relative_attention_bias.weight
-        {encoder,decoder}.<block>.mixer.norm.gain                 {encoder,decoder}.block.*.layer.0.layer_norm.weight
-        {encoder,decoder}.<block>.mixer.piece.<maps>              {encoder,decoder}.block.*.layer.0.SelfAttention.<qkvo>
-        decoder.<block>.cross.norm.gain                           decoder.block.*.layer.1.layer_norm.weight
-        decoder.<block>.cross.piece.<maps>                        decoder.block.*.layer.1.EncDecAttention.<qkvo>
-        {encoder,decoder}.<block>.channel.norm.gain               {encoder.block.*.layer.1,decoder.block.*.layer.2}.layer_norm.weight
-        {encoder,decoder}.<block>.channel.piece.<ours>.weight     {encoder.block.*.layer.1,decoder.block.*.layer.2}.DenseReluDense.<theirs>.weight
-        {encoder,decoder}.stack.norm.gain                         {encoder,decoder}.final_layer_norm.weight
-        head.weight                                               lm_head.weight
+        encoder.embedding.table                      shared.weight
+        <tower>.stack.positions.0.table              <tower>.<first>.relative_attention_bias.weight
+        <tower>.<block>.mixer.norm.gain              <tower>.block.*.layer.0.layer_norm.weight
+        <tower>.<block>.mixer.piece.<maps>           <tower>.block.*.layer.0.SelfAttention.<qkvo>
+        decoder.<block>.cross.norm.gain              decoder.block.*.layer.1.layer_norm.weight
+        decoder.<block>.cross.piece.<maps>           decoder.block.*.layer.1.EncDecAttention.<qkvo>
+        <tower>.<block>.channel.norm.gain            <last>.layer_norm.weight
+        <tower>.<block>.channel.piece.<ours>.weight  <last>.DenseReluDense.<theirs>.weight
+        <tower>.stack.norm.gain                      <tower>.final_layer_norm.weight
+        head.weight                                  lm_head.weight
         """,
         block="stack.blocks.*.branches",
         first="block.0.layer.0.SelfAttention",
+        tower="{encoder,decoder}",
+        last="{encoder.block.*.layer.1,decoder.block.*.layer.2}",
         maps="{query,key,value,out}.weight",
         qkvo="{q,k,v,o}.weight",
         ours=ours,

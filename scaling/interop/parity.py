@@ -1,0 +1,302 @@
+"""Parity: our models of record and transformers' implementations of them, with the same random weights.
+
+    python -m scaling.interop.parity > docs/parity.md
+
+Each model is drawn at a small size, written as a folder and loaded from it by transformers. Both read the same tokens,
+whole and a few at a time from their caches, with padding and without. transformers goes through float32 in some places
+whatever the type (the norms of T5 and Llama, softmax, angles, sinusoids); in float64 it is not let, so that what is
+compared are the formulas.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import pairwise
+from typing import Any, Literal
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from scaling.batch import IGNORE, Batch
+from scaling.build import build
+from scaling.config import load
+from scaling.interop import huggingface, weights
+from scaling.interop.format import Format
+from scaling.interop.names import pairs, to_ours
+from scaling.nn.context import Cache, Places
+
+MODELS = ("gpt1", "gpt2", "bert", "roberta", "t5", "t5_v1_1", "bart", "marian", "llama", "pythia")
+BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+SIZE = {"width": 32, "layers": 3, "heads": 4, "vocabulary": 97, "length": 48}
+SIZES = {
+    "t5": {**SIZE, "head_width": 12, "hidden": 80},
+    "t5_v1_1": {**SIZE, "head_width": 12, "hidden": 80},
+    "llama": {**SIZE, "key_heads": 2, "hidden": 80},
+}
+ROWS, TOKENS, SOURCE = 3, 40, 44
+PADDED = (0, 5, 17)  # padding of each row
+PAD = 1  # the token that RoBERTa tells padding by
+CHUNKS = (0, 7, 8, 9, 14, TOKENS)  # where an incremental reading starts and stops
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    dtype: torch.dtype
+    reading: Literal["whole", "incremental"]
+    padding: Literal["none", "left", "right"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One model twice, ours and transformers'; the latter computes within `exactly`."""
+
+    ours: Any
+    theirs: Any
+    form: Format
+    heads: int
+    exactly: AbstractContextManager[Any]
+
+
+def cases(model: str) -> Iterator[Case]:
+    """The comparisons that make sense for a model: encoders read whole, and are padded on the right, as sources are."""
+    family = load(model)["model.kind"]
+    for dtype in BOUNDS:
+        for padding in ("none", "left", "right") if family == "Decoder" else ("none", "right"):
+            yield Case(model, dtype, "whole", padding)
+            if family != "Encoder" and (family, padding) != ("Decoder", "right"):
+                yield Case(model, dtype, "incremental", padding)
+
+
+@contextmanager
+def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
+    """Our model of record at a small size with random weights, and transformers' with the same, read from a folder."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import transformers
+
+    sections = {"model": load(model)["model"], "size": SIZES.get(model, SIZE)}
+    torch.manual_seed(0)
+    ours = build("model", sections["model"], sections["size"]).to(dtype).eval()
+    for name, parameter in ours.named_parameters():
+        # No gain is quite one and no bias zero, so that every difference shows.
+        nn.init.normal_(parameter, mean=1.0 if name.endswith("gain") else 0.0, std=0.2)
+    exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
+    with tempfile.TemporaryDirectory() as folder:
+        form = huggingface.write(folder, huggingface.Described(sections, weights.of(ours)))
+        kind = getattr(transformers, form.architecture)
+        with exactly:
+            theirs = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    yield Pair(ours, theirs, form, huggingface.heads_of(sections), exactly)
+
+
+def difference(case: Case, both: Pair) -> float:
+    """The largest difference of a logit, over the tokens that are not padding."""
+    batch = _draw(case, both.ours)
+    real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
+    with torch.no_grad():
+        ours = _ours(both.ours, batch, case.reading)
+        with both.exactly:
+            theirs = _theirs(both.theirs, batch, case.reading)
+    largest = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        apart = (a - b).abs()
+        largest = max(largest, float((apart[real] if a.ndim == 3 else apart).max()))
+    return largest
+
+
+def gradient_difference(case: Case, both: Pair) -> float:
+    """The largest difference of the mean loss's gradient, over all parameters."""
+    batch = _draw(case, both.ours)
+    both.ours.zero_grad()
+    both.theirs.zero_grad()
+    both.ours.loss(batch).total.backward()
+    with both.exactly:
+        logits = _theirs(both.theirs, batch, "whole")[0]
+        F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE).backward()
+    ours = {name: tensor.grad for name, tensor in weights.of(both.ours).items() if tensor.grad is not None}
+    theirs = {name: tensor.grad for name, tensor in both.theirs.named_parameters() if tensor.grad is not None}
+    # transformers holds Marian's output bias fixed.
+    both_know = [name for pair in pairs(both.form.names, ours) if pair.theirs in theirs for name in pair.ours]
+    converted = to_ours(both.form.names, both_know, theirs, both.heads)
+    return max(float((ours[name] - converted[name]).abs().max()) for name in both_know)
+
+
+def _draw(case: Case, model: Any) -> Batch:
+    draw = torch.Generator().manual_seed(1)
+
+    def tokens(length: int, padding: str) -> tuple[Tensor, Tensor | None]:
+        drawn = torch.randint(PAD + 1, SIZE["vocabulary"], (ROWS, length), generator=draw)
+        if padding == "none":
+            return drawn, None
+        index = torch.arange(length) if padding == "left" else torch.arange(length).flip(0)
+        real = index >= torch.tensor(PADDED)[:, None]
+        return drawn.where(real, PAD), real.long()
+
+    source = source_documents = segments = None
+    if model.family == "encoder_decoder":
+        source, source_documents = tokens(SOURCE, case.padding)
+        read, documents = tokens(TOKENS, "none")
+    else:
+        read, documents = tokens(TOKENS, case.padding)
+    if model.family == "encoder":
+        kinds = model.encoder.embedding.segments.shape[0]
+        segments = torch.randint(kinds, read.shape, generator=draw)
+    targets = torch.randint(SIZE["vocabulary"], read.shape, generator=draw)
+    if documents is not None:
+        targets = targets.where(documents > 0, IGNORE)
+    return Batch(
+        read, targets, documents=documents, segments=segments, source=source, source_documents=source_documents
+    )
+
+
+def _ours(model: Any, batch: Batch, reading: str) -> list[Tensor]:
+    if reading == "incremental":
+        memory, cache = model.encode(batch), Cache()
+        read = [model.head(model.decode(part, memory, cache).hidden) for part in _chunks(batch)]
+        return [torch.cat(read, 1)]
+    hidden = model(batch).hidden
+    sentence = getattr(model, "sentence", None)
+    return [model.head(hidden)] + ([] if sentence is None else [sentence(hidden)])
+
+
+def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
+    if reading == "incremental" and model.config.model_type != "openai-gpt":  # which has no cache
+        return [_theirs_incremental(model, batch)]
+    if batch.source is not None:
+        given = {"input_ids": batch.source, "decoder_input_ids": batch.tokens, **_mask(batch.source_documents)}
+    elif batch.segments is not None:
+        given = {"input_ids": batch.tokens, "token_type_ids": batch.segments, **_mask(batch.documents)}
+    else:
+        given = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
+    said = model(**given)
+    return [said.prediction_logits, said.seq_relationship_logits] if "prediction_logits" in said else [said.logits]
+
+
+def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
+    encoded = None
+    if batch.source is not None:
+        encoded = model.get_encoder()(input_ids=batch.source, **_mask(batch.source_documents))
+    read, past, stop = [], None, 0
+    for part in _chunks(batch):
+        stop += part.tokens.shape[1]
+        if encoded is not None:
+            given = {"decoder_input_ids": part.tokens, "encoder_outputs": encoded, **_mask(batch.source_documents)}
+        else:
+            seen = None if batch.documents is None else batch.documents[:, :stop]
+            given = {"input_ids": part.tokens, "position_ids": part.positions, **_mask(seen)}
+        said = model(**given, past_key_values=past, use_cache=True)
+        past = said.past_key_values
+        read.append(said.logits)
+    return torch.cat(read, 1)
+
+
+def _chunks(batch: Batch) -> Iterator[Batch]:
+    """The batch a few tokens at a time."""
+    positions = _positions(batch)
+    for start, stop in pairwise(CHUNKS):
+        yield replace(
+            batch,
+            tokens=batch.tokens[:, start:stop],
+            targets=batch.targets[:, start:stop],
+            documents=None if batch.documents is None else batch.documents[:, start:stop],
+            positions=positions[:, start:stop],
+        )
+
+
+def _positions(batch: Batch) -> Tensor:
+    return Places.of(batch.tokens, documents=batch.documents).positions
+
+
+def _mask(documents: Tensor | None) -> dict[str, Tensor]:
+    return {} if documents is None else {"attention_mask": documents}
+
+
+class _InFloat64(TorchFunctionMode):
+    """Whatever asks for float32 gets float64."""
+
+    def __enter__(self) -> _InFloat64:
+        # numpy's sinusoids become tensors by this name, which no mode sees.
+        self._patch = mock.patch("torch.FloatTensor", torch.DoubleTensor)
+        self._patch.start()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._patch.stop()
+        super().__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.float:
+            return args[0].double()
+        kwargs = {key: _wider(value) for key, value in (kwargs or {}).items()}
+        return func(*map(_wider, args), **kwargs)
+
+
+def _wider(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+def report() -> Iterator[str]:
+    """docs/parity.md, line by line."""
+    import platform
+
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    yield from _PREFACE.format(**versions, machine=platform.machine(), today=date.today()).splitlines()
+    yield ""
+    yield f"| model | padding | {' | '.join(f'{_short(dtype)} {column}' for dtype in BOUNDS for column in _COLUMNS)} |"
+    yield "|---|---|" + "--:|" * len(BOUNDS) * len(_COLUMNS)
+    worst = dict.fromkeys(BOUNDS, 0.0)
+    for model in MODELS:
+        rows: dict[str, dict[tuple[torch.dtype, str], float]] = {}
+        for dtype in BOUNDS:
+            with pair(model, dtype) as both:
+                for case in (case for case in cases(model) if case.dtype == dtype):
+                    row = rows.setdefault(case.padding, {})
+                    row[dtype, case.reading] = difference(case, both)
+                    if case.reading == "whole":
+                        row[dtype, "gradient"] = gradient_difference(case, both)
+                    worst[dtype] = max(worst[dtype], *(value for (of, _), value in row.items() if of == dtype))
+        for padding, row in rows.items():
+            cells = (row.get((dtype, column)) for dtype in BOUNDS for column in _COLUMNS)
+            yield f"| {model} | {padding} | " + " | ".join("–" if c is None else f"{c:.1e}" for c in cells) + " |"
+    yield ""
+    yield f"Largest of all: {', '.join(f'{_short(dtype)} {value:.1e}' for dtype, value in worst.items())}."
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_COLUMNS = ("whole", "incremental", "gradient")
+_PREFACE = """# Parity with transformers
+
+The largest difference between our logits and those of transformers {transformers}, with the same random weights (three
+layers, width 32, 40 tokens), and between the gradients of the mean loss, over all parameters. `whole` reads every token
+at once, `incremental` a few at a time from the key-value cache; padding is of tokens for encoders and decoders, of the
+source for encoder-decoders, and differences are taken where there is none. Encoders have no cache. Weights and config
+pass through a folder, so that `scaling export` is in every figure. The bounds, which tests hold to, are 1e-4 in float32
+and 1e-9 in float64.
+
+transformers goes through float32 in places whatever the type asked for (the norms of T5 and Llama, softmax, rotary
+angles, Marian's sinusoids); the float64 columns do not let it, so that the formulas are compared and not the rounding.
+Where a float32 difference is exactly 0, both sides call the same kernels in the same order.
+
+    python -m scaling.interop.parity > docs/parity.md
+
+{today}, torch {torch} on the CPU ({machine}).
+"""
+
+if __name__ == "__main__":
+    for line in report():
+        print(line)
