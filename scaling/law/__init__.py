@@ -1,12 +1,17 @@
 """Scaling laws: fit them, bound them, predict and design with them. numpy and scipy alone."""
 
 from scaling.law.bootstrap import refit
+from scaling.law.compare import aicc, average, compare, hold_out, largest_scale_out, leave_one_scale_out
+from scaling.law.design import design, expected_interval, simulated_intervals
 from scaling.law.fit import Fit, fit
 from scaling.law.forms import LAWS, Form, Parameter, named
+from scaling.law.frontier import optimal
 from scaling.law.interval import Interval, intervals
+from scaling.law.joint import equivalent_compute, fit_joint, how_variants_differ
 from scaling.law.objective import Absolute, Huber, LogAbsolute, LogHuber, LogSquared, Objective, Squared
 from scaling.law.points import Points
 from scaling.law.quantity import Quantity, derived, parameter, prediction
+from scaling.law.task import TwoStep
 
 __all__ = [
     "LAWS",
@@ -23,11 +28,25 @@ __all__ = [
     "Points",
     "Quantity",
     "Squared",
+    "TwoStep",
+    "aicc",
+    "average",
+    "compare",
     "derived",
+    "design",
+    "equivalent_compute",
+    "expected_interval",
     "fit",
+    "fit_joint",
+    "hold_out",
+    "how_variants_differ",
     "intervals",
+    "largest_scale_out",
+    "leave_one_scale_out",
     "named",
+    "optimal",
     "parameter",
     "prediction",
     "refit",
+    "simulated_intervals",
 ]

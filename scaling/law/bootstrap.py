@@ -13,7 +13,7 @@ from scaling.law.fit import Fit
 from scaling.law.starts import draw, search
 
 Resampling = Literal["case", "run", "residual"]
-REFINED = 6
+REFINED = 4
 BATCH = 250  # refits at a time: what their screening needs fits in memory
 STARTS = 256
 

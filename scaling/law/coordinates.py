@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from scaling.law.dual import Dual, log
-from scaling.law.forms.form import Form, Seeds
+from scaling.law.forms.form import Columns, Form, Seeds
 
 SMALLEST, LARGEST = 1e-12, 1e12
 """A term's size in the middle of the points, in units of the target."""
@@ -26,10 +26,9 @@ class Coordinates:
 
     form: Form
     fixed: Mapping[str, float]
-    middle: Mapping[str, np.ndarray]
-    """One row of columns in the middle of the points."""
+    columns: Columns
     size: float
-    """The target's size there."""
+    """The target's size in the middle of the points."""
 
     @cached_property
     def free(self) -> list[int]:
@@ -93,6 +92,12 @@ class Coordinates:
         return theta, seeds
 
     @cached_property
+    def _middle(self) -> Columns:
+        """For each coefficient the row at which its term is measured, `[heights, 1, 1]`."""
+        rows = [self.form.reference(self.columns, self.form.parameters[index]) for index in self.heights]
+        return {name: np.array([row[name] for row in rows])[:, None, None] for name in self.form.inputs}
+
+    @cached_property
     def _rows(self) -> list[int]:
         return [self.free.index(index) for index in self.heights]
 
@@ -108,6 +113,8 @@ class Coordinates:
             for index, seed_of in seeds.items()
             if index not in linear
         }
-        term = self.form.evaluate(alone, self.middle, stacked)
+        flat = theta.ndim == 1
+        middle = {name: row[..., 0] for name, row in self._middle.items()} if flat else self._middle
+        term = self.form.evaluate(alone, middle, stacked)
         sign = np.where(term.value < 0, -1.0, 1.0)
         return log(term * sign)

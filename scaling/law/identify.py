@@ -10,7 +10,7 @@ from scaling.law.noise import measure, student
 from scaling.law.problem import Problem
 from scaling.law.profile import profile
 from scaling.law.quantity import parameter
-from scaling.law.residual import alike, unequal, wavy
+from scaling.law.residual import few, unequal, wavy
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
@@ -84,5 +84,5 @@ def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> 
     residual = (predicted - problem.observed) * np.sqrt(problem.weights)
     doubts = [unequal(residual, predicted), wavy(residual, predicted)]
     if clusters is not None:
-        doubts.append(alike(residual, clusters))
+        doubts.append(few(clusters))
     return tuple(doubt for doubt in doubts if doubt)

@@ -14,7 +14,7 @@ from scaling.law.fit import Fit
 from scaling.law.noise import measure, student
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Quantity, derived, parameter
-from scaling.law.robust import cluster_inflation
+from scaling.law.robust import inflation
 
 Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual"]
 METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual")
@@ -97,15 +97,15 @@ def _likelihood(fit: Fit, method: str, level: float, quantity: Quantity) -> Inte
     if n <= p:
         raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
     noise = measure(fit.problem.objective, cost, n, p)
-    inflation, freedom = cluster_inflation(fit, quantity, noise)
-    threshold = student(level, freedom) * np.sqrt(inflation)
+    factor, freedom = inflation(fit.problem, quantity, u, noise, fit.clusters)
+    threshold = student(level, freedom) * float(np.sqrt(factor[0]))
     estimate = float(quantity.of(fit.form, fit.theta))
     value, error, _ = standard_error(fit.problem, quantity, u, noise)
     if float(noise.scale[0]) < 1e-12 * max(1.0, abs(float(np.mean(fit.problem.observed)))):
         return Interval(quantity.name, estimate, estimate, estimate, level, method)
     if method == "t":
-        ends = [float(quantity.unscale(value[0] + sign * threshold * error[0])) for sign in (-1.0, 1.0)]
-        return Interval(quantity.name, estimate, *ends, level, method)
+        low, high = (float(quantity.unscale(value[0] + sign * threshold * error[0])) for sign in (-1.0, 1.0))
+        return Interval(quantity.name, estimate, low, high, level, method)
     bounds = profile(fit.problem, quantity, u, cost, noise, np.array([threshold]))
     return Interval(
         quantity.name,

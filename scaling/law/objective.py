@@ -50,12 +50,12 @@ class Objective:
         return np.log(loss) if self.space == "log" else loss
 
 
-PATH = (np.inf, 1e-2, 1e-3, 1e-4, 1e-5)
+PATH = (1e-2, 1e-3, 1e-4, 1e-5)
 
 
 def LogHuber(delta: float = 1e-3) -> Objective:
     """The objective of Hoffmann et al. 2022, eq. 3, with their δ = 10⁻³."""
-    return Objective(f"log-huber({delta:g})", "log", delta, (np.inf,))
+    return Objective(f"log-huber({delta:g})", "log", delta)
 
 
 def LogSquared() -> Objective:
@@ -70,7 +70,7 @@ def Squared() -> Objective:
 
 def Huber(delta: float) -> Objective:
     """Huber's penalty on the loss."""
-    return Objective(f"huber({delta:g})", "linear", delta, (np.inf,))
+    return Objective(f"huber({delta:g})", "linear", delta)
 
 
 def Absolute() -> Objective:

@@ -28,8 +28,7 @@ class Problem:
     @cached_property
     def coordinates(self) -> Coordinates:
         """How the solver sees the parameters."""
-        middle = {name: np.array([_middle(self.columns[name])]) for name in self.form.inputs}
-        return Coordinates(self.form, self.fixed, middle, abs(float(np.median(self.loss))))
+        return Coordinates(self.form, self.fixed, self.columns, abs(float(np.median(self.loss))))
 
     @cached_property
     def loss(self) -> np.ndarray:
@@ -69,7 +68,3 @@ class Problem:
         """The objective of each row of residuals; infinite where a residual is not a number."""
         total = ((self.weights if weights is None else weights) * self.objective.penalty(residual)).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
-
-
-def _middle(column: np.ndarray) -> float:
-    return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))

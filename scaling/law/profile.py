@@ -23,6 +23,7 @@ CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousan
 STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 WIDEST = 3.0  # first step, in the quantity's scale relative to its size, where the points say nothing
 LAGGING = 0.5
+ENOUGH = 1e-8  # of the objective left to gain: a rise is needed to a thousandth
 STIFFER, STIFFEST = 1e3, 1e9
 
 
@@ -97,7 +98,7 @@ def _end(
         begin = place[rows] + direction[rows] * (goal - quantity.along(problem, place[rows])[0])[:, None]
         tether = Tether(quantity, goal, stiffness[rows])
         seen = None if observed is None else (observed[rows] if observed.ndim == 2 else observed)
-        ended = minimise(problem, np.clip(begin, lower, upper), observed=seen, tether=tether)
+        ended = minimise(problem, np.clip(begin, lower, upper), observed=seen, tether=tether, tolerance=ENOUGH)
         value = quantity.along(problem, ended.u)[0]
         moved = side * (value - centre[rows])
         rise = ended.cost - tether.cost(value) - cost[rows]

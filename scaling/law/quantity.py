@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.dual import Dual, log
-from scaling.law.forms import Columns, Form
+from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds
 from scaling.law.problem import Problem
 
@@ -61,7 +61,7 @@ def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", 
     return Quantity(name, evaluate, scale)
 
 
-def prediction(form: Form, inputs: Columns, name: str | None = None) -> Quantity:
+def prediction(form: Form, inputs: Mapping[str, Any], name: str | None = None) -> Quantity:
     """The law at one row of columns: `prediction(form, {"N": 1e9, "D": 2e10})`."""
     row = {column: np.atleast_1d(np.asarray(inputs[column], float)) for column in form.inputs}
     label = name or f"{form.target}({', '.join(f'{column}={row[column][0]:g}' for column in form.inputs)})"

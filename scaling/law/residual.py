@@ -39,21 +39,12 @@ def wavy(residual: np.ndarray, predicted: np.ndarray) -> str | None:
     return f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected): the form may be wrong"
 
 
-def alike(residual: np.ndarray, clusters: np.ndarray) -> str | None:
-    """Too few clusters for their scatter to be known, whose errors are alike."""
+def few(clusters: np.ndarray) -> str | None:
+    """Too few clusters for their scatter to be known: then no test of it can be trusted either."""
     groups = int(clusters.max()) + 1
-    n = len(residual)
-    if groups >= FEW_CLUSTERS or groups < 2 or n - groups < 2:
+    if groups >= FEW_CLUSTERS:
         return None
-    counts = np.bincount(clusters)
-    means = np.bincount(clusters, residual) / counts
-    between = float((counts * (means - residual.mean()) ** 2).sum()) / (groups - 1)
-    within = float(((residual - means[clusters]) ** 2).sum()) / (n - groups)
-    size = (n - (counts**2).sum() / n) / (groups - 1)
-    correlation = (between - within) / max(between + (size - 1) * within, 1e-300)
-    if correlation < 0.2:
-        return None
-    return f"errors within a cluster are alike (correlation {correlation:.2f}) and {groups} clusters are few to judge it by"
+    return f"{groups} clusters are too few to judge how errors within one belong together: {FEW_CLUSTERS} or more are needed"
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

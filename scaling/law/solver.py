@@ -81,13 +81,14 @@ def minimise(
     weights: np.ndarray | None = None,
     observed: np.ndarray | None = None,
     tether: Tether | None = None,
+    tolerance: float = TIGHT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
     weights = problem.weights if weights is None else weights
     observed = problem.observed if observed is None else observed
     for delta in problem.objective.path:
         wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
-        starts = minimise(wider, starts, weights, observed, tether).u
+        starts = minimise(wider, starts, weights, observed, tether, tolerance).u
     size = max(1, CELLS // len(problem.observed))
     pieces = [
         _minimise_batch(
@@ -96,6 +97,7 @@ def minimise(
             _rows(weights, i, size),
             _rows(observed, i, size),
             tether and tether.at(slice(i, i + size)),
+            tolerance,
         )
         for i in range(0, len(starts), size)
     ]
@@ -111,7 +113,12 @@ def _rows(values: np.ndarray, first: int, size: int) -> np.ndarray:
 
 
 def _minimise_batch(
-    problem: Problem, starts: np.ndarray, weights: np.ndarray, observed: np.ndarray, tether: Tether | None
+    problem: Problem,
+    starts: np.ndarray,
+    weights: np.ndarray,
+    observed: np.ndarray,
+    tether: Tether | None,
+    tolerance: float,
 ) -> Solution:
     lower, upper = problem.bounds
     longest = np.where(problem.coordinates.in_log, LONGEST_LOG_STEP, np.inf)
@@ -130,7 +137,7 @@ def _minimise_batch(
             true_gain = here.cost - there.cost
             faithful = true_gain > 0.25 * gain
             # At the end rounding decides: a step that promises nothing measurable ends the search.
-            done = (remaining <= TIGHT) | (here.cost <= _pick_each(exact, rows)) | (damping >= LARGEST_DAMPING)
+            done = (remaining <= tolerance) | (here.cost <= _pick_each(exact, rows)) | (damping >= LARGEST_DAMPING)
             u = np.where((better & ~done)[:, None], trial, u)
             here.put(better & ~done, there)
             damping = np.where(better, np.where(faithful, damping * 0.1, damping), damping * 5.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from scaling.law.problem import Problem
@@ -45,7 +47,8 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
 def draw(problem: Problem, count: int, seed: int) -> np.ndarray:
     """`count` random starts of the form, as coordinates, with the linear parameters eliminated from half of them."""
     rng = np.random.Generator(np.random.Philox(seed))
-    theta = problem.form.start(rng, count, problem.columns, problem.loss)
+    with np.errstate(all="ignore"):
+        theta = problem.form.start(rng, count, problem.columns, problem.loss)
     return prepare(problem, theta)
 
 
@@ -114,13 +117,24 @@ def search(
     def spread(values: np.ndarray | None) -> np.ndarray | None:
         return values if values is None or values.ndim == 1 else np.repeat(values, kept, axis=0)
 
-    ended = minimise(problem, chosen.reshape(-1, size), spread(weights), spread(observed))
+    begin, weights, observed = chosen.reshape(-1, size), spread(weights), spread(observed)
+    if np.isfinite(problem.objective.delta):
+        # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
+        # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
+        smooth = replace(problem, objective=replace(problem.objective, delta=np.inf, path=()))
+        half = np.arange(len(begin)) % kept % 2 == 0
+        begin[half] = minimise(smooth, begin[half], _some(weights, half), _some(observed, half)).u
+    ended = minimise(problem, begin, weights, observed)
     cost = np.where(ended.converged, ended.cost, np.inf).reshape(problems, kept)
     best = cost.argmin(1)
     rows = np.arange(problems) * kept + best
     least = cost[np.arange(problems), best]
     agreeing = (cost <= least[:, None] * (1 + AGREEING) + 1e-25).mean(1)
     return Solution(ended.u[rows], ended.cost[rows], ended.remaining[rows]), agreeing
+
+
+def _some(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return values if values is None or values.ndim == 1 else values[rows]
 
 
 AGREEING = 1e-6

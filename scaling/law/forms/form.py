@@ -134,10 +134,14 @@ class Form(ABC):
         if not linear:
             return theta
         theta[:, linear] = 1.0
-        terms = np.abs(np.median(self.jacobian(theta, inputs)[:, :, linear], axis=1))
+        terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, linear]), axis=1)
         shares = rng.dirichlet(np.ones(len(linear)), size=len(theta))
         theta[:, linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
         return theta
+
+    def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
+        """The row in the middle of the points at which the size of a parameter's term is its coordinate."""
+        return {name: _middle(np.asarray(inputs[name], float)) for name in self.inputs}
 
     def canonical(self, theta: np.ndarray) -> np.ndarray:
         """The same law written in its one agreed way, where parameters can trade places."""
@@ -146,3 +150,7 @@ class Form(ABC):
     def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Columns) -> np.ndarray:
         n = len(np.atleast_1d(inputs[self.inputs[0]]))
         return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))
+
+
+def _middle(column: np.ndarray) -> float:
+    return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))

@@ -1,0 +1,141 @@
+"""Which law? Information criteria, prediction of scales left out, and averages over laws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.law.fit import Fit, fit
+from scaling.law.forms import Form, named
+from scaling.law.interval import Interval, intervals
+from scaling.law.noise import measure, student
+from scaling.law.points import Points
+from scaling.law.profile import standard_error
+from scaling.law.quantity import prediction
+
+
+def aicc(found: Fit) -> float:
+    """n log s² + 2k + 2k(k+1)/(n-k-1) with k = p + 1 for the noise. Hurvich and Tsai 1989, Biometrika 76(2).
+
+    s is the noise that explains the objective without correction for p: the root mean square residual under squared
+    errors, in proportion to the mean absolute one under absolute errors.
+    """
+    n, k = len(found.problem.observed), len(found.problem.free) + 1
+    if n <= k + 1:
+        return float("inf")
+    scale = float(measure(found.problem.objective, np.array([found.objective]), n, 0).scale[0])
+    return n * 2.0 * float(np.log(max(scale, 1e-150))) + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Laws fitted to the same points, the best first."""
+
+    aicc: dict[str, float]
+    weights: dict[str, float]
+    """Akaike weights: they sum to one."""
+
+    @property
+    def best(self) -> str:
+        return next(iter(self.aicc))
+
+
+def compare(fits: Mapping[Any, Fit]) -> Comparison:
+    """Weigh fits of the same points under the same objective by AICc."""
+    first = next(iter(fits.values()))
+    for found in fits.values():
+        alike = found.problem.objective == first.problem.objective and len(found.problem.observed) == len(
+            first.problem.observed
+        )
+        if not alike or not np.array_equal(np.sort(found.problem.observed), np.sort(first.problem.observed)):
+            raise ScalingError("only fits of the same points under the same objective compare", mend="fit them again")
+    criterion = dict(sorted(((name, aicc(found)) for name, found in fits.items()), key=lambda item: item[1]))
+    values = np.array(list(criterion.values()))
+    likelihood = np.exp(-0.5 * (values - values.min()))
+    return Comparison(criterion, dict(zip(criterion, map(float, likelihood / likelihood.sum()))))
+
+
+def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float = 0.95) -> Interval:
+    """The prediction averaged over laws by Akaike weight; its error holds the disagreement between them.
+
+    Buckland, Burnham and Augustin 1997, Biometrics 53(2), eq. 9, on log loss.
+    """
+    weights = compare(fits).weights
+    centres, errors, share = [], [], []
+    for name, found in fits.items():
+        row = {column: inputs[column] for column in found.form.inputs}
+        interval = next(iter(intervals(found, "t", level=level, quantities=[prediction(found.form, row)]).values()))
+        centres.append(np.log(interval.estimate))
+        errors.append(0.5 * np.log(interval.high / interval.low))
+        share.append(weights[name])
+    centre = float(np.dot(share, centres))
+    width = float(np.dot(share, np.hypot(errors, np.array(centres) - centre)))
+    low, high = float(np.exp(centre - width)), float(np.exp(centre + width))
+    return Interval("average", float(np.exp(centre)), low, high, level, "t")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What a fit of the other points says of the points held out."""
+
+    fit: Fit
+    observed: np.ndarray
+    predicted: np.ndarray
+    covered: np.ndarray
+    """Does the 95% interval for a new run hold it?"""
+
+    @property
+    def relative_errors(self) -> np.ndarray:
+        return self.predicted / self.observed - 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "n": len(self.observed),
+            "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
+            "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
+            "covered": float(np.mean(self.covered)),
+        }
+
+
+def hold_out(form: Form | str, points: Points, held: np.ndarray, **choices: Any) -> HeldOut:
+    """Fit without the points of mask `held` and predict them."""
+    held = np.asarray(held, bool)
+    if not held.any() or held.all():
+        raise ScalingError(f"{int(held.sum())} of {len(held)} points are held out", mend="hold out some and keep some")
+    form = named(form) if isinstance(form, str) else form
+    found = fit(form, points.where(~held), **choices)
+    columns = {name: np.asarray(points[name], float)[held] for name in form.inputs}
+    observed = np.asarray(points[form.target], float)[held]
+    return HeldOut(found, observed, found.predict(**columns), _within(found, columns, observed))
+
+
+def _within(found: Fit, columns: Mapping[str, np.ndarray], observed: np.ndarray) -> np.ndarray:
+    """Is each new run inside its 95% prediction interval: the law's error and the noise of a run together?"""
+    transform = found.problem.objective.transform
+    noise = measure(
+        found.problem.objective, np.array([found.objective]), len(found.problem.observed), len(found.problem.free)
+    )
+    inside = []
+    for i, value in enumerate(observed):
+        row = prediction(found.form, {name: column[i] for name, column in columns.items()})
+        log_loss, error, _ = standard_error(found.problem, row, found.u[None], noise)
+        slope = 1.0 if found.problem.objective.space == "log" else float(np.exp(log_loss[0]))
+        width = student(0.95, found.degrees_of_freedom) * np.hypot(error[0] * slope, noise.scale[0])
+        inside.append(abs(transform(np.exp(log_loss[0])) - transform(value)) <= width)
+    return np.array(inside)
+
+
+def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
+    """Each value of column `scale` predicted from the others; the largest is the extrapolation that matters."""
+    values = np.asarray(points[scale], float)
+    return {float(value): hold_out(form, points, values == value, **choices) for value in np.unique(values)}
+
+
+def largest_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> HeldOut:
+    """The largest value of column `scale` predicted from the rest."""
+    values = np.asarray(points[scale], float)
+    return hold_out(form, points, values == values.max(), **choices)
