@@ -27,7 +27,7 @@ def isoflop_valleys(found: IsoFlop, points: Points) -> Picture:
     budgets = np.array([minimum.C for minimum in best])
     positions = np.array([minimum.position for minimum in best])
     bottoms = np.array([minimum.loss for minimum in best])
-    valleys.append(Marks(positions, bottoms, KINDS[1], "minimum", "diamond"))
+    valleys.append(Marks(positions, bottoms, KINDS[1], "minimum", "star"))
 
     x = np.geomspace(budgets.min() / 2, budgets.max() * 2, 50)
     spread = np.array([minimum.spread for minimum in best])
@@ -39,7 +39,7 @@ def isoflop_valleys(found: IsoFlop, points: Points) -> Picture:
             positions,
             KINDS[1],
             "minimum",
-            "diamond",
+            "star",
             low=positions * np.exp(-2 * spread) if seen else None,
             high=positions * np.exp(2 * spread) if seen else None,
         ),

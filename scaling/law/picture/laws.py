@@ -105,7 +105,9 @@ def contours(found: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = Non
     x, y = np.geomspace(*size, SAMPLES), np.geomspace(*data, SAMPLES)
     z = found.predict(N=x[None, :], D=y[:, None])
     heights = np.linspace(z.min(), z.max(), 14)[1:-1]
-    parts: list[Contours | Line | Marks] = [Contours(x, y, z, heights)]
+    nothing = np.empty(0), np.empty(0)
+    covered = tuple(np.concatenate([points[name], ends]) for name, ends in zip("ND", frontier or nothing))
+    parts: list[Contours | Line | Marks] = [Contours(x, y, z, heights, covered)]  # type: ignore[arg-type]
     parts.append(Marks(points["N"], points["D"], BLACK, "runs", names=_names(points)))
     if frontier is not None:
         within = (

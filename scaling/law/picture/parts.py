@@ -57,6 +57,8 @@ class Contours:
     y: np.ndarray
     z: np.ndarray
     levels: np.ndarray
+    avoid: tuple[np.ndarray, np.ndarray]
+    """x and y of what the heights written along the lines must not cover."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from scaling.law.picture.paint import ordered
 from scaling.law.picture.parts import Band, Contours, Line, Marks, Panel, Picture
 
@@ -17,8 +19,12 @@ WIDTH, HEIGHT = 4.6, 3.2
 """Inches a panel."""
 
 CAPTION = 7
+ROOM = 0.06
+"""Of the panel: a contour with less room than this on all its length goes without its height."""
 SYMBOLS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "star": "*", "dot": "."}
-AREAS = {"dot": 9, "cross": 44, "star": 60}
+AREAS = {"dot": 9, "cross": 44, "star": 95}
+EDGES = {"star": "black", "diamond": "black"}
+"""What must stand out among other marks has a black edge."""
 DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 
 STYLE: Any = {
@@ -79,14 +85,15 @@ def png(picture: Picture, dpi: int = 110) -> bytes:
 
 
 def _panel(axes: Axes, panel: Panel) -> None:
-    for height, part in enumerate(panel.parts, start=3):
-        DRAW[type(part)](axes, part, height)
-    axes.set(xlabel=panel.x.label, ylabel=panel.y.label, title=panel.title)
+    # Scales before parts: contours choose the slope of their labels by them.
     for axis, name in ((panel.x, "x"), (panel.y, "y")):
         if axis.log:
             getattr(axes, f"set_{name}scale")("log")
         if axis.range is not None:
             getattr(axes, f"set_{name}lim")(*axis.range)
+    for height, part in enumerate(panel.parts, start=3):
+        DRAW[type(part)](axes, part, height)
+    axes.set(xlabel=panel.x.label, ylabel=panel.y.label, title=panel.title)
     _few_ticks(axes, panel)
     handles, labels = axes.get_legend_handles_labels()
     if labels:
@@ -110,7 +117,8 @@ def _few_ticks(axes: Axes, panel: Panel) -> None:
 
 def _marks(axes: Axes, part: Marks, height: int) -> None:
     colours: Any = part.colour if isinstance(part.colour, str) else list(part.colour)
-    face = {"facecolors": "white", "edgecolors": colours} if part.hollow else {"c": colours, "edgecolors": "white"}
+    edge = EDGES.get(part.symbol, "white")
+    face = {"facecolors": "white", "edgecolors": colours} if part.hollow else {"c": colours, "edgecolors": edge}
     if part.low is not None and part.high is not None:
         axes.vlines(part.x, part.low, part.high, colors=colours, linewidth=0.9, zorder=height)
     axes.scatter(
@@ -138,7 +146,31 @@ def _band(axes: Axes, part: Band, height: int) -> None:
 def _contours(axes: Axes, part: Contours, height: int) -> None:
     colours = list(ordered(part.levels))
     drawn = axes.contour(part.x, part.y, part.z, levels=part.levels, colors=colours, linewidths=1.0, zorder=height - 2)
-    axes.clabel(drawn, fontsize=7, fmt="%.2f")
+    axes.clabel(drawn, fontsize=7, fmt="%.2f", manual=_free_places(drawn, part))
+
+
+def _free_places(drawn: Any, part: Contours) -> list[tuple[float, float]]:
+    """For each line the place on it that is farthest from the marks, the frame and the heights already placed."""
+    origin, span = np.log([part.x[0], part.y[0]]), np.log([part.x[-1] / part.x[0], part.y[-1] / part.y[0]])
+
+    def square(pairs: np.ndarray) -> np.ndarray:
+        return (np.log(pairs) - origin) / span
+
+    taken = square(np.column_stack(part.avoid))
+    places = []
+    for line in drawn.allsegs:
+        if not line:
+            continue
+        candidates = np.concatenate(line)
+        here = square(candidates)
+        room = np.linalg.norm(here[:, None] - taken[None], axis=-1).min(axis=1)
+        room = np.minimum(room, 1.5 * np.minimum(here, 1 - here).min(axis=1))
+        best = int(room.argmax())
+        if room[best] < ROOM:
+            continue
+        places.append((float(candidates[best, 0]), float(candidates[best, 1])))
+        taken = np.vstack([taken, here[best]])
+    return places
 
 
 DRAW: dict[type, Any] = {Marks: _marks, Line: _line, Band: _band, Contours: _contours}
