@@ -163,3 +163,12 @@ def test_what_cannot_be_is_refused_in_one_line(line):
         build("data", {"kind": "Synthetic", **line})
     assert "\n" not in str(refused.value)
     assert next(iter(line)) in str(refused.value)
+
+
+def test_the_ladder_agrees_with_a_count():
+    tokens = SMALL.open("train", NOWHERE).read(np.arange(4000), 300).tokens[:, 40:].astype(np.int64)  # past the start
+    unigram, bigram, _ = SMALL.conditional_entropies()
+    single = np.bincount(tokens.ravel(), minlength=8) / tokens.size
+    double = np.bincount((tokens[:, :-1] * 8 + tokens[:, 1:]).ravel(), minlength=64) / tokens[:, 1:].size
+    assert -(single * np.log(single)).sum() == pytest.approx(unigram, abs=0.005)
+    assert -(double * np.log(double / double.reshape(8, 8).sum(1).repeat(8))).sum() == pytest.approx(bigram, abs=0.005)
