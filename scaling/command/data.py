@@ -14,7 +14,8 @@ import argparse
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +24,29 @@ from scaling.errors import ScalingError, nearest
 if TYPE_CHECKING:
     from scaling.config import Config
     from scaling.data.source import Data, Source
+    from scaling.data.spelled import Run
 
 ACTIONS = ("list", "prepare", "show")
-MODEL = "decoder"  # its config supplies the objective and the sizes, unless another is named
+MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
+STYLES = {
+    "text": "",
+    "other": "blue",
+    "special": "bold magenta",
+    "prefix": "cyan",
+    "kept": "underline green",
+    "changed": "bold yellow",
+    "target": "green",
+    "silent": "dim",
+    "filling": "dim",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", metavar="list|prepare|show")
     parser.add_argument("words", nargs="*", metavar="NAME|key=value", help="a file of configs/data, and overrides")
-    parser.add_argument("--model", default=MODEL, metavar="NAME", help="the model whose config to take (%(default)s)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose config to take; by default one that can take the objective"
+    )
     parser.add_argument("--windows", type=int, default=3, metavar="N", help="how many windows to show (%(default)s)")
     parser.add_argument("--verify", action="store_true", help="take every file's hash again, touched or not")
     parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
@@ -62,7 +77,19 @@ def _config(arguments: argparse.Namespace) -> Config:
         raise ScalingError("one at a time", value=" ".join(names), key="NAME")
     if not names and not any(word.lstrip("-").startswith("data=") for word in overrides):
         raise ScalingError("no data are named", mend=f"write scaling data {arguments.action} NAME, for example python")
-    return load(arguments.model, [*(f"data={name}" for name in names), *overrides], extend=arguments.extend)
+    words = [*(f"data={name}" for name in names), *overrides]
+    config = load(arguments.model or MODEL, words, extend=arguments.extend)
+    if arguments.model is None and (family := _family(config)) != MODEL:
+        config = load(family, words, extend=arguments.extend)  # the shipped models have the names of their families
+    return config
+
+
+def _family(config: Config) -> str:
+    """The family that the objective is made for first of all."""
+    from scaling import build
+
+    objective = build.kinds("objective").get(config["objective.kind"])
+    return getattr(objective, "families", (MODEL,))[0]
 
 
 def _prepare(config: Config, arguments: argparse.Namespace) -> None:
@@ -85,7 +112,24 @@ def _show(config: Config, arguments: argparse.Namespace) -> None:
     home = data.home(root(config["runs"])) if isinstance(data, Text) else None
     if home is not None and arguments.verify:
         check(home, Manifest.read(home), trust=False)
-    _tell(home, _sources(config, data), config, arguments)
+    sources = _sources(config, data)
+    rows = _rows(config, sources["train"], arguments.windows) if arguments.windows else []
+    _tell(home, sources, config, arguments, rows)
+
+
+def _rows(config: Config, source: Source, count: int) -> list[dict[str, list[Run]]]:
+    """The first rows of the first batch, as the model meets them."""
+    from scaling import build
+    from scaling.data.batches import training
+    from scaling.data.plan import BatchSize
+    from scaling.data.source import Vocabulary
+    from scaling.data.spelled import spelled
+
+    family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
+    batch = training(source, objective, BatchSize.of(count), config["seed"]).batch(0)
+    shown = range(min(count, batch.rows))
+    return [spelled(batch, row, source, objective.vocabulary, family) for row in shown]
 
 
 def _sources(config: Config, data: Data) -> dict[str, Source]:
@@ -95,24 +139,39 @@ def _sources(config: Config, data: Data) -> dict[str, Source]:
     return {split: data.open(split, root(config["runs"])) for split in SPLITS}
 
 
-def _tell(home: Path | None, sources: Mapping[str, Source], config: Config, arguments: argparse.Namespace) -> None:
+def _tell(
+    home: Path | None,
+    sources: Mapping[str, Source],
+    config: Config,
+    arguments: argparse.Namespace,
+    rows: Sequence[Mapping[str, Sequence[Run]]] = (),
+) -> None:
     length = config["size"].get("length")
     counts = {split: _counts(split, source, home, length) for split, source in sources.items()}
     if arguments.json:
-        print(json.dumps({"folder": None if home is None else str(home), **counts}, indent=2))
+        windows = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
+        document = {"folder": None if home is None else str(home), **counts, **({"windows": windows} if rows else {})}
+        print(json.dumps(document, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("" if home is None else home.name)
     for split in counts:
         table.add_column(split, justify="right")
     for row in dict.fromkeys(key for counted in counts.values() for key in counted):
-        table.add_row(row, *(_cell(counted.get(row)) for counted in counts.values()))
-    Console(highlight=False).print(table)
+        nothing = "endless" if row == "tokens" or row.startswith("windows") else "–"
+        table.add_row(row, *(_cell(counted.get(row), nothing) for counted in counts.values()))
+    console = Console(highlight=False)
+    console.print(table)
     if home is not None:
         print(f"in {home}")
+    for number, row in enumerate(rows):
+        console.rule(f"{config['objective.kind']}, row {number} of step 0", style="dim")
+        for line, runs in row.items():
+            console.print(Text(f"{line:<9}", "bold"), Text.assemble(*((run.text, STYLES[run.kind]) for run in runs)))
 
 
 def _counts(split: str, source: Source, home: Path | None, length: int | None) -> dict[str, Any]:
@@ -128,9 +187,9 @@ def _counts(split: str, source: Source, home: Path | None, length: int | None) -
     return counts | ({} if source.entropy is None else {"entropy, nats a token": source.entropy})
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, nothing: str) -> str:
     if value is None:
-        return "endless"
+        return nothing
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
@@ -144,7 +203,7 @@ def _list(arguments: argparse.Namespace) -> None:
     found = []
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
-        config = load(arguments.model, [f"data={name}", *overrides])
+        config = load(MODEL, [f"data={name}", *overrides])
         data = config.build("data")
         home = data.home(root(config["runs"])) if isinstance(data, Text) else None
         found.append({"name": name, "about": _about(file), "prepared": None if home is None else home.name})

@@ -1,0 +1,87 @@
+"""A row of a batch spelled out for a person: what the model reads, what it must predict, and what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.data.source import Source, Vocabulary
+
+Kind = str  # one of those that `Run` tells of
+_ENOUGH = 192  # tokens of a row that are shown
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring tokens of one kind.
+
+    text, other    what is read, documents in turn      prefix   what is read and sees all of itself
+    kept, changed  chosen to be predicted, as it was    target   what must be predicted
+                   or disguised                         silent   what bears no loss
+    special        <eos>, <mask>, <sentinel_0> …        filling  what is not there
+    """
+
+    kind: Kind
+    text: str
+
+
+def spelled(batch: Batch, row: int, source: Source, vocabulary: Vocabulary, family: str) -> dict[str, list[Run]]:
+    """The runs of a row's `source` (where it has one), `reads` and `predicts`, as a model of the family meets it."""
+    spelling = _Spelling(source, {index: f"<{name}>" for name, index in vocabulary.specials.items()})
+    tokens, targets = _row(batch.tokens, row), _row(batch.targets, row)
+    documents = np.ones_like(tokens) if batch.documents is None else _row(batch.documents, row)
+    kinds = [_read(number) for number in documents.tolist()]
+    if batch.prefix is not None:
+        for place in range(int(batch.prefix[row])):
+            kinds[place] = "prefix"
+    if family == "encoder":  # tokens are predicted in their own places
+        for place in np.flatnonzero(targets != IGNORE):
+            kinds[place] = "kept" if tokens[place] == targets[place] else "changed"
+    lines = {"reads": spelling.runs(tokens, kinds)}
+    if batch.source is not None:
+        asked = _row(batch.source, row)
+        inside = np.ones_like(asked) if batch.source_documents is None else _row(batch.source_documents, row)
+        lines = {"source": spelling.runs(asked, [_read(number) for number in inside.tolist()]), **lines}
+    borne: list[Kind] = ["silent" if target == IGNORE else "target" for target in targets]
+    return {**lines, "predicts": spelling.runs(targets, borne)}
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    source: Source
+    specials: dict[int, str]
+
+    def runs(self, tokens: np.ndarray, kinds: Sequence[Kind]) -> list[Run]:
+        shown = list(self._marked(tokens[:_ENOUGH].tolist(), kinds))
+        runs = [
+            Run(kind, self._text(kind, [token for _, token in group]))
+            for kind, group in groupby(shown, lambda one: one[0])
+        ]
+        return runs + [Run("silent", "…")] * (len(tokens) > _ENOUGH)
+
+    def _marked(self, tokens: Iterable[int], kinds: Sequence[Kind]) -> Iterator[tuple[Kind, int]]:
+        for token, kind in zip(tokens, kinds):
+            shown = kind not in ("filling", "silent") and token in self.specials
+            yield ("special" if shown else kind), token
+
+    def _text(self, kind: Kind, tokens: list[int]) -> str:
+        if kind == "special":
+            return "".join(self.specials[token] for token in tokens)
+        if kind == "filling":
+            return ""
+        return " · " if kind == "silent" else self.source.decode(np.array(tokens))
+
+
+def _read(document: int) -> Kind:
+    if document == 0:
+        return "filling"
+    return "text" if document % 2 else "other"
+
+
+def _row(tensor: Tensor, row: int) -> np.ndarray:
+    return tensor[row].numpy()
