@@ -9,6 +9,10 @@ os.environ.setdefault("WANDB_MODE", "disabled")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+# Every shape that a piece's `forward` promises is checked while the tests run.
+install_import_hook("scaling.nn", "beartype.beartype")
 
 # No deadline: a test's outcome may not depend on how busy the machine is.
 settings.register_profile("scaling", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,7 @@ def _within(documents: Tensor) -> Tensor:
     return index - torch.where(first, index, 0).cummax(1).values
 
 
+@runtime_checkable
 class Pattern(Protocol):
     """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it."""
 
