@@ -44,6 +44,7 @@ SLOTS = {
     "block": "scaling.nn.block",
     "stack": "scaling.nn.stack",
     "model": "scaling.model",
+    "decode": "scaling.decode.strategy",
     "data": "scaling.data",
     "corpus": "scaling.data.corpus",
     "tokenizer": "scaling.data.tokenizer",

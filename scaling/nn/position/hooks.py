@@ -15,13 +15,15 @@ class Hooks(nn.Module):
 
     `per` says whether a stack's layers share one position or each has its own. `adds_score` and `mixes_values` say
     that those hooks do something, so that kernels may go without; `reads_content`, that the score depends on q and k:
-    one that does not is made once a pass and added in every layer.
+    one that does not is made once a pass and added in every layer. `reach` is how many positions there are, where
+    they are counted.
     """
 
     per: Literal["stack", "layer"] = "stack"
     adds_score = False
     reads_content = False
     mixes_values = False
+    reach: int | None = None
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
         """What the stack's input becomes."""

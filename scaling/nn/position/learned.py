@@ -19,6 +19,7 @@ class Learned(Hooks):
     def __init__(self, shape: Shape, pattern: Pattern, *, length: int | None = None, offset: int = 0):
         super().__init__()
         self.length, self.offset = length or shape.length, offset
+        self.reach = self.length
         if self.length < shape.length:
             raise ScalingError(
                 f"windows of {shape.length} tokens are longer than the {self.length} learned positions",

@@ -1,0 +1,8 @@
+"""Writing: a model's own continuation of a prompt, token by token from its key-value cache."""
+
+from scaling.decode.generate import generate
+from scaling.decode.reader import Reader, aligned, prompt
+from scaling.decode.strategy import Beam, Greedy, Sample
+from scaling.decode.written import Written
+
+__all__ = ["Beam", "Greedy", "Reader", "Sample", "Written", "aligned", "generate", "prompt"]

@@ -1,0 +1,44 @@
+"""Continuing prompts by a strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from scaling.batch import Batch
+from scaling.decode.reader import Reader
+from scaling.decode.written import Written
+from scaling.errors import ScalingError
+from scaling.model.family import Family
+
+
+def generate(
+    model: Family, prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
+) -> list[list[Written]]:
+    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one."""
+    if steps < 1:
+        raise ScalingError("expected a positive number", key="steps", value=steps)
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            reader = Reader(model, prompt)
+            _check_room(model, int(reader.position.max()) + 1, steps)
+            return strategy.write(reader, steps, frozenset(stop))
+    finally:
+        model.train(training)
+
+
+def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:
+    """The last token written is never read, so one more fits than there are positions."""
+    known: list[int | None] = [getattr(piece, "reach", None) for piece in model.modules()]
+    reach = min((reach for reach in known if reach is not None), default=None)
+    if reach is not None and read + steps - 1 > reach:
+        raise ScalingError(
+            f"{read} tokens and {steps} more go beyond the {reach} learned positions",
+            key="steps",
+            value=steps,
+            mend=f"write at most {reach - read + 1}" if reach >= read else "shorten the prompt",
+        )

@@ -1,0 +1,62 @@
+"""Reader: a model that reads a prompt at once and then one token at a time, keeping what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.model.family import Family
+from scaling.model.tower import Output
+from scaling.nn.context import Cache, Places
+
+
+def aligned(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor | None]:
+    """Texts of unequal length, padded on the left: tokens [b t] and documents [b t], None where nothing is padded."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
+    if all(len(row) == longest for row in rows):
+        return tokens, None
+    return tokens, torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+
+
+def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | None) -> Batch:
+    """A batch that is to be continued: it has no targets."""
+    return Batch(tokens, torch.full_like(tokens, IGNORE), documents=documents, **rest)
+
+
+class Reader:
+    """`next` is what may come, [b v] logits, after the prompt and every token read since.
+
+    A prompt that is padded on the left, or that packs documents, is continued behind each row's last token.
+    """
+
+    def __init__(self, model: Family, prompt: Batch):
+        self.model, self.cache = model, Cache()
+        self.memory = model.encode(prompt)
+        places = Places.of(prompt.tokens, prompt.positions, prompt.documents)
+        self.position = places.positions[:, -1:].expand(prompt.rows, 1)
+        self.next: Float[Tensor, "b v"] = self._logits(prompt)
+        document = None if prompt.documents is None else prompt.documents[:, -1:]
+        self._batch = replace(prompt, documents=document, segments=None)
+
+    def read(self, tokens: Int[Tensor, " b"]) -> None:
+        """Read one more token in each row."""
+        self.position = self.position + 1
+        self.next = self._logits(replace(self._batch, tokens=tokens[:, None], positions=self.position))
+
+    def select(self, rows: Int[Tensor, " n"]) -> None:
+        """Go on with these rows, in this order; a row may go on twice."""
+        self.cache.select(rows)
+        self._batch = self._batch.map(lambda tensor: tensor[rows])
+        self.position, self.next = self.position[rows], self.next[rows]
+        if self.memory is not None:
+            self.memory = Output(self.memory.hidden[rows], self.memory.auxiliary)
+
+    def _logits(self, batch: Batch) -> Tensor:
+        hidden = self.model.decode(batch, self.memory, self.cache).hidden
+        return self.model.head(hidden[:, -1:])[:, 0]
