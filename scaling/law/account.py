@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.allometry import Allometry
 from scaling.law.checklist import checklist, missing
+from scaling.law.compare import judge
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal, optimal_size
@@ -19,6 +20,8 @@ from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
 from scaling.law.quantity import prediction
+
+Rows = Sequence[Mapping[str, float]]
 
 COMPARISONS = {
     ">=": np.greater_equal,
@@ -65,7 +68,7 @@ def account(
         method = None
     known = {} if method is None else intervals(found, method, level=level, seed=seed)
 
-    def bound(rows: Sequence[Mapping[str, float]]) -> list[Interval | None]:
+    def bound(rows: Rows) -> list[Interval | None]:
         if method is None or not rows:
             return [None] * len(rows)
         names = [f"row {index}" for index in range(len(rows))]
@@ -122,18 +125,15 @@ def _said(found: Fit, row: Mapping[str, float], interval: Interval | None) -> di
     return {found.form.target: value, "interval": None if interval is None else interval.to_json()}
 
 
-def _tested(found: Fit, held_out: Points, bound: Any) -> dict[str, Any]:
+def _tested(found: Fit, held_out: Points, bound: Callable[[Rows], list[Interval | None]]) -> dict[str, Any]:
     """Each held-out run beside its prediction."""
-    target = held_out.numbers(found.form.target)
+    judged = judge(found, held_out)
     columns = {name: held_out.numbers(name) for name in found.form.inputs}
     rows = [{name: float(column[i]) for name, column in columns.items()} for i in range(len(held_out))]
-    predicted = found.predict(**columns)
-    errors = predicted / target - 1
     runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(rows)
+    told = zip(runs, rows, bound(rows), judged.observed, judged.predicted, judged.relative_errors, strict=True)
     return {
-        "n": len(rows),
-        "mean_absolute_relative_error": float(np.abs(errors).mean()),
-        "largest_relative_error": float(np.abs(errors).max()),
+        **judged.to_json(),
         "points": [
             {
                 "run": run,
@@ -143,9 +143,7 @@ def _tested(found: Fit, held_out: Points, bound: Any) -> dict[str, Any]:
                 "relative_error": float(error),
                 "interval": None if interval is None else interval.to_json(),
             }
-            for run, row, seen, said, error, interval in zip(
-                runs, rows, target, predicted, errors, bound(rows), strict=True
-            )
+            for run, row, interval, seen, said, error in told
         ],
     }
 

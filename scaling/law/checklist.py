@@ -153,4 +153,7 @@ def _methods(intervals: Mapping[str, Any]) -> str:
 
 
 def _errors(held_out: Mapping[str, Any]) -> str:
-    return f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}"
+    return (
+        f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}, "
+        f"{held_out['covered']:.0%} inside the 95% interval for a new run"
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit, fit
-from scaling.law.forms import Form, named
+from scaling.law.forms import Form
 from scaling.law.interval import Interval, intervals
 from scaling.law.noise import measure, student
 from scaling.law.points import Points
@@ -106,10 +106,14 @@ def hold_out(form: Form | str, points: Points, held: np.ndarray, **choices: Any)
     held = np.asarray(held, bool)
     if not held.any() or held.all():
         raise ScalingError(f"{int(held.sum())} of {len(held)} points are held out", mend="hold out some and keep some")
-    form = named(form) if isinstance(form, str) else form
-    found = fit(form, points.where(~held), **choices)
-    columns = {name: np.asarray(points[name], float)[held] for name in form.inputs}
-    observed = np.asarray(points[form.target], float)[held]
+    rest, tested = points.hold_out(held)
+    return judge(fit(form, rest, **choices), tested)
+
+
+def judge(found: Fit, held_out: Points) -> HeldOut:
+    """What a fit says of points it has not seen."""
+    columns = {name: held_out.numbers(name) for name in found.form.inputs}
+    observed = held_out.numbers(found.form.target)
     return HeldOut(found, observed, found.predict(**columns), _within(found, columns, observed))
 
 

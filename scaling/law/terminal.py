@@ -125,6 +125,10 @@ def _optima(document: Mapping[str, Any]) -> Table | None:
 
 def _doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Lines and their style: how the optimum was reached, and what speaks against believing it."""
+    if document["held_out"] is not None:
+        tested = document["held_out"]
+        largest, covered = tested["largest_relative_error"], tested["covered"]
+        yield f"held out: largest error {abs(largest):.2%}; {covered:.0%} of the runs inside the 95% interval", ""
     if document["objective"] is not None:
         agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
         condition = document["condition_number"]

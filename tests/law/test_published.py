@@ -79,10 +79,11 @@ def test_chinchilla_is_the_over_training_law_of_equal_exponents():
 
 
 def test_two_steps_predict_the_held_out_size():
-    chain = olmo_ladder.two_step()
-    assert len(chain.held_out) == 6
-    assert np.abs(chain.predicted_loss / chain.held_out["loss"] - 1).max() < 0.03
-    assert np.abs(chain.predicted_accuracy / chain.held_out["accuracy"] - 1).max() < 0.03
+    chain, large = olmo_ladder.two_step()
+    assert len(large) == 6
+    columns = {"N": large["N"], "D": large["D"]}
+    assert np.abs(chain.loss.predict(**columns) / large["loss"] - 1).max() < 0.03
+    assert np.abs(chain.predict(**columns) / large["accuracy"] - 1).max() < 0.03
 
 
 def test_the_document_is_what_the_command_prints():

@@ -68,12 +68,12 @@ def _line(row: Reproduction) -> str:
 def _repetition() -> str:
     found = intervals(datablations.law(datablations.points()))
     return ", ".join(
-        f"{name}* {end.low:.3g} to {'open' if end.open_above else f'{end.high:.3g}'}" for name, end in found.items()
+        f"{name}* {end.low:.1g} to {'open' if end.open_above else f'{end.high:.2g}'}" for name, end in found.items()
     )
 
 
 def _two_steps() -> Iterator[str]:
-    chain = two_step()
+    chain, large = two_step()
     yield "## Two steps, with the largest size held out"
     yield ""
     yield (
@@ -81,14 +81,15 @@ def _two_steps() -> Iterator[str]:
         "byte of ARC-Easy's right answers from that loss. No published figure stands beside it."
     )
     yield ""
-    yield "| run | loss | predicted | error | probability | predicted | error |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    for row, run in enumerate(chain.held_out["run"]):
-        loss, accuracy = chain.held_out["loss"][row], chain.held_out["accuracy"][row]
-        loss_there, accuracy_there = chain.predicted_loss[row], chain.predicted_accuracy[row]
+    yield "| run | loss | predicted | error | probability | predicted | 95% | error |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for row, run in enumerate(large["run"]):
+        there = {name: float(large[name][row]) for name in ("N", "D")}
+        loss, accuracy = large["loss"][row], large["accuracy"][row]
+        predicted, score = float(chain.loss.predict(**there)), chain.interval(**there)
         yield (
-            f"| {run} | {loss:.3f} | {loss_there:.3f} | {loss_there / loss - 1:+.2%} "
-            f"| {accuracy:.3f} | {accuracy_there:.3f} | {accuracy_there / accuracy - 1:+.2%} |"
+            f"| {run} | {loss:.3f} | {predicted:.3f} | {predicted / loss - 1:+.2%} | {accuracy:.3f} "
+            f"| {score.estimate:.3f} | {score.low:.3f} to {score.high:.3f} | {score.estimate / accuracy - 1:+.2%} |"
         )
 
 

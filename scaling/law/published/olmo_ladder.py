@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
-from scaling.law.fit import Fit, fit
+from scaling.law.fit import fit
 from scaling.law.objective import LogHuber, Squared
 from scaling.law.points import Points, from_rows
 from scaling.law.published.credit import Credit, Reproduction, rows
+from scaling.law.task import TwoStep
 
 CREDIT = Credit(
     "Bhagia et al. 2024, Establishing Task Scaling Laws via Compute-Efficient Model Ladders",
@@ -43,26 +40,13 @@ def points(task: str = "arc_easy_val") -> Points:
     return table.with_column("accuracy", 2.0 ** -table["bits"], f"{task}, probability of a byte of the right answer")
 
 
-@dataclass(frozen=True)
-class TwoStep:
-    """Loss from (N, D) and the task from loss, both fitted to the smaller sizes, and the largest size predicted."""
-
-    loss: Fit
-    task: Fit
-    held_out: Points
-    predicted_loss: np.ndarray
-    predicted_accuracy: np.ndarray
-
-
-def two_step(task: str = "arc_easy_val") -> TwoStep:
-    """Bhagia et al.'s chain, with the 3B runs held out: the second step is fed the loss that the first predicts."""
+def two_step(task: str = "arc_easy_val") -> tuple[TwoStep, Points]:
+    """Bhagia et al.'s chain fitted to the sizes up to 1.3B, and the 3B runs that were held out."""
     table = points(task)
-    held_out = table["N"] == table["N"].max()
-    small, large = table.where(~held_out), table.where(held_out)
+    small, large = table.hold_out(table["N"] == table["N"].max())
     loss = fit("chinchilla", small, objective=LogHuber(1e-3))
     accuracy = fit("task_sigmoid", small, objective=Squared())
-    predicted = loss.predict(N=large["N"], D=large["D"])
-    return TwoStep(loss, accuracy, large, predicted, accuracy.predict(loss=predicted))
+    return TwoStep(loss, accuracy), large
 
 
 def reproduce() -> list[Reproduction]:
