@@ -6,7 +6,7 @@ from scaling.config import add_arguments, configs
 def parsed(*words):
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return configs(parser.parse_args(words))
+    return configs(parser.parse_intermixed_args(words))
 
 
 def test_every_name_is_a_config_and_the_rest_holds_for_all(shelf):
