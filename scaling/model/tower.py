@@ -81,4 +81,6 @@ def _made(slot: str, recipe: Recipe, *shared: object) -> Any:
     try:
         return recipe(*shared)
     except ScalingError as error:
-        raise error.under(slot) from None
+        # A stack makes its blocks and positions; their mistakes are told under their own lines, beside the stack's.
+        beside = slot == "stack" and str(error.key).startswith(("block.", "position."))
+        raise error if beside else error.under(slot) from None
