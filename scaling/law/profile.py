@@ -16,15 +16,15 @@ import numpy as np
 from scaling.law.noise import Noise
 from scaling.law.problem import Problem
 from scaling.law.quantity import Quantity
-from scaling.law.solver import Tether, minimise
+from scaling.law.solver import PROFILE, Tether, minimise
 
 ROUNDS = 20
 CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
 STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 WIDEST = 3.0  # first step, in the quantity's scale relative to its size, where the points say nothing
 LAGGING = 0.5
-ENOUGH = 1e-8  # of the objective left to gain: a rise is needed to a thousandth
 STIFFER, STIFFEST = 1e3, 1e9
+UNMOVED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _end(
     inner, inner_z = np.zeros(len(u)), np.zeros(len(u))
     outer, outer_z = np.full(len(u), np.inf), np.full(len(u), np.inf)
     reach = threshold * error
-    stiffness = STIFF * kappa / error**2
-    stiffest = stiffness * STIFFEST
+    slack = STIFF * kappa / error**2
+    stiffness = slack.copy()
     place, is_open = u.copy(), np.zeros(len(u), bool)
     rows = np.arange(len(u))
     for _ in range(ROUNDS):
@@ -98,7 +98,7 @@ def _end(
         begin = place[rows] + direction[rows] * (goal - quantity.along(problem, place[rows])[0])[:, None]
         tether = Tether(quantity, goal, stiffness[rows])
         seen = None if observed is None else (observed[rows] if observed.ndim == 2 else observed)
-        ended = minimise(problem, np.clip(begin, lower, upper), observed=seen, tether=tether, tolerance=ENOUGH)
+        ended = minimise(problem, np.clip(begin, lower, upper), observed=seen, tether=tether, effort=PROFILE)
         value = quantity.along(problem, ended.u)[0]
         moved = side * (value - centre[rows])
         rise = ended.cost - tether.cost(value) - cost[rows]
@@ -108,7 +108,9 @@ def _end(
         inside = z < threshold[rows]
         # A tether that stretches has met a steep rise or a bound; only a bound withstands a stiffer one.
         lagging = inside & (moved < inner[rows] + LAGGING * (reach[rows] - inner[rows]))
-        stuck = lagging & (stiffness[rows] >= stiffest[rows]) & (z < 0.98 * threshold[rows])
+        unmoved = moved < inner[rows] + UNMOVED * (reach[rows] - inner[rows])
+        stuck = lagging & ((unmoved & (stiffness[rows] > slack[rows])) | (stiffness[rows] >= STIFFEST * slack[rows]))
+        stuck &= z < 0.98 * threshold[rows]
         stiffness[rows[lagging]] *= STIFFER
         is_open[rows[stuck]] = True
         kept, past = rows[inside], rows[~inside]

@@ -44,7 +44,7 @@ def few(clusters: np.ndarray) -> str | None:
     groups = int(clusters.max()) + 1
     if groups >= FEW_CLUSTERS:
         return None
-    return f"{groups} clusters are too few to judge how errors within one belong together: {FEW_CLUSTERS} or more are needed"
+    return f"{groups} clusters are too few to judge how errors within one belong together; {FEW_CLUSTERS} would do"
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -29,7 +29,9 @@ def inflation(
     n, p = len(problem.observed), u.shape[1]
     if clusters is None:
         freedom = float(n - p)
-        scores = scores / np.sqrt(np.maximum(1.0 - _leverage(problem, jacobian), 0.05))[:, None, :]
+        if np.isinf(problem.objective.delta):
+            # Squared errors shrink the residual of a point that holds the law; a bounded influence does not feel it.
+            scores = scores / np.sqrt(np.maximum(1.0 - _leverage(problem, jacobian), 0.05))[:, None, :]
     else:
         groups = int(clusters.max()) + 1
         freedom = float(max(groups - 1, 1))

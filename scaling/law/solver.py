@@ -14,13 +14,23 @@ import numpy as np
 
 from scaling.law.problem import Problem
 
-ITERATIONS = 400
 SMALLEST_DAMPING, LARGEST_DAMPING = 1e-13, 1e13
 LONGEST_LOG_STEP = 60.0
-# Converged: a Newton step would lower the objective by less than this share of it.
-TIGHT = 1e-13
-ACCEPTABLE = 1e-7
+ACCEPTABLE = 1e-7  # share of the objective that a Newton step may still remove from an optimum
 CELLS = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: a Newton step would remove less than `tolerance` of the objective, or so many steps are made."""
+
+    tolerance: float
+    iterations: int
+
+
+EXACT = Effort(1e-13, 400)
+PROFILE = Effort(1e-8, 120)
+"""Enough for the height of a profile, which is needed to a thousandth of its rise."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +91,14 @@ def minimise(
     weights: np.ndarray | None = None,
     observed: np.ndarray | None = None,
     tether: Tether | None = None,
-    tolerance: float = TIGHT,
+    effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
     weights = problem.weights if weights is None else weights
     observed = problem.observed if observed is None else observed
     for delta in problem.objective.path:
         wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
-        starts = minimise(wider, starts, weights, observed, tether, tolerance).u
+        starts = minimise(wider, starts, weights, observed, tether, effort).u
     size = max(1, CELLS // len(problem.observed))
     pieces = [
         _minimise_batch(
@@ -97,7 +107,7 @@ def minimise(
             _rows(weights, i, size),
             _rows(observed, i, size),
             tether and tether.at(slice(i, i + size)),
-            tolerance,
+            effort,
         )
         for i in range(0, len(starts), size)
     ]
@@ -118,7 +128,7 @@ def _minimise_batch(
     weights: np.ndarray,
     observed: np.ndarray,
     tether: Tether | None,
-    tolerance: float,
+    effort: Effort,
 ) -> Solution:
     lower, upper = problem.bounds
     longest = np.where(problem.coordinates.in_log, LONGEST_LOG_STEP, np.inf)
@@ -129,7 +139,7 @@ def _minimise_batch(
     u, damping = starts.copy(), np.full(len(starts), 1.0 if np.isfinite(problem.objective.delta) else 1e-2)
     with np.errstate(all="ignore"):
         here = _quadratic(problem, u, weights, observed, tether)
-        for _ in range(ITERATIONS):
+        for _ in range(effort.iterations):
             step, gain, remaining = _step(here, u, damping, lower, upper, longest)
             trial = np.clip(u + step, lower, upper)
             there = _quadratic(problem, trial, _pick(weights, rows), _pick(observed, rows), tether and tether.at(rows))
@@ -137,7 +147,9 @@ def _minimise_batch(
             true_gain = here.cost - there.cost
             faithful = true_gain > 0.25 * gain
             # At the end rounding decides: a step that promises nothing measurable ends the search.
-            done = (remaining <= tolerance) | (here.cost <= _pick_each(exact, rows)) | (damping >= LARGEST_DAMPING)
+            done = (
+                (remaining <= effort.tolerance) | (here.cost <= _pick_each(exact, rows)) | (damping >= LARGEST_DAMPING)
+            )
             u = np.where((better & ~done)[:, None], trial, u)
             here.put(better & ~done, there)
             damping = np.where(better, np.where(faithful, damping * 0.1, damping), damping * 5.0)
