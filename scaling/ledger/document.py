@@ -80,11 +80,11 @@ def unstamp(line: bytes) -> dict[str, Any] | None:
 def parse(content: bytes | str) -> Any:
     """Strict JSON to plain Python; whatever is wrong with it, deep nesting and endless digits too, is `Damaged`."""
     try:
-        value = json.loads(content)
+        string = content.decode() if isinstance(content, bytes) else content
+        value = json.loads(string)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"not JSON: {error}") from None
-    named = b"NaN" in content or b"Infinity" in content if isinstance(content, bytes) else "N" in content
-    return _numbers(value) if named else value
+    return _numbers(value) if '"NaN"' in string or 'Infinity"' in string else value
 
 
 def _dump(value: Any, **style: Any) -> str:

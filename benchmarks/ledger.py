@@ -1,0 +1,69 @@
+"""How long it takes to list many finished runs and to load them into points, with a warm index and without one.
+
+python benchmarks/ledger.py [--runs 10000] [--folder FOLDER]
+
+The runs are made first, each with a resolved config and a result of usual size. Each figure is the best of three new
+processes, the interpreter's start included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from scaling.config import load
+from scaling.ledger import Ledger, index
+
+LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
+POINTS = "import sys; from scaling.ledger import Ledger, index; list(index.results(Ledger.open(sys.argv[1])))"
+
+
+def make(root: Path, runs: int) -> None:
+    ledger = Ledger.create(root)
+    config = load("decoder", ["size=tiny"]).tree
+    for seed in range(runs):
+        attempt = ledger.claim(ledger.add({**config, "seed": seed}))
+        if attempt is not None:
+            with attempt:
+                attempt.log.write({"kind": "train", "step": 5, "steps": 5, "loss": 2.5})
+                evaluations = [{"step": step, "loss": 2.5, "accuracy": 0.3} for step in range(20)]
+                result = {"loss": 2.2, "step": 5, "N": {"total": 123456}, "evaluations": evaluations}
+                attempt.finish("finished", {**result, "circumstances": {"tokens_per_second": 1e4}})
+
+
+def seconds(command: list[str], before: Path | None = None) -> float:
+    """The best of three runs of a command, with the file `before` removed before each."""
+    best = float("inf")
+    for _ in range(3):
+        if before is not None:
+            before.unlink(missing_ok=True)
+        begun = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--folder", type=Path, help="where the runs are made; a temporary folder unless given")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        root = Path(folder) / "runs"
+        begun = time.perf_counter()
+        make(root, given.runs)
+        print(f"made {given.runs} runs in {time.perf_counter() - begun:.1f} s")
+        listing = [sys.executable, "-c", LISTING, f"runs={root}"]
+        points = [sys.executable, "-c", POINTS, str(root)]
+        print(f"list, no index:    {seconds(listing, root / index.NAME):.2f} s")
+        print(f"list, warm index:  {seconds(listing):.2f} s")
+        print(f"points, no index:  {seconds(points, root / index.NAME):.2f} s")
+        print(f"points, warm index:{seconds(points):6.2f} s")
+
+
+if __name__ == "__main__":
+    main()
