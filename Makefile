@@ -18,6 +18,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/ready
 INDEX := $(VENV)/torch-index
 RESULT := runs/quickstart.txt
+PUBLISHED := scaling/law/published/tables
 
 # One thread a test worker: two busy threads on two cores are many times slower than one.
 export OMP_NUM_THREADS := 1
@@ -25,12 +26,16 @@ TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
 .PHONY: quickstart test test-all check format bench notebooks environment clean force
 
+# Models of record side by side, and a law fitted to published runs with the largest one held out.
 quickstart: $(READY)
 	@if [ -n "$(FRESH)" ]; then rm -f $(RESULT); fi
-	@if [ -e $(RESULT) ]; then cat $(RESULT); else \
-	  mkdir -p runs && \
-	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama; } | tee $(RESULT).part && \
+	@if [ ! -e $(RESULT) ]; then \
+	  mkdir -p runs; export COLUMNS=110; \
+	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama && echo && \
+	    $(RUN) -m scaling fit $(PUBLISHED)/gadre2024_models.csv \
+	      --map loss=loss_c4_val --where dataset=c4_original --hold-out N; } > $(RESULT).part; \
 	  mv $(RESULT).part $(RESULT); fi
+	@cat $(RESULT)
 
 test: $(READY)
 	$(TEST) -m "not slow"
