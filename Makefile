@@ -31,7 +31,7 @@ quickstart: $(READY)
 	@if [ -n "$(FRESH)" ]; then rm -f $(RESULT); fi
 	@if [ ! -e $(RESULT) ]; then \
 	  mkdir -p runs; export COLUMNS=110; \
-	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama && echo && \
+	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama; echo; \
 	    $(RUN) -m scaling fit $(PUBLISHED)/gadre2024_models.csv \
 	      --map loss=loss_c4_val --where dataset=c4_original --hold-out N; } > $(RESULT).part; \
 	  mv $(RESULT).part $(RESULT); fi
