@@ -28,6 +28,7 @@ _SPELLINGS = {
     "cls": ("[CLS]",),
     "sep": ("[SEP]",),
 }
+_SPACES = ("Ġ", "Ċ", "ĉ", "▁")  # space, line break and tabulator of byte-level vocabularies; SentencePiece's space
 _BOUNDARY = re.compile(r"(?<=\S)\n")
 
 
@@ -105,7 +106,9 @@ class Codec:
         pieces = isinstance(self.tokenizer.model, tokenizers.models.WordPiece)
         begins = np.ones(self.size, dtype=bool)
         for token, index in self.tokenizer.get_vocab(with_added_tokens=False).items():
-            begins[index] = not (token.startswith("##") if pieces else token[:1].isalnum())
+            begins[index] = (
+                not token.startswith("##") if pieces else token.startswith(_SPACES) or not token[:1].isalnum()
+            )
         begins[list(self.specials.values())] = True
         return begins
 

@@ -114,11 +114,18 @@ class Unigram:
     learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
+        others = [special for special in SPECIALS if special != "<unk>"]
+        _at_least(self.vocabulary, len(SPECIALS) + 1)
         tokenizer = _spaced(Tokenizer(models.Unigram()))
         trainer = trainers.UnigramTrainer(
-            vocab_size=self.vocabulary, special_tokens=SPECIALS, unk_token="<unk>", show_progress=_watched()
+            vocab_size=self.vocabulary - len(others),
+            special_tokens=["<unk>"],
+            unk_token="<unk>",
+            show_progress=_watched(),
         )
         tokenizer.train_from_iterator(texts, trainer)
+        # After the model's own pieces, of which any may be found in a text: one that spells out <pad> has no <pad>.
+        tokenizer.add_special_tokens(others)
         return tokenizer
 
 

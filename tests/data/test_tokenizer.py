@@ -1,0 +1,166 @@
+"""Tokenizers: every text comes back, specials are never found in a text, and the counts are the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.build import build, kinds
+from scaling.data.codec import Codec, pieces
+from scaling.data.tokenizer import SPECIALS
+from scaling.errors import ScalingError
+
+LESSON = "Loss falls as a power of size, while data and compute grow together.\nA model learns what it can: 1 2 3."
+# Enough characters and pairs for every kind to reach the vocabulary asked of it, or to fall short of it.
+MANY = [f"line {number} of many" for number in range(50)]
+LINES = [LESSON, "def f(x):\n    return x + 1\n", "wörter, слова, 言葉 – “words” 🙂\n", *MANY]
+LEARNING = {
+    "ByteBPE": {"vocabulary": 300},
+    "BPE": {"vocabulary": 200, "alphabet": 100},
+    "WordPiece": {"vocabulary": 200, "alphabet": 100},
+    "Unigram": {"vocabulary": 150},
+}
+
+
+@cache
+def codec(kind: str) -> Codec:
+    return Codec(build("tokenizer", {"kind": kind, **LEARNING.get(kind, {})}).fit(iter(LINES * 5)))
+
+
+def ids(kind: str, text: str) -> list[int]:
+    return list(codec(kind).encode([text])[0])
+
+
+EVERY = ["Byte", *LEARNING]
+
+
+def test_every_kind_is_tested() -> None:
+    assert {*EVERY, "File"} == set(kinds("tokenizer"))
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_the_vocabulary_is_counted_as_it_is(kind: str) -> None:
+    held = codec(kind)
+    assert held.size == len(held.tokenizer.get_vocab(with_added_tokens=True))
+    assert held.size <= LEARNING.get(kind, {}).get("vocabulary", 260)
+    assert sorted(held.specials) == ["bos", "eos", "pad", "unk"]
+    assert len(set(held.specials.values())) == 4
+    assert held.words.shape == (held.size,)
+
+
+@pytest.mark.parametrize("kind", ["Byte", "ByteBPE"])
+@given(text=st.text())
+def test_bytes_lose_nothing(kind: str, text: str) -> None:
+    assert codec(kind).decode(ids(kind, text)) == text
+    assert codec(kind).specials["unk"] not in ids(kind, text)
+
+
+@given(text=st.text())
+def test_the_byte_tokenizer_gives_the_bytes(text: str) -> None:
+    assert ids("Byte", text) == [byte + len(SPECIALS) for byte in text.encode()]
+
+
+@pytest.mark.parametrize("kind", ["BPE", "Unigram"])
+def test_words_come_back_with_single_spaces(kind: str) -> None:
+    assert codec(kind).decode(ids(kind, "A model\n  learns  what it can")) == "A model learns what it can"
+
+
+def test_word_pieces_come_back_in_small_letters() -> None:
+    assert codec("WordPiece").decode(ids("WordPiece", "A Model learns")) == "a model learns"
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_specials_spelled_out_in_a_text_are_text(kind: str) -> None:
+    for special in SPECIALS:
+        found = set(ids(kind, f"a{special} {special}")) - {codec(kind).specials["unk"]}
+        assert not found & set(codec(kind).specials.values())
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@given(data=st.data())
+def test_pieces_of_a_long_text_encode_as_the_whole(kind: str, data: st.DataObject) -> None:
+    lines = data.draw(st.lists(st.sampled_from([*LINES[:20], "", "   ", "\tx"]), min_size=5, max_size=60))
+    text = "\n".join(lines)
+    cut = list(pieces(text, limit=150))
+    assert "".join(cut) == text
+    assert [token for piece in cut for token in ids(kind, piece)] == ids(kind, text)
+
+
+def test_a_long_text_without_a_line_is_cut_all_the_same() -> None:
+    assert [len(piece) for piece in pieces("x" * 1000, limit=300)] == [600, 400]
+
+
+@pytest.mark.parametrize("kind", ["Byte", "ByteBPE", "BPE"])
+def test_learning_is_repeatable(kind: str) -> None:
+    again = Codec(build("tokenizer", {"kind": kind, **LEARNING.get(kind, {})}).fit(iter(LINES * 5)))
+    assert again.sha256 == codec(kind).sha256
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    codec(kind).save(file)
+    loaded = Codec.load(file)
+    assert loaded.sha256 == codec(kind).sha256
+    assert loaded.encode([LESSON]) == codec(kind).encode([LESSON])
+    named = Codec(build("tokenizer", {"kind": "File", "path": str(file)}).fit(iter(())))
+    assert named.sha256 == loaded.sha256
+
+
+def test_where_words_begin() -> None:
+    pieces_held = codec("WordPiece")
+    vocabulary = pieces_held.tokenizer.get_vocab()
+    assert all(pieces_held.words[index] == (not token.startswith("##")) for token, index in vocabulary.items())
+    begins = [bool(codec("ByteBPE").words[token]) for token in ids("ByteBPE", " of zq")]
+    assert begins[0]
+    assert not begins[-1]
+
+
+def test_the_specials_of_published_tokenizers_are_known() -> None:
+    def of(*tokens: str) -> dict[str, int]:
+        vocabulary = {token: index for index, token in enumerate([*tokens, "a"])}
+        return Codec(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="a"))).specials
+
+    assert of("<pad>", "</s>", "<unk>", "<extra_id_0>") == {"pad": 0, "eos": 1, "unk": 2, "sentinel_0": 3}
+    assert of("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") == {
+        "pad": 0,
+        "unk": 1,
+        "cls": 2,
+        "bos": 2,
+        "sep": 3,
+        "eos": 3,
+        "mask": 4,
+    }
+    assert of("<|endoftext|>") == {"eos": 0}
+
+
+# --- bad input ---
+
+
+def nothing() -> Iterator[str]:
+    return iter(())
+
+
+def test_a_vocabulary_too_small() -> None:
+    with pytest.raises(ScalingError, match="vocabulary=259: too small: specials and alphabet take 260"):
+        build("tokenizer", {"kind": "ByteBPE", "vocabulary": 259}).fit(nothing())
+
+
+def test_a_missing_or_broken_file(tmp_path: Path) -> None:
+    missing = build("tokenizer", {"kind": "File", "path": str(tmp_path / "none.json")})
+    with pytest.raises(ScalingError, match="there is no such file"):
+        missing.fit(nothing())
+    (tmp_path / "none.json").write_text("{}")
+    with pytest.raises(ScalingError, match="this is no tokenizer"):
+        missing.fit(nothing())
+
+
+def test_a_tokenizer_that_ends_nothing() -> None:
+    with pytest.raises(ScalingError, match="no token that ends a document"):
+        Codec(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")))
