@@ -6,16 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from scaling.law.bootstrap import refit
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal_size
 from scaling.law.interval import intervals
 from scaling.law.isoflop import IsoFlop
 from scaling.law.picture.curves import isoflop_valleys, learning_curves
-from scaling.law.picture.laws import Interval, contours, extrapolation, loss_against, residuals
+from scaling.law.picture.laws import Interval, contours, extrapolation, joint_region, loss_against, residuals
 from scaling.law.picture.parts import Picture
 from scaling.law.points import Points
 from scaling.law.quantity import prediction
+
+DRAWS = 400
+"""Bootstrap refits behind a joint region."""
 
 
 def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
@@ -24,14 +28,17 @@ def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
     axes = [*found.form.inputs, *(["C"] if plane else [])]
     band = t_band(found) if found.degrees_of_freedom > 0 else None
     pictures = {
-        f"{found.form.target}_against_{axis}": loss_against(
-            found, axis, held_out=held_out, band=band if len(found.form.inputs) == 1 else None
-        )
-        for axis in axes
+        f"{found.form.target}_against_{axis}": loss_against(found, axis, held_out=held_out, band=band) for axis in axes
     }
     if set(found.form.inputs) == {"N", "D"}:
         pictures["contours"] = contours(found, frontier=frontier(found))
     pictures["residuals"] = residuals(found)
+    exponents = [parameter.name for parameter in found.form.parameters if parameter.unit == "1"]
+    free = [name for name in exponents if name not in found.problem.fixed]
+    if len(free) > 1 and band is not None:
+        theta = refit(found, "case", DRAWS, seed=found.seed).theta
+        draws = {name: theta[:, found.form.parameter_names.index(name)] for name in free[:2]}
+        pictures["joint_region"] = joint_region(found, draws, *free[:2])
     if held_out is not None:
         axis = "C" if plane else found.form.inputs[0]
         pictures["extrapolation"] = extrapolation(found, held_out, band=band, axis=axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +43,10 @@ def figure(picture: Picture) -> Figure:
         drawn.update_xaxes(_axis(panel.x), row=1, col=column)
         drawn.update_yaxes(_axis(panel.y), row=1, col=column)
     drawn.update_layout(template="simple_white", title=picture.title, width=240 + 480 * count, height=460)
-    drawn.add_annotation(
-        text=picture.caption, x=0, y=-0.2, xref="paper", yref="paper", showarrow=False, align="left",
-        font={"size": 10, "color": "#444444"}, xanchor="left", yanchor="top", width=200 + 480 * count,
-    )  # fmt: skip
+    lines = textwrap.wrap(picture.caption, 34 + 85 * count)
+    place = {"x": 0, "y": -0.2, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top"}
+    font = {"size": 10, "color": "#444444"}
+    drawn.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font=font, **place)
     drawn.update_layout(margin={"b": 130})
     return drawn
 

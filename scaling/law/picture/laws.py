@@ -13,9 +13,13 @@ from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Panel, 
 from scaling.law.picture.words import caption, label, levels, short
 from scaling.law.points import Points
 
-SAMPLES = 120
+SAMPLES = 121
+BAND_STEP = 15
+"""A band is smooth in logarithms and dear to compute, so it is known at every fifteenth sample and joined between."""
 MARGIN = 1.25
 """Axes reach a quarter beyond the points."""
+
+TRIMMINGS = 5
 
 PANELS = 3
 """Panels of the values of a third column that most runs share."""
@@ -34,6 +38,8 @@ def loss_against(found: Fit, axis: str, *, band: Interval | None = None, held_ou
     said = [f"{form.formula}, fitted by {found.problem.objective.name}."]
     if compute:
         said.append("C = 6ND.")
+    if band is not None:
+        said.append("Bands: 95% for the law.")
     shown = [points] if held_out is None else [points, held_out]
     if len(others) < 2:
         panels = [_panel(found, shown, axis, others, {}, band)]
@@ -92,7 +98,9 @@ def _curve(
     line = Line(x, found.predict(**columns), colour, name)
     if band is None:
         return [line]
-    low, high = band(columns)
+    knots = x[::BAND_STEP]
+    ends = band({key: column[::BAND_STEP] for key, column in columns.items()})
+    low, high = (np.exp(np.interp(np.log(x), np.log(knots), np.log(end))) for end in ends)
     return [Band(x, low, high, colour), line]
 
 
@@ -148,8 +156,11 @@ def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", 
     """Two parameters over bootstrap draws, with the ellipses that hold half and 95% of them."""
     points, cloud = found.points, np.stack([draws[x], draws[y]])
     centre = np.median(cloud, axis=1, keepdims=True)
-    root = np.linalg.cholesky(np.cov(cloud))
-    radius = np.linalg.norm(np.linalg.solve(root, cloud - centre), axis=0)
+    inner = np.ones(cloud.shape[1], bool)
+    for _ in range(TRIMMINGS):  # the shape is that of the inner nine tenths, so that a few wild draws do not bend it
+        root = np.linalg.cholesky(np.cov(cloud[:, inner]))
+        radius = np.linalg.norm(np.linalg.solve(root, cloud - centre), axis=0)
+        inner = radius <= np.quantile(radius, 0.9)
     turn = np.linspace(0, 2 * np.pi, 200)
     parts: list[Marks | Line] = [Marks(cloud[0], cloud[1], GREY, f"{cloud.shape[1]} draws", "dot")]
     for share, dash in ((0.5, "dashed"), (0.95, "solid")):
@@ -197,8 +208,10 @@ def extrapolation(found: Fit, held_out: Points, *, band: Interval | None = None,
             ),
         ),
     )
-    said = f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."
-    return Picture((losses, errors), caption(points, form.inputs, said), "extrapolation")
+    said = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
+    if bars:
+        said.append("Bars: 95% for the law.")
+    return Picture((losses, errors), caption(points, form.inputs, *said), "extrapolation")
 
 
 def _column(points: Points, axis: str) -> np.ndarray:
