@@ -128,6 +128,8 @@ class Ledger:
         newest = next(reversed(self.attempts(run)), None)
         if newest is not None and self._is_worked_on(newest):
             return None
+        if newest is not None:
+            os.listdir(folder)  # over NFS, opening a folder forgets that a file was once not there
         if read_result(folder) is not None:
             return None
         claimed = attempts.claim(folder, 1 if newest is None else newest.number + 1, self.machine, self._means)
