@@ -1,0 +1,50 @@
+"""Templates: fields in their places, and nothing but fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.data.corpus.template import fill
+from scaling.errors import ScalingError
+
+ROW = {
+    "text": "a {b}",
+    "pair": {"de": "eins", "en": "one"},
+    "answers": ["x", "y"],
+    "none": [],
+    "score": 3.75,
+    "no": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("{text}", "a {b}"),
+        ("plain", "plain"),
+        ("{pair.de} is {pair.en}", "eins is one"),
+        ("{answers.1}", "y"),
+        ("{answers}", "x, y"),
+        ("{score:.1f}", "3.8"),
+        ("say {none.0}", None),
+        ("say {no}", None),
+        ("{no.deeper}", None),
+    ],
+)
+def test_fields_come_in_their_places(template: str, filled: str | None) -> None:
+    assert fill(template, ROW, "text") == filled
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{txt}", "text: the data have no field 'txt'; did you mean 'text'?"),
+        ("{pair.fr}", "text: the data have no field 'pair.fr'"),
+        ("{text.upper}", "text: 'text.upper' leads into str, which has no parts"),
+        ("{text:.1f}", "cannot be written as '.1f'"),
+    ],
+)
+def test_what_is_no_field_is_refused(template: str, told: str) -> None:
+    with pytest.raises(ScalingError) as caught:
+        fill(template, ROW, "text")
+    assert told in str(caught.value)
