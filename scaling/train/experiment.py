@@ -22,7 +22,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family
 from scaling.train.optimizer import Optimizer
 from scaling.train.parametrization import Parametrization
-from scaling.train.schedule import WSD, Schedule, check
+from scaling.train.schedule import WSD, Constant, Schedule, check
 
 PRECISIONS = ("float32", "bf16_autocast", "bf16")
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
@@ -41,6 +41,7 @@ class Experiment:
     batches: Batches
     validation: Batches
     evaluations: int  # batches of one evaluation
+    horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
         """The model on the meta device; `initialise` gives it weights."""
@@ -75,24 +76,27 @@ class Experiment:
         tree = self.config.tree
         counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
         train = {key: tree["train"][key] for key in ("batch", "precision", "clip")}
-        return {
+        spec = {
             **{key: tree[key] for key in counted},
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
             "train": {**train, "steps": self.steps},
             "versions": build.versions(tree),
         }
+        return spec if self.horizon else _stable(spec)
 
-    @property
-    def trunk(self) -> tuple[dict[str, Any], int] | None:
-        """The spec of the trunk that this run may branch from, and the step at which it does."""
-        return (trunk_of(self.spec), self.schedule.cooldown(self.steps)) if isinstance(self.schedule, WSD) else None
+    def trunk(self) -> tuple[Experiment, int] | None:
+        """The trunk that this run may branch from, and the step at which it does."""
+        if not isinstance(self.schedule, WSD):
+            return None
+        step = self.schedule.cooldown(self.steps)
+        return replace(self, steps=step, schedule=Constant(warmup=self.schedule.warmup), horizon=False), step
 
 
-def trunk_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without its horizon: what all runs with the same stable phase share."""
+def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec without its end: what all runs with the same stable phase share."""
     train = {key: value for key, value in spec["train"].items() if key != "steps"}
-    schedule = {key: value for key, value in spec["schedule"].items() if key not in ("decay", "shape")}
-    return {**spec, "train": train, "schedule": {**schedule, "kind": "Trunk"}, "evaluate": None}
+    schedule = {key: value for key, value in spec["schedule"].items() if key not in ("kind", "decay", "shape")}
+    return {**spec, "train": train, "schedule": {"kind": "trunk", **schedule}, "evaluate": None}
 
 
 def assemble(config: Config) -> Experiment:

@@ -38,7 +38,9 @@ class Recorder(Callback):
         config = experiment.config
         self.experiment, self.attempt, self.signals, self.tell = experiment, attempt, signals, tell
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
-        self.evaluated = set(evaluation_steps(experiment.steps, config["evaluate.points"]))
+        # A trunk is looked at by its branches.
+        points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
+        self.evaluated = set(points)
         self.pinned = set(attempt.pinned)
         self.latest: dict[str, Any] = {}
         self._since, self._tokens = time.perf_counter(), 0

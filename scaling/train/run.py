@@ -31,41 +31,70 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 
 def train(config: Config, tell: Collection[Tell] = ()) -> dict[str, Any]:
-    """The result of the run that a config describes: the one that stands, or that of training it now.
-
-    An interrupted run goes on from its last checkpoint, or from its trunk's where that is there.
-    """
+    """The result of the run that a config describes: the one that stands, or that of training it now."""
     experiment = assemble(config)
     ledger = Ledger.create(config["runs"])
-    run = ledger.add(experiment.spec)
-    known = ledger.result(run)
+    known = ledger.result(ledger.add(experiment.spec))
     if known is not None:
         return {**known, "already": True}
-    attempt = ledger.claim(run)
-    if attempt is None:
+    found = train_run(experiment, ledger, tell)
+    if found is None:
         raise ScalingError(
             "another worker is at this run",
             key="run",
-            value=run,
+            value=run_id(experiment.spec),
             mend="wait for it, or, if it is dead, three minutes for its lease to run out",
         )
+    return {**found, "already": False}
+
+
+def train_run(experiment: Experiment, ledger: Ledger, tell: Collection[Tell] = ()) -> dict[str, Any] | None:
+    """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does."""
+    attempt = ledger.claim(ledger.add(experiment.spec))
+    if attempt is None:
+        return None
     with attempt:
-        start = attempt.resume() or _branch(ledger, experiment)
-        return {**_trained(experiment, attempt, start, tell), "already": False}
+        return _trained(experiment, attempt, attempt.resume() or _branch(ledger, experiment), tell)
 
 
 def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
     """The trunk's checkpoint at which this run branches off, where there is one."""
-    if experiment.trunk is None:
-        return None
-    spec, step = experiment.trunk
-    return ledger.checkpoint(run_id(spec), step)
+    found = experiment.trunk()
+    return None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
+
+
+def train_trunk(experiment: Experiment, ledger: Ledger, tell: Collection[Tell] = ()) -> bool:
+    """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
+    attempt = ledger.claim(ledger.add(experiment.spec))
+    if attempt is None:
+        return False
+    with attempt:
+        _fitted(experiment, attempt, attempt.resume(), tell)
+        attempt.end("stopped", f"grown to step {experiment.steps}; it goes on where a branch needs more")
+    return True
 
 
 def _trained(
     experiment: Experiment, attempt: Attempt, start: Checkpoint | None, tell: Collection[Tell]
 ) -> dict[str, Any]:
     begun = time.perf_counter()
+    try:
+        found = _fitted(experiment, attempt, start, tell)
+    except Diverged as error:
+        attempt.log.write({"kind": "diverged", "step": error.step, "what": error.what})
+        return dict(attempt.finish("diverged", {"loss": None, "step": error.step, "reason": str(error)}).stands)
+    circumstances = {
+        **surroundings(),
+        "seconds": time.perf_counter() - begun,
+        "from_step": 0 if start is None else start.step,
+    }
+    return dict(attempt.finish("finished", {**_result(experiment, found), "circumstances": circumstances}).stands)
+
+
+def _fitted(
+    experiment: Experiment, attempt: Attempt, start: Checkpoint | None, tell: Collection[Tell]
+) -> dict[str, Any]:
+    """Train from a checkpoint to the end; the last evaluation."""
     first = 0 if start is None else start.step
     with Signals() as signals:
         recorder = Recorder(experiment, attempt, signals, tell)
@@ -81,18 +110,12 @@ def _trained(
         try:
             if first < experiment.steps:
                 trainer.fit(module, data)
-            if not recorder.latest:
+            if experiment.horizon and not recorder.latest:
                 recorder.evaluate_now(experiment.steps, module)
-        except Diverged as error:
-            recorder.write({"kind": "diverged", "step": error.step, "what": error.what})
-            found = {"loss": None, "step": error.step, "reason": str(error)}
-            return dict(attempt.finish("diverged", found).stands)
         except Stopped as error:
             attempt.end("stopped", str(error))
             raise
-    circumstances = {**surroundings(), "seconds": time.perf_counter() - begun, "from_step": first}
-    result = {**_result(experiment, recorder.latest), "circumstances": circumstances}
-    return dict(attempt.finish("finished", result).stands)
+    return recorder.latest
 
 
 def _trainer(experiment: Experiment, recorder: Recorder) -> Trainer:
