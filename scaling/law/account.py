@@ -153,7 +153,7 @@ def account_of_minima(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str,
     pairs = list(zip(size.minima, data.minima, strict=True))
     return _finite(
         {
-            **_growth(f"isoflop_{size.kind}", size.law, data.law, size.interval(), data.interval()),
+            **_growth(f"isoflop_{size.kind}", size.law, data.law, size.interval(), data.interval(), "t"),
             "points": _counted(points),
             "minima": [
                 {
@@ -174,7 +174,7 @@ def account_of_envelope(points: Points, found: Envelope) -> dict[str, Any]:
     laws = found.N_law, found.D_law
     return _finite(
         {
-            **_growth("envelope", *laws, *(law.interval() for law in laws)),
+            **_growth("envelope", *laws, *(law.interval() for law in laws), "jackknife"),
             "points": _counted(points),
             "budgets": {"accepted": len(found.C), "refused": found.refused},
         }
@@ -182,7 +182,12 @@ def account_of_envelope(points: Points, found: Envelope) -> dict[str, Any]:
 
 
 def _growth(
-    name: str, size: Allometry, data: Allometry, of_size: tuple[float, float], of_data: tuple[float, float]
+    name: str,
+    size: Allometry,
+    data: Allometry,
+    of_size: tuple[float, float],
+    of_data: tuple[float, float],
+    method: str,
 ) -> dict[str, Any]:
     estimates = {
         "a": size.exponent,
@@ -197,7 +202,7 @@ def _growth(
         "citation": "Hoffmann et al. 2022, arXiv 2203.15556",
         "estimates": estimates,
         "intervals": {
-            key: {"estimate": estimates[key], "low": low, "high": high, "level": 0.95, "method": "t"}
+            key: {"estimate": estimates[key], "low": low, "high": high, "level": 0.95, "method": method}
             for key, (low, high) in bounds.items()
         },
         "objective": None,

@@ -62,9 +62,16 @@ class IsoFlop:
         return tuple(minimum for minimum in self.minima if minimum.refused is not None)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Of the exponent: by the draws of seed noise where there are any, else from the scatter of the minima."""
-        if not len(self.draws):
-            return self.law.interval(level)
+        """Of the exponent: as wide as the scatter of the minima about the law, and as the seed noise, each demand.
+
+        Seed noise alone says too little: it does not know that a parabola reads a lopsided valley off its bottom, or
+        that the minima leave a straight line by more than noise.
+        """
+        ends = [self.law.interval(level)] + ([self.noise_interval(level)] if len(self.draws) else [])
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def noise_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """By the draws of seed noise alone, as Porian et al. print it."""
         low, high = np.quantile(self.draws, [0.5 - level / 2, 0.5 + level / 2])
         return float(low), float(high)
 

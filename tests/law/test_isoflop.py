@@ -93,15 +93,26 @@ def test_permuted_rows_change_no_digit():
         assert np.array_equal(one.draws, other.draws)
 
 
+def test_an_interval_knows_more_than_seed_noise():
+    """Minima that leave a straight line by more than noise widen it: here each valley is shifted by up to a tenth."""
+    table = valley()
+    shift = np.exp(0.1 * np.cos(5 * np.log(table["C"])))
+    bent = isoflop(table.with_column("N", table["N"] * shift, "bent"), noise=1e-4)
+    low, high = bent.noise_interval()
+    assert not low <= 0.5 <= high
+    low, high = bent.interval()
+    assert low <= 0.5 <= high
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_interval_by_seed_noise_covers(kind):
+def test_the_interval_covers(kind):
     rng = np.random.default_rng(2)
     table, covered, studies = valley(sizes=7), 0, 60
     for _ in range(studies):
         noisy = table.with_column("loss", table["loss"] + 0.004 * rng.standard_normal(len(table)), "noisy")
         low, high = isoflop(noisy, kind=kind, noise=0.004, draws=200).interval()
         covered += low <= 0.5 <= high
-    assert covered / studies >= 0.85
+    assert covered / studies >= 0.9
 
 
 def test_an_unknown_kind_names_the_nearest():

@@ -48,7 +48,10 @@ def test_the_printed_digits_of_the_five_corrections():
 def test_the_intervals_of_the_five_corrections():
     for setting in porian2024.STEPS.values():
         theirs = porian2024.published(setting)
-        assert porian2024.law(setting).interval() == pytest.approx((theirs["low"], theirs["high"]), abs=0.007)
+        found = porian2024.law(setting)
+        assert found.noise_interval() == pytest.approx((theirs["low"], theirs["high"]), abs=0.007)
+        low, high = found.interval()
+        assert high - low >= theirs["high"] - theirs["low"] - 0.01
 
 
 def test_permuting_the_rows_of_a_published_set_changes_no_digit():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaling.law.interval import intervals
-from scaling.law.published import SETS, Reproduction, datablations, published_set
+from scaling.law.published import SETS, Reproduction, datablations, porian2024, published_set
 from scaling.law.published.olmo_ladder import two_step
 
 HEAD = """# Published fits, made again
@@ -22,7 +22,9 @@ FINDINGS = """## What the repetition shows
   0.2%), so these 182 points do not fix R_D* and R_N* apart from one another. Our 95% intervals by profile:
   {repetition}.
 - **porian2024.** From the published minima the exponents come out to rounding. From the points they differ in the third
-  or fourth decimal, because minima are medians over random draws of seed noise and ours are other draws.
+  or fourth decimal, because minima are medians over random draws of seed noise and ours are other draws. The published
+  intervals are of seed noise alone. The minima scatter about the law by more than that, so ours are wider:
+{scatter}
 - **gadre2024.** Five points for four parameters: the fit comes out to every printed digit, and no interval of it is
   worth much.
 - The Chinchilla points are not shared with a licence, so that refit is not in this table.
@@ -36,7 +38,7 @@ def document() -> str:
                 HEAD,
                 *_table(),
                 "",
-                FINDINGS.format(repetition=_repetition()),
+                FINDINGS.format(repetition=_repetition(), scatter=_scatter()),
                 *_two_steps(),
                 "",
                 "## Credit",
@@ -70,6 +72,14 @@ def _repetition() -> str:
     return ", ".join(
         f"{name}* {end.low:.1g} to {'open' if end.open_above else f'{end.high:.2g}'}" for name, end in found.items()
     )
+
+
+def _scatter() -> str:
+    lines = []
+    for step, setting in porian2024.STEPS.items():
+        theirs, (low, high) = porian2024.published(setting), porian2024.law(setting).interval()
+        lines.append(f"  {step} {theirs['low']:.3f} to {theirs['high']:.3f}, ours {low:.2f} to {high:.2f}")
+    return ";\n".join(lines) + "."
 
 
 def _two_steps() -> Iterator[str]:
