@@ -79,7 +79,8 @@ def _config(arguments: argparse.Namespace) -> Config:
         raise ScalingError("no data are named", mend=f"write scaling data {arguments.action} NAME, for example python")
     words = [*(f"data={name}" for name in names), *overrides]
     config = load(arguments.model or MODEL, words, extend=arguments.extend)
-    if arguments.model is None and (family := _family(config)) != MODEL:
+    # Only `show` needs the objective's family, and finding it takes torch.
+    if arguments.action == "show" and arguments.model is None and (family := _family(config)) != MODEL:
         config = load(family, words, extend=arguments.extend)  # the shipped models have the names of their families
     return config
 
