@@ -48,21 +48,13 @@ def load(
     model, row = given.pop("model", None), given.pop("row", None)
     name = name if model is None else _name(model, "model")
     defaults = read(shipped() / "defaults.yaml")
-    sections = _Sections()
-    sections.lay(defaults)
-    if name is not None:
-        chain = follow("model", find("model", name))
-        for layer in chain:
-            sections.lay(layer)
-        if row is not None:
-            sections.lay(_row(chain, row, name))
-    elif row is not None:
-        raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
+    layers = [defaults, *_model(name, row)]
     for path in overlays:
-        for layer in follow("model", find("model", str(path))):
-            sections.lay(layer)
-    sections.lay(Node(given, COMMAND_LINE))
-    sections.lay(words)
+        layers += follow("model", find("model", str(path)))
+    layers += [Node(given, COMMAND_LINE), words]
+    sections = _Sections()
+    for layer in layers:
+        sections.lay(layer)
     if "model" not in sections.laid:
         raise ScalingError("no model is named", mend=nearest("", names("model")))
     return Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
@@ -136,6 +128,16 @@ def _named(section: str, name: str, beside: Path | None) -> list[Node]:
     return layers
 
 
+def _model(name: str | None, row: Node | None) -> list[Node]:
+    """The layers of a model's or a table's file, and of the row where one is picked."""
+    if name is None:
+        if row is not None:
+            raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
+        return []
+    chain = follow("model", find("model", name))
+    return chain if row is None else [*chain, _row(chain, row, name)]
+
+
 def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
     rows: dict[str, Node] = {}
     for layer in chain:
@@ -146,9 +148,12 @@ def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
         raise row.error(f"{table} has no rows", key="row", mend="name a table, as in table/narang2021 row=GeLU")
     if name not in rows:
         raise row.error(f"{table} has no such row", key="row", mend=nearest(name, rows))
-    if rows[name].mapping is None:
-        raise rows[name].error("expected sections under a row", key=name, mend="write {} where it changes nothing")
-    return rows[name]
+    found = rows[name]
+    if found.mapping is None:
+        raise found.error("expected sections under a row", key=name, mend="write {} where it changes nothing")
+    if "base" in found.mapping:
+        raise found.mapping["base"].error("a row has no base", key=f"{name}.base", mend="write what it changes")
+    return found
 
 
 def _said(node: Node, key: str, error: ScalingError) -> ScalingError:

@@ -56,6 +56,8 @@ def shelf(write, monkeypatch):
               GeLU 0.5:
                 model.block.channel.activation: GeLU
                 table: {published: 1.5}
+              Based: {base: plain}
+              Bare: 5
             """,
     }
     for name, text in files.items():

@@ -164,6 +164,12 @@ MISTAKES = {
         "command line: row='GeLU': plain has no rows; name a table, as in table/narang2021 row=GeLU"
     ),
     ("table/paper", "row=GeLU"): "command line: row='GeLU': table/paper has no such row; did you mean 'GeLU 0.5'?",
+    ("table/paper", "row=Based"): (
+        "configs/table/paper.yaml:9: Based.base='plain': a row has no base; write what it changes"
+    ),
+    ("table/paper", "row=Bare"): (
+        "configs/table/paper.yaml:10: Bare=5: expected sections under a row; write {} where it changes nothing"
+    ),
     ("table/papper",): "there is no model 'table/papper'; did you mean 'table/paper'?",
     (None, "row=GeLU"): "command line: row='GeLU': a row needs its table; name it, as in table/narang2021 row=GeLU",
     ("plain", "model.position=[", "model=gated"): (
