@@ -121,7 +121,7 @@ def test_any_word_is_a_scalar(word):
 
 
 @given(trees)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_what_is_saved_is_read_back(tree):
     config = Config.of(node(tree))
     with TemporaryDirectory() as folder:
