@@ -215,8 +215,9 @@ def table(size: Size, figures: list[Figure]) -> str:
     """One size's medians in milliseconds, and the ratio of the fastest peer to ours, each at its best precision."""
     peers = [name for name in CONTESTANTS if not name.startswith("scaling") and name != BOUND]
     fastest, own, bound = (best(figures, names) for names in (peers, [OURS], [BOUND]))
+    windows = f"windows of {size.length}, batch {size.rows}, vocabulary {size.vocabulary}"
     lines = [
-        f"{size.layers} layers × {size.width}, windows of {size.length}, batch {size.rows}, vocabulary {size.vocabulary}",
+        f"{size.layers} layers × {size.width}, {windows}",
         "",
         "| | float32, ms | bfloat16, ms |",
         "|---|---:|---:|",
@@ -233,7 +234,8 @@ def table(size: Size, figures: list[Figure]) -> str:
 def circumstances() -> dict[str, Any]:
     import torch
 
-    cpus = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    cpus = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     packages = ("torch", "transformers", "litgpt", "x-transformers")
     return {
         "date": date.today().isoformat(),
