@@ -171,10 +171,10 @@ def account_of_minima(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str,
 
 def account_of_envelope(points: Points, found: Envelope) -> dict[str, Any]:
     """The document of approach 1."""
-    laws = found.N_law, found.D_law
+    size, data = found.N_law, found.D_law
     return _finite(
         {
-            **_growth("envelope", *laws, *(law.interval() for law in laws), "jackknife"),
+            **_growth("envelope", size, data, size.interval(), data.interval(), "jackknife"),
             "points": _counted(points),
             "budgets": {"accepted": len(found.C), "refused": found.refused},
         }
