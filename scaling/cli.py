@@ -12,6 +12,8 @@ from scaling.errors import ScalingError, from_os, nearest
 
 VERBS = {
     "train": "train one run, go on with it, or tell what came of it",
+    "study": "plan a grid of runs, train them, fit a law, test it",
+    "work": "one worker of a study, on any machine that sees its folder",
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
@@ -19,6 +21,9 @@ VERBS = {
     "runs": "list runs: state, progress, loss, speed, host, age",
     "show": "one run: result, attempts, settings, loss curve",
     "diff": "what two runs or configs differ in",
+    "generate": "let a model continue a prompt: greedily, by sampling, by beam search",
+    "export": "write a model as a folder that transformers loads",
+    "import": "read a folder that transformers saved",
     "gc": "free disk space that no run needs any more",
     "doctor": "check this machine: devices, threads, disk, versions, W&B",
 }
@@ -59,11 +64,16 @@ def _run(words: list[str]) -> int:
     if verb not in VERBS:
         raise ScalingError(f"there is no command {verb!r}", mend=nearest(verb, VERBS))
     command = importlib.import_module(f"scaling.command.{verb}")
+    return int(command.run(parsed(verb, rest)) or 0)
+
+
+def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a verb; overrides mix freely with its flags, as people and W&B agents type them."""
+    command = importlib.import_module(f"scaling.command.{verb}")
     parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
-    # Overrides (`key=value`, `--key=value`) mix freely with flags, as people and W&B agents type them.
-    return int(command.run(parser.parse_intermixed_args(parser.without_dashes(rest))) or 0)
+    return parser.parse_intermixed_args(parser.without_dashes(words))
 
 
 class _Parser(argparse.ArgumentParser):

@@ -58,9 +58,13 @@ def read(folder: str | Path) -> Described:
         raise error.at(file=folder / CONFIG) from None
     heads = heads_of(sections)
     theirs = to_theirs(form.names, wanted, heads)
-    found = _plain(form, weights.read(folder), theirs, folder)
-    weights.check(found, theirs, folder)
-    ids = {name: config[key] for name, key in _IDS.items() if isinstance(config.get(key), int)}
+    found = _plain(form, weights.read_folder(folder), theirs, folder)
+    weights.check(found, theirs, weights.place(folder))
+    said = {name: config.get(key) for name, key in _IDS.items()}
+    # The ids of a first release are written by default, whatever the vocabulary.
+    ids = {
+        name: token for name, token in said.items() if isinstance(token, int) and token < sections["size"]["vocabulary"]
+    }
     return Described(sections, to_ours(form.names, wanted, found, heads), ids)
 
 
@@ -72,7 +76,7 @@ def write(folder: str | Path, described: Described) -> Format:
     config = {**_ids(form, described.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
     folder.mkdir(parents=True, exist_ok=True)
-    weights.write(folder, to_theirs(form.names, described.tensors, heads_of(described.sections)))
+    weights.write(folder / weights.FILE, to_theirs(form.names, described.tensors, heads_of(described.sections)))
     atomic.write_json(folder / CONFIG, config)
     return form
 
@@ -153,10 +157,10 @@ def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor],
         elif copy in found:
             tensor = found.pop(copy)
             if not torch.equal(found.setdefault(source, tensor), tensor):
-                raise ScalingError(f"{copy} should be {source} and is not", file=folder)
+                raise ScalingError(f"{copy} should be {source} and is not", file=weights.place(folder))
     for name in [name for name in found if name not in wanted]:
         if name in form.zeros and found[name].any():
-            raise ScalingError(f"{name} should be zero and is not", file=folder)
+            raise ScalingError(f"{name} should be zero and is not", file=weights.place(folder))
         if name in form.zeros or any(fnmatch(name, pattern) for pattern in form.derived):
             del found[name]
     return found

@@ -18,25 +18,28 @@ INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
-def read(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder's weight files."""
-    tensors: dict[str, Tensor] = {}
-    for path in _files(folder):
-        try:
-            with safe_open(path, "pt") as file:
-                for name in file.keys():  # noqa: SIM118 (a safetensors file is no mapping)
-                    tensors[name] = file.get_tensor(name)
-        except SafetensorError as error:
-            raise ScalingError(f"it is no whole safetensors file: {error}", file=path) from None
-    return tensors
+def read(path: Path) -> dict[str, Tensor]:
+    """Every tensor of a weight file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except FileNotFoundError:
+        raise ScalingError("there is no such file", file=path) from None
+    except (SafetensorError, OSError) as error:
+        raise ScalingError(f"it is no whole safetensors file: {error}", file=path) from None
 
 
-def write(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def read_folder(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a folder's weight file, or of the shards that its index lists."""
+    return {name: tensor for path in _files(folder) for name, tensor in read(path).items()}
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """One weight file, whole or not there."""
-    partial = folder / f".{FILE}.{os.getpid()}"
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, {"format": "pt"})
-        os.replace(partial, folder / FILE)
+        os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -49,7 +52,7 @@ def of(model: nn.Module) -> dict[str, Tensor]:
     return dict(once.values())
 
 
-def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], folder: Path) -> None:
+def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:
     """Refuse weights whose names or shapes are not the wanted ones, naming each that differs."""
     complaints = [f"missing {name}" for name in wanted if name not in found]
     complaints += [f"extra {name}" for name in found if name not in wanted]
@@ -59,7 +62,12 @@ def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], folder: Pat
         if name in found and found[name].shape != tensor.shape
     ]
     if complaints:
-        raise ScalingError(f"the tensors are not the config's: {', '.join(complaints)}", file=_place(folder))
+        raise ScalingError(f"the tensors are not the config's: {', '.join(complaints)}", file=file)
+
+
+def place(folder: Path) -> Path:
+    """What to name when the weights of a folder are wrong."""
+    return next((folder / name for name in (FILE, INDEX) if (folder / name).is_file()), folder)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -79,10 +87,6 @@ def _files(folder: Path) -> list[Path]:
         if not inside or not (folder / shard).is_file():
             raise ScalingError(f"it lists {shard}, which is not beside it", file=index)
     return [folder / shard for shard in shards]
-
-
-def _place(folder: Path) -> Path:
-    return folder / FILE if (folder / FILE).is_file() else folder
 
 
 def _shape(tensor: Tensor) -> str:

@@ -1,0 +1,50 @@
+"""Write a trained model as a folder that another library loads.
+
+scaling export 3f2a                        # a run of the ledger, by the beginning of its id
+scaling export my_model --to my_model_hf   # a folder of config.yaml and model.safetensors
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from scaling.errors import ScalingError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run's id, or a folder")
+    parser.add_argument("--format", choices=["hf"], default="hf", help="hf: config.json and weights for transformers")
+    parser.add_argument("--to", metavar="FOLDER", help="where to (RUN-hf)")
+    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="the ledger (runs)")
+    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
+    parser.add_argument("--json", action="store_true", help="what was written, as one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from scaling import build
+    from scaling.interop import huggingface
+    from scaling.interop.run import read
+
+    if arguments.extend:
+        build.extend(arguments.extend)
+    folder = new_folder(arguments.to or f"{Path(arguments.run).name}-hf")
+    found = read(arguments.run, arguments.runs)
+    form = huggingface.write(folder, found.described)
+    if found.tokenizer is not None:
+        shutil.copyfile(found.tokenizer, folder / found.tokenizer.name)
+    count = sum(tensor.numel() for tensor in found.described.tensors.values())
+    if arguments.json:
+        print(json.dumps({"folder": str(folder), "architecture": form.architecture, "parameters": count}, indent=2))
+    else:
+        print(f"{folder}: {form.architecture}, {count:,} parameters")
+
+
+def new_folder(name: str) -> Path:
+    """A folder that holds nothing yet, or is not there."""
+    folder = Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ScalingError("it is there already", file=folder, mend="name another with --to")
+    return folder
