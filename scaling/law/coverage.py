@@ -227,10 +227,10 @@ def document(studies: int) -> str:
     lines = [
         "# Coverage of 95% profile intervals",
         "",
-        f"Made by `python -m scaling.law.coverage --studies {studies}`; {studies} simulated studies a cell. Noise is the",
-        "standard deviation of log loss. A figure is the share of intervals, in per cent, that held the truth; in",
-        "brackets the share that were open at an end (the fit then says which parameter is not identified). Open",
-        "intervals count as they are: an open end is never on the wrong side of the truth.",
+        f"Made by `python -m scaling.law.coverage --studies {studies}`; {studies} simulated studies a cell.",
+        "Noise is the standard deviation of log loss. A figure is the share of intervals, in per cent, that held the",
+        "truth; in brackets the share that were open at an end (the fit then says which parameter is not identified).",
+        "Open intervals count as they are: an open end is never on the wrong side of the truth.",
     ]
     for objective, noises in ((LogSquared(), (0.002, 0.005, 0.02)), (LogHuber(), (0.005,))):
         cells = grid(objective, noises)
@@ -242,10 +242,10 @@ def document(studies: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-STRESS = """Noise 0.005, two decades, exponent 0.3. `heavy` is Student's t with 3 degrees of freedom; `unequal` three times as
-large at the largest loss as at the smallest; `clusters` 8 blocks of neighbouring runs that share half of their
-variance, given to the fit as clusters; `missing` a tenth of the runs left out. `reliable` is the share of fits that
-raise no doubt about themselves."""
+STRESS = """Noise 0.005, two decades, exponent 0.3. `heavy` is Student's t with 3 degrees of freedom; `unequal` three
+times as large at the largest loss as at the smallest; `clusters` 8 blocks of neighbouring runs that share half of
+their variance, given to the fit as clusters; `missing` a tenth of the runs left out. `reliable` is the share of fits
+that raise no doubt about themselves."""
 
 
 def _told(cell: Cell, counts: Counts) -> Counts:

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scaling.law.dual import Dual
 
 Columns = Mapping[str, np.ndarray]
+Inputs = Mapping[str, ArrayLike]
 Seeds = dict[int, dict[int, np.ndarray]]
 
 
@@ -80,11 +82,11 @@ class Form(ABC):
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
 
-    def predict(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+    def predict(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
         return self._shaped(self.evaluate(theta, inputs, seeds={}).value, theta, inputs)
 
-    def jacobian(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+    def jacobian(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
         theta = np.asarray(theta, float)
         ones = {index: {index: np.ones_like(theta[..., :1])} for index in range(len(self.parameters))}
@@ -93,7 +95,7 @@ class Form(ABC):
         parts = [self._shaped(gradient.get(index, zero), theta, inputs) for index in ones]
         return np.stack(parts, axis=-1)
 
-    def evaluate(self, theta: np.ndarray, inputs: Columns, seeds: Seeds) -> Dual:
+    def evaluate(self, theta: np.ndarray, inputs: Inputs, seeds: Seeds) -> Dual:
         """The formula on dual numbers; `seeds` hold dθ/du, by parameter and then by coordinate u."""
         columns = {name: np.asarray(inputs[name], float) for name in self.inputs}
         return self.curve(self.named_duals(theta, seeds), SimpleNamespace(**columns))
@@ -147,7 +149,7 @@ class Form(ABC):
         """The same law written in its one agreed way, where parameters can trade places."""
         return theta
 
-    def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+    def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         n = len(np.atleast_1d(inputs[self.inputs[0]]))
         return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))
 

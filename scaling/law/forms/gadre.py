@@ -15,7 +15,7 @@ class OverTraining(Form):
 
     formula = "L(C, M) = E + (a M^η + b M^-η) C^-η"
     citation = CITATION
-    special_cases = ("Chinchilla with α = β = 2η, C = 6ND, A = a 6^η, B = b 6^η",)
+    special_cases = ("Chinchilla with α = β = 2η, C = 6ND, a = A 6^η, b = B 6^η",)
     inputs = ("C", "M")
     parameters = (floor(), coefficient("a"), coefficient("b"), exponent("eta"))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scaling.law.dual import Dual
 from scaling.law.forms.form import Columns, Form, coefficient, exponent, scale
@@ -118,16 +119,16 @@ class CriticalBatch(Form):
         return p.B_star * x.loss ** (-1.0 / p.alpha_B)
 
 
-def critical_batch(loss: np.ndarray, B_star: float, alpha_B: float) -> np.ndarray:
+def critical_batch(loss: ArrayLike, B_star: float, alpha_B: float) -> np.ndarray:
     """B_crit(L) = B_* L^(-1/α_B), in tokens."""
     return B_star * np.asarray(loss, float) ** (-1.0 / alpha_B)
 
 
-def minimum_steps(steps: np.ndarray, batch: np.ndarray, critical: np.ndarray) -> np.ndarray:
+def minimum_steps(steps: ArrayLike, batch: ArrayLike, critical: ArrayLike) -> np.ndarray:
     """S_min = S / (1 + B_crit/B), the steps that a batch far above the critical one would take (eq. 5.4)."""
     return np.asarray(steps, float) / (1.0 + np.asarray(critical) / np.asarray(batch))
 
 
-def minimum_compute(compute: np.ndarray, batch: np.ndarray, critical: np.ndarray) -> np.ndarray:
+def minimum_compute(compute: ArrayLike, batch: ArrayLike, critical: ArrayLike) -> np.ndarray:
     """C_min = C / (1 + B/B_crit), the compute that a batch far below the critical one would take (eq. 5.5)."""
     return np.asarray(compute, float) / (1.0 + np.asarray(batch) / np.asarray(critical))
