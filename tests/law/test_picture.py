@@ -6,7 +6,7 @@ import pytest
 from scaling.errors import ScalingError
 from scaling.law import fit, picture
 from scaling.law.envelope import envelope
-from scaling.law.picture import interactive, paint, still
+from scaling.law.picture import album, interactive, paint, still
 from scaling.law.picture.parts import Contours, Line, Marks
 from scaling.law.picture.words import short
 from scaling.law.points import from_columns
@@ -102,6 +102,16 @@ def test_plotly_draws_every_part(pictures, name):
     drawn = pictures[name]
     figure = interactive.figure(drawn)
     assert len(figure.data) == sum(len(panel.parts) for panel in drawn.panels)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_album_of_a_law_holds_every_picture_that_applies(chinchilla):
+    names = set(album.of_law(*chinchilla))
+    axes = {"loss_against_N", "loss_against_D", "loss_against_C"}
+    assert names == axes | {"contours", "residuals", "joint_region", "extrapolation"}
+    table = gadre2024.points()
+    curves = table.with_column("run", table["N"].astype(str).astype(object), "one run a size")
+    assert "learning_curves" in album.of_law(fit("power_law_floor_d", curves))
 
 
 @pytest.mark.parametrize(

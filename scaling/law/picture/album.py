@@ -39,6 +39,8 @@ def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
         theta = refit(found, "case", DRAWS, seed=found.seed).theta
         draws = {name: theta[:, found.form.parameter_names.index(name)] for name in free[:2]}
         pictures["joint_region"] = joint_region(found, draws, *free[:2])
+    if {"run", "N", "D"} <= set(found.points.columns) and len(set(found.points["run"])) < len(found.points):
+        pictures["learning_curves"] = learning_curves(found.points)
     if held_out is not None:
         axis = "C" if plane else found.form.inputs[0]
         pictures["extrapolation"] = extrapolation(found, held_out, band=band, axis=axis)
