@@ -222,6 +222,7 @@ def _counted(points: Points) -> dict[str, Any]:
         "planned": points.planned,
         "count": points.count(),
         "definitions": dict(points.definitions),
+        "pooled": points.pooled(),
     }
 
 

@@ -124,6 +124,15 @@ class Points:
         kept = {name: column[mask] for name, column in self.columns.items()}
         return replace(self, columns=kept, excluded=self.excluded + int((~mask).sum()))
 
+    def pooled(self) -> dict[str, int]:
+        """Columns of words that differ between groups of points, and how many values each has: kinds no law knows."""
+        kinds = {}
+        for name, column in self.columns.items():
+            values = len(set(column.tolist())) if column.dtype == object and name not in ("run", "status") else 1
+            if 1 < values <= len(self) / 2:
+                kinds[name] = values
+        return kinds
+
     def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
         """The points to fit and those of the mask, held out to test the fit; both count as used."""
         rest, held = self.where(~np.asarray(mask)), self.where(mask)

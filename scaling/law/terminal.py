@@ -135,6 +135,10 @@ def _doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
         scale = f"scale of the residuals {document['residual_scale']:.2g}"
         yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
+    pooled = document["points"]["pooled"]
+    if pooled:
+        kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
+        yield f"! {kinds} are pooled as if they were one: choose with --where", "yellow"
     for sentence in (*document.get("not_identified", ()), *document.get("unreliable", ())):
         yield f"! {sentence}", "yellow"
     silent = document.get("checklist", {}).get("missing", ())

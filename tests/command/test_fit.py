@@ -100,6 +100,16 @@ def test_excluded_and_failed_runs_are_counted(tmp_path, capsys):
     assert "33 used + 2 excluded + 1 failed = 36 planned" in capsys.readouterr().out
 
 
+def test_kinds_of_points_are_never_pooled_in_silence(tmp_path, capsys):
+    path = write(tmp_path / "points.csv", {**columns(), "corpus": ["c4", "pile"] * 18})
+    assert fitted(capsys, path, *MAP, "--intervals", "none")["points"]["pooled"] == {"corpus": 2}
+    assert main(["fit", path, *MAP, "--intervals", "none"]) == 0
+    assert "! 2 values of corpus are pooled as if they were one" in capsys.readouterr().out
+    one = fitted(capsys, path, *MAP, "--intervals", "none", "--where", "corpus=c4")["points"]
+    assert one["pooled"] == {}
+    assert one["planned"] == 18
+
+
 def test_a_study_folder_is_read(table, tmp_path, capsys):
     assert fitted(capsys, str(tmp_path), *MAP, "--intervals", "none")["points"]["source"] == table
 
