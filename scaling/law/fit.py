@@ -15,6 +15,7 @@ from scaling.law.identify import Diagnostics, diagnose, not_identified, unreliab
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem
+from scaling.law.residual import seed_scatter
 from scaling.law.starts import draw, prepare, search
 
 STARTS = 1024
@@ -76,6 +77,12 @@ class Fit:
     def degrees_of_freedom(self) -> int:
         return len(self.problem.observed) - len(self.problem.free)
 
+    @property
+    def seed_noise(self) -> float | None:
+        """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
+        scatter = seed_scatter(self.problem.residuals(self.u[None])[0], self.problem.columns)
+        return None if scatter is None else scatter[0]
+
     def predict(self, **inputs: Any) -> np.ndarray:
         """The law at these columns: `fit.predict(N=1e9, D=2e10)`."""
         return predict(self.form, self.theta, inputs)
@@ -103,6 +110,7 @@ class Fit:
             "n": len(self.problem.observed),
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual_scale": self.diagnostics.residual_scale,
+            "seed_noise": self.seed_noise,
             "condition_number": self.condition_number,
             "largest_leverage": float(self.diagnostics.leverage.max()),
             "not_identified": list(self.not_identified),

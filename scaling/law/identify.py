@@ -10,7 +10,7 @@ from scaling.law.noise import measure, student
 from scaling.law.problem import Problem
 from scaling.law.profile import profile
 from scaling.law.quantity import parameter
-from scaling.law.residual import few, unequal, wavy
+from scaling.law.residual import few, missed, unequal, wavy
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
@@ -82,7 +82,7 @@ def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> 
     """A sentence for each reason to doubt that the intervals cover what they claim."""
     predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
     residual = (predicted - problem.observed) * np.sqrt(problem.weights)
-    doubts = [unequal(residual, predicted), wavy(residual, predicted)]
+    doubts = [unequal(residual, predicted), wavy(residual, predicted), missed(residual, problem.columns, len(u))]
     if clusters is not None:
         doubts.append(few(clusters))
     return tuple(doubt for doubt in doubts if doubt)

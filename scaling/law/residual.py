@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaling.law.forms import Columns
+
 LIMIT = 2.576  # two-sided 1% of the normal distribution
 FEWEST = 8  # points below which no test says anything
 FEW_CLUSTERS = 10
@@ -37,6 +39,35 @@ def wavy(residual: np.ndarray, predicted: np.ndarray) -> str | None:
     if variance <= 0 or (expected - runs) / np.sqrt(variance) < LIMIT:
         return None
     return f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected): the form may be wrong"
+
+
+def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | None:
+    """The standard deviation between runs that differ in their seed alone, and its degrees of freedom."""
+    _, setting = np.unique(np.column_stack(list(columns.values())), axis=0, return_inverse=True)
+    setting = setting.reshape(-1)
+    counts = np.bincount(setting)
+    freedom = len(residual) - len(counts)
+    if freedom < 1:
+        return None
+    means = np.bincount(setting, residual) / counts
+    return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
+
+
+def missed(residual: np.ndarray, columns: Columns, parameters: int) -> str | None:
+    """Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit."""
+    from scipy.special import fdtri
+
+    scatter = seed_scatter(residual, columns)
+    if scatter is None or scatter[0] == 0:
+        return None
+    noise, freedom = scatter
+    between = len(residual) - freedom - parameters
+    if between < 1:
+        return None
+    ratio = ((residual**2).sum() - freedom * noise**2) / between / noise**2
+    if ratio < fdtri(between, freedom, 0.99):
+        return None
+    return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
 
 
 def few(clusters: np.ndarray) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.law.problem import Problem
 
-SMALLEST_DAMPING, LARGEST_DAMPING = 1e-13, 1e13
+FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
 LONGEST_LOG_STEP = 60.0
 ACCEPTABLE = 1e-7  # share of the objective that a Newton step may still remove from an optimum
 CELLS = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
@@ -94,23 +94,18 @@ def minimise(
     effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
-    weights = problem.weights if weights is None else weights
-    observed = problem.observed if observed is None else observed
     for delta in problem.objective.path:
         wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
         starts = minimise(wider, starts, weights, observed, tether, effort).u
-    size = max(1, CELLS // len(problem.observed))
-    pieces = [
-        _minimise_batch(
-            problem,
-            starts[i : i + size],
-            _rows(weights, i, size),
-            _rows(observed, i, size),
-            tether and tether.at(slice(i, i + size)),
-            effort,
-        )
-        for i in range(0, len(starts), size)
-    ]
+    shape = (len(starts), len(problem.observed))
+    weights = np.broadcast_to(problem.weights if weights is None else weights, shape)
+    observed = np.broadcast_to(problem.observed if observed is None else observed, shape)
+    size = max(1, CELLS // shape[1])
+    pieces = []
+    for first in range(0, len(starts), size):
+        part = slice(first, first + size)
+        pull = tether and tether.at(part)
+        pieces.append(_minimise_batch(problem, starts[part], weights[part], observed[part], pull, effort))
     return Solution(
         np.concatenate([piece.u for piece in pieces]),
         np.concatenate([piece.cost for piece in pieces]),
@@ -118,13 +113,9 @@ def minimise(
     )
 
 
-def _rows(values: np.ndarray, first: int, size: int) -> np.ndarray:
-    return values[first : first + size] if values.ndim == 2 else values
-
-
 def _minimise_batch(
     problem: Problem,
-    starts: np.ndarray,
+    u: np.ndarray,
     weights: np.ndarray,
     observed: np.ndarray,
     tether: Tether | None,
@@ -132,47 +123,35 @@ def _minimise_batch(
 ) -> Solution:
     lower, upper = problem.bounds
     longest = np.where(problem.coordinates.in_log, LONGEST_LOG_STEP, np.inf)
+    damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(observed**2)))
-    final = Solution(starts.copy(), np.full(len(starts), np.inf), np.full(len(starts), np.inf))
-    rows = np.arange(len(starts))
-    u, damping = starts.copy(), np.full(len(starts), 1.0 if np.isfinite(problem.objective.delta) else 1e-2)
+    final = Solution(u.copy(), np.full(len(u), np.inf), np.full(len(u), np.inf))
+    rows = np.arange(len(u))
     with np.errstate(all="ignore"):
         here = _quadratic(problem, u, weights, observed, tether)
-        for _ in range(effort.iterations):
-            step, gain, remaining = _step(here, u, damping, lower, upper, longest)
-            trial = np.clip(u + step, lower, upper)
-            there = _quadratic(problem, trial, _pick(weights, rows), _pick(observed, rows), tether and tether.at(rows))
-            better = there.cost < here.cost
-            true_gain = here.cost - there.cost
-            faithful = true_gain > 0.25 * gain
-            # At the end rounding decides: a step that promises nothing measurable ends the search.
-            done = (
-                (remaining <= effort.tolerance) | (here.cost <= _pick_each(exact, rows)) | (damping >= LARGEST_DAMPING)
-            )
-            u = np.where((better & ~done)[:, None], trial, u)
-            here.put(better & ~done, there)
-            damping = np.where(better, np.where(faithful, damping * 0.1, damping), damping * 5.0)
-            damping = np.clip(damping, SMALLEST_DAMPING, LARGEST_DAMPING)
+        for iteration in range(effort.iterations + 1):
+            step, promised, remaining = _step(here, u, damping, lower, upper, longest)
+            remaining = np.where(here.cost <= exact, 0.0, remaining)
+            # At the end rounding decides: no damping is strong enough to find a lower cost.
+            done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
             if done.any():
-                ended = rows[done]
-                final.u[ended], final.cost[ended] = u[done], here.cost[done]
-                final.remaining[ended] = np.where(here.cost <= _pick_each(exact, rows), 0.0, remaining)[done]
-                rows, u, damping, here = rows[~done], u[~done], damping[~done], here.at(~done)
-                if not len(rows):
+                ended, left = rows[done], ~done
+                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], here.cost[done], remaining[done]
+                if done.all():
                     break
-        else:
-            _, _, remaining = _step(here, u, damping, lower, upper, longest)
-            final.u[rows], final.cost[rows], final.remaining[rows] = u, here.cost, remaining
+                rows, u, damping, exact, here = rows[left], u[left], damping[left], exact[left], here.at(left)
+                weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
+                step, promised = step[left], promised[left]
+            trial = np.clip(u + step, lower, upper)
+            there = _quadratic(problem, trial, weights, observed, tether)
+            gained = here.cost - there.cost
+            better = gained > 0
+            u = np.where(better[:, None], trial, u)
+            here.put(better, there)
+            eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
+            damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
-
-
-def _pick(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return values[rows] if values.ndim == 2 else values
-
-
-def _pick_each(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return values[rows] if np.ndim(values) == 1 else values
 
 
 def _quadratic(

@@ -113,17 +113,21 @@ def search(
     """The best optimum of each of R problems from its own multi-start, and the share of its starts that reach it."""
     chosen = choose(problem, starts, keep, weights, observed)
     problems, kept, size = chosen.shape
-
-    def spread(values: np.ndarray | None) -> np.ndarray | None:
-        return values if values is None or values.ndim == 1 else np.repeat(values, kept, axis=0)
-
-    begin, weights, observed = chosen.reshape(-1, size), spread(weights), spread(observed)
+    begin = chosen.reshape(-1, size)
+    shape = (problems, kept, len(problem.observed))
+    weights, observed = (
+        np.broadcast_to(np.atleast_2d(own)[:, None, :], shape).reshape(len(begin), -1)
+        for own in (
+            problem.weights if weights is None else weights,
+            problem.observed if observed is None else observed,
+        )
+    )
     if np.isfinite(problem.objective.delta):
         # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
         # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
         smooth = replace(problem, objective=replace(problem.objective, delta=np.inf, path=()))
         half = np.arange(len(begin)) % kept % 2 == 0
-        begin[half] = minimise(smooth, begin[half], _some(weights, half), _some(observed, half)).u
+        begin[half] = minimise(smooth, begin[half], weights[half], observed[half]).u
     ended = minimise(problem, begin, weights, observed)
     cost = np.where(ended.converged, ended.cost, np.inf).reshape(problems, kept)
     best = cost.argmin(1)
@@ -131,10 +135,6 @@ def search(
     least = cost[np.arange(problems), best]
     agreeing = (cost <= least[:, None] * (1 + AGREEING) + 1e-25).mean(1)
     return Solution(ended.u[rows], ended.cost[rows], ended.remaining[rows]), agreeing
-
-
-def _some(values: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return values if values is None or values.ndim == 1 else values[rows]
 
 
 AGREEING = 1e-6

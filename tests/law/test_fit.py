@@ -169,6 +169,16 @@ def test_unequal_and_wavy_errors_and_few_clusters_are_said():
     assert any("7 clusters" in told for told in fit("chinchilla", study(60), clusters="seed").unreliable)
 
 
+def test_seeds_tell_the_noise_and_whether_the_law_misses():
+    table = {name: np.repeat(column, 3) for name, column in study(20, noise=0.0).items()}
+    table["loss"] = table["loss"] * np.exp(0.005 * np.random.default_rng(1).standard_normal(60))
+    found = fit("chinchilla", table)
+    assert found.seed_noise == pytest.approx(0.005, rel=0.25)
+    assert not any("seeds scatter" in told for told in found.unreliable)
+    assert any("seeds scatter" in told for told in fit("power_law_floor_n", table).unreliable)
+    assert fit("chinchilla", study(20)).seed_noise is None
+
+
 @pytest.mark.parametrize(
     ("change", "choices", "told"),
     [
