@@ -30,7 +30,8 @@ STATED = {
 }
 """What neither a fit nor its numbers can know: it is read from a column of one value, a definition, or `stated`."""
 
-SYNONYMS = {"batch": "B"}
+SYNONYMS = {"batch": ("B",), "data": ("corpus", "dataset")}
+"""Columns under which tables give these."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ def _told(points: Points) -> dict[str, str]:
     """What the points say of the setup: a stated definition, or a column that has one value or a range."""
     told = {}
     for key in STATED:
-        name = SYNONYMS.get(key, key)
-        if name in points.definitions and name not in points:
-            told[key] = points.definitions[name]
-        elif name in points:
-            told[key] = _summary(points[name])
+        for name in (key, *SYNONYMS.get(key, ())):
+            if name in points:
+                told[key] = _summary(points[name])
+            elif name in points.definitions:
+                told[key] = points.definitions[name]
     return told
 
 
