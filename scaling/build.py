@@ -58,7 +58,7 @@ _joined: dict[str, dict[str, type]] = {}
 
 
 def build(slot: str, line: Line, *shared: Any) -> Any:
-    """The piece that `line` describes. An error's key is relative to the line; the caller says where the line stands."""
+    """The piece that `line` describes. An error's key is relative to the line; the caller knows its place."""
     return recipe(slot, line)(*shared)
 
 

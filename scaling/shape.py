@@ -26,7 +26,7 @@ class Shape:
     hidden: int
 
     def hidden_times(self, times: float) -> int:
-        """The hidden width of a layer that is narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
+        """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
         return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Parameters against published counts, FLOPs against torch's own counter on real tensors and against Kaplan's arithmetic."""
+"""Parameters against published counts; FLOPs against torch's counter on real tensors and Kaplan's arithmetic."""
 
 from __future__ import annotations
 
