@@ -52,8 +52,9 @@ def test_without_gradients_the_values_are_the_same():
         assert torch.equal(gelu_tanh(x), gelu_tanh(x.clone()).detach())
 
 
-def test_meta_and_compiled_take_torch_s_own():
+def test_meta_and_compiled_take_torch_s_own(monkeypatch: pytest.MonkeyPatch):
     piece, x = GeLU(approximate="tanh"), torch.linspace(-3, 3, 70)
+    torch.testing.assert_close(piece(x), F.gelu(x, approximate="tanh"), atol=1e-6, rtol=1e-6)
     assert piece(x.to("meta")).shape == x.shape
-    compiled = torch.compile(piece, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), piece(x), atol=1e-6, rtol=1e-6)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(piece(x), F.gelu(x, approximate="tanh"))
