@@ -73,7 +73,13 @@ def run(arguments: argparse.Namespace) -> None:
         }
         for text, row in zip(texts, rows, strict=True)
     ]
-    print(json.dumps(answers, indent=2, ensure_ascii=False) if arguments.json else _shown(answers, model.family))
+    if arguments.json:
+        print(json.dumps(answers, indent=2, ensure_ascii=False))
+        return
+    between = "" if codec else " "
+    for answer in answers:  # the best continuation, a decoder's behind its prompt
+        lead = answer["prompt"] + between if model.family == "decoder" else ""
+        print(lead + answer["written"][0]["text"])
 
 
 def _lines() -> list[str]:
@@ -131,9 +137,3 @@ def _batch(rows: list[list[int]], family: str, ids: dict[str, int]) -> Batch:
     tokens, documents = aligned(rows, pad)
     # A prefix LM sees its prompt whole; other decoders do not look.
     return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))
-
-
-def _shown(answers: list[dict[str, Any]], family: str) -> str:
-    """The best continuations, one below the other; a decoder's behind their prompts."""
-    lead = family == "decoder"
-    return "\n".join((answer["prompt"] if lead else "") + answer["written"][0]["text"] for answer in answers)

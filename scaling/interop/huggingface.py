@@ -61,10 +61,9 @@ def read(folder: str | Path) -> Described:
     found = _plain(form, weights.read_folder(folder), theirs, folder)
     weights.check(found, theirs, weights.place(folder))
     said = {name: config.get(key) for name, key in _IDS.items()}
-    # The ids of a first release are written by default, whatever the vocabulary.
-    ids = {
-        name: token for name, token in said.items() if isinstance(token, int) and token < sections["size"]["vocabulary"]
-    }
+    # The ids of a model's first release are written by default, whatever the vocabulary.
+    known = range(sections["size"]["vocabulary"])
+    ids = {name: token for name, token in said.items() if isinstance(token, int) and token in known}
     return Described(sections, to_ours(form.names, wanted, found, heads), ids)
 
 

@@ -1,0 +1,298 @@
+"""Folders of transformers: read, written, and refused where they are not what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.build import build, overlay
+from scaling.cli import main
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.interop import huggingface, parity, weights
+from scaling.interop.formats import FORMATS
+from scaling.interop.huggingface import Described
+from scaling.interop.run import Run
+
+transformers = pytest.importorskip("transformers")
+
+SHARED = {"vocab_size": 61, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+GPT = {**SHARED, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 20}
+LONG = {
+    **SHARED,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 36,
+    "max_position_embeddings": 22,
+}
+T5 = {**SHARED, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+BART = {
+    **SHARED,
+    "d_model": 24,
+    "decoder_start_token_id": 2,
+    "max_position_embeddings": 20,
+    **{f"encoder_{key}": value for key, value in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 36))},
+    **{f"decoder_{key}": value for key, value in (("layers", 3), ("attention_heads", 2), ("ffn_dim", 20))},
+}
+# Configs of transformers, the plain ones and those that turn what can be turned.
+THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", GPT),
+    "gpt2 with relu": ("GPT2LMHeadModel", {**GPT, "n_inner": 30, "activation_function": "relu"}),
+    "gpt1": ("OpenAIGPTLMHeadModel", {key: value for key, value in GPT.items() if not key.endswith("_id")}),
+    "bert": ("BertForPreTraining", LONG),
+    "bert masked": ("BertForMaskedLM", {**LONG, "type_vocab_size": 3, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
+    "roberta": ("RobertaForMaskedLM", LONG),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "t5 gated": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5 buckets": ("T5ForConditionalGeneration", {**T5, "relative_attention_num_buckets": 8}),
+    "bart": ("BartForConditionalGeneration", BART),
+    "bart scaled": ("BartForConditionalGeneration", {**BART, "scale_embedding": True, "activation_function": "relu"}),
+    "marian": ("MarianMTModel", {**BART, "scale_embedding": True, "activation_function": "swish"}),
+    "llama": ("LlamaForCausalLM", LONG),
+    "llama grouped": (
+        "LlamaForCausalLM",
+        {
+            **LONG,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "rope_theta": 500.0,
+            "rms_norm_eps": 1e-3,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "pythia": ("GPTNeoXForCausalLM", {**LONG, "num_attention_heads": 2, "rotary_pct": 0.5}),
+    "neox serial": ("GPTNeoXForCausalLM", {**LONG, "use_parallel_residual": False, "hidden_act": "gelu_new"}),
+}
+
+
+def theirs(name: str) -> Any:
+    architecture, config = THEIRS[name]
+    kind = getattr(transformers, architecture)
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**config)).eval()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def logits(model: Any, tokens: Tensor) -> Tensor:
+    given = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    said = model(input_ids=tokens, **given)
+    return said.prediction_logits if "prediction_logits" in said else said.logits
+
+
+def rebuilt(described: Described) -> Any:
+    return Run(described, None).model()
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_what_transformers_saves_is_read(name: str, tmp_path: Path) -> None:
+    model = theirs(name)
+    model.save_pretrained(tmp_path)
+    ours = rebuilt(huggingface.read(tmp_path))
+    tokens = torch.randint(3, 61, (2, 17))
+    with torch.no_grad():
+        found = ours.logits(Batch(tokens, torch.full_like(tokens, IGNORE), source=tokens))
+        torch.testing.assert_close(found, logits(model, tokens), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_what_is_read_is_written_again(name: str, tmp_path: Path) -> None:
+    model = theirs(name)
+    model.save_pretrained(tmp_path / "theirs")
+    described = huggingface.read(tmp_path / "theirs")
+    form = huggingface.write(tmp_path / "ours", described)
+    assert form.architecture == THEIRS[name][0]
+    again = getattr(transformers, form.architecture).from_pretrained(tmp_path / "ours").eval()
+    tokens = torch.randint(3, 61, (2, 17))
+    with torch.no_grad():
+        torch.testing.assert_close(logits(again, tokens), logits(model, tokens))
+    assert {key: again.config.to_dict()[key] for key in SHARED if key in THEIRS[name][1]}.items() <= {
+        **model.config.to_dict()
+    }.items()
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.architecture)
+def test_a_table_names_every_tensor_once(form: Any) -> None:
+    assert len({pair.theirs for pair in form.names}) == len(form.names)
+    assert len({name for pair in form.names for name in pair.ours}) == sum(len(pair.ours) for pair in form.names)
+
+
+def test_our_own_decoder_is_a_llama() -> None:
+    form, config = huggingface.choose({"model": load("decoder")["model"], "size": parity.SIZE})
+    assert form.architecture == "LlamaForCausalLM"
+    assert config["intermediate_size"] == round(4 * 32 * 2 / 3)  # the gated layer's share is folded in
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "has"),
+    [
+        ({"position": "ALiBi"}, "model.position.kind", "Rotary"),
+        ({"block": {"norm": "LayerNorm"}}, "model.block.norm.kind", "RMSNorm"),
+        ({"stack": {"distinct": 1}}, "model.stack.distinct", "None"),
+        ({"block": {"mixer": {"scale": "width"}}}, "model.block.mixer.scale", "sqrt"),
+    ],
+)
+def test_a_model_that_transformers_lacks_is_told_by_its_first_difference(lines: dict, key: str, has: str) -> None:
+    model = overlay(load("llama")["model"], lines)
+    with pytest.raises(ScalingError, match=f"the nearest, LlamaForCausalLM, has {has}") as caught:
+        huggingface.choose({"model": model, "size": parity.SIZE})
+    assert caught.value.key == key
+
+
+def test_a_bare_model_is_read_without_its_prefix(tmp_path: Path) -> None:
+    model = theirs("gpt2")
+    model.transformer.save_pretrained(tmp_path)
+    described = huggingface.read(tmp_path)
+    assert torch.equal(described.tensors["decoder.embedding.table"], model.transformer.wte.weight)
+
+
+def test_old_words_second_names_and_masks_are_understood(tmp_path: Path) -> None:
+    model = theirs("bert")
+    model.save_pretrained(tmp_path)
+    table = model.bert.embeddings.word_embeddings.weight.detach().clone()
+
+    def older(tensors: dict[str, Tensor]) -> None:
+        for name in [name for name in tensors if "LayerNorm" in name]:
+            old = name.replace("weight", "gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            tensors[old] = tensors.pop(name)
+        tensors["cls.predictions.decoder.weight"] = table.clone()
+        tensors["bert.embeddings.position_ids"] = torch.arange(22)[None]
+
+    before = huggingface.read(tmp_path).tensors
+    change(tmp_path, older)
+    after = huggingface.read(tmp_path).tensors
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    change(tmp_path, lambda tensors: tensors["cls.predictions.decoder.weight"].add_(1))
+    with pytest.raises(ScalingError, match=r"cls\.predictions\.decoder\.weight should be bert\.embeddings"):
+        huggingface.read(tmp_path)
+
+
+def test_an_untied_t5_keeps_its_own_output_table(tmp_path: Path) -> None:
+    theirs("t5 gated").save_pretrained(tmp_path)
+    tied = huggingface.read(tmp_path).tensors
+    assert torch.equal(tied["head.weight"], tied["encoder.embedding.table"])
+    change(tmp_path, lambda tensors: tensors.update({"lm_head.weight": torch.ones(61, 24)}))
+    assert torch.equal(huggingface.read(tmp_path).tensors["head.weight"], torch.ones(61, 24))
+
+
+def test_a_trained_bias_that_bart_lacks_is_refused(tmp_path: Path) -> None:
+    theirs("bart").save_pretrained(tmp_path)
+    change(tmp_path, lambda tensors: tensors["final_logits_bias"].add_(1))
+    with pytest.raises(ScalingError, match="final_logits_bias should be zero"):
+        huggingface.read(tmp_path)
+
+
+def test_shards_are_read(tmp_path: Path) -> None:
+    model = theirs("llama")
+    model.save_pretrained(tmp_path, max_shard_size="8KB")
+    assert (tmp_path / weights.INDEX).is_file()
+    described = huggingface.read(tmp_path)
+    assert torch.equal(described.tensors["head.weight"], model.lm_head.weight)
+    index = json.loads((tmp_path / weights.INDEX).read_text())
+    index["weight_map"]["lm_head.weight"] = "../elsewhere.safetensors"
+    (tmp_path / weights.INDEX).write_text(json.dumps(index))
+    with pytest.raises(ScalingError, match="not beside it"):
+        huggingface.read(tmp_path)
+
+
+def test_wrong_tensors_are_named_each_on_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    theirs("gpt2").save_pretrained(tmp_path / "gpt2")
+
+    def spoil(tensors: dict[str, Tensor]) -> None:
+        del tensors["transformer.h.1.ln_2.bias"], tensors["transformer.wpe.weight"]
+        tensors["transformer.h.7.ln_1.bias"] = torch.zeros(24)
+        tensors["transformer.h.0.mlp.c_fc.weight"] = torch.zeros(96, 24)
+
+    change(tmp_path / "gpt2", spoil)
+    capsys.readouterr()
+    assert main(["import", str(tmp_path / "gpt2"), "--to", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    for complaint in (
+        "missing transformer.h.1.ln_2.bias",
+        "missing transformer.wpe.weight",
+        "extra transformer.h.7.ln_1.bias",
+        "transformer.h.0.mlp.c_fc.weight is 96×24 instead of 24×96",
+        "model.safetensors",
+    ):
+        assert complaint in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda config: config.update(model_type="lama"), "did you mean 'llama'"),
+        (lambda config: config.pop("model_type"), "no table for it"),
+        (lambda config: config.pop("hidden_size"), "hidden_size: it is not there"),
+        (lambda config: config.update(hidden_size="wide"), "size.width='wide'"),
+        (lambda config: config.update(num_attention_heads=5), "5 heads cannot share"),
+        (lambda config: config.update(hidden_act="geluu"), "hidden_act='geluu': no piece stands for it; did you mean"),
+        (lambda config: config.update(rope_scaling={"factor": 2.0}), "rope_scaling"),
+        (lambda config: config["rope_parameters"].update(rope_type="yarn"), "rope_parameters.rope_type='yarn'"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(spoil: Callable[[dict], Any], told: str, tmp_path: Path) -> None:
+    theirs("llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    spoil(config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ScalingError) as caught:
+        huggingface.read(tmp_path)
+    assert told in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "there is no config.json"),
+        ({"config.json": "{"}, "it is no JSON"),
+        ({"config.json": "[]"}, "expected a JSON object"),
+        ({"model.safetensors": "garbage"}, "no whole safetensors file"),
+        ({"model.safetensors": None}, "there is no model.safetensors"),
+        ({"model.safetensors": None, "pytorch_model.bin": "x"}, "pickles are not read"),
+        ({"model.safetensors": None, "model.safetensors.index.json": "{}"}, "does not list the weight files"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused(files: dict[str, str | None], told: str, tmp_path: Path) -> None:
+    if files:
+        theirs("gpt2").save_pretrained(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / name).write_text(content)
+    with pytest.raises(ScalingError, match=told):
+        huggingface.read(tmp_path)
+
+
+def change(folder: Path, by: Callable[[dict[str, Tensor]], Any]) -> None:
+    tensors = load_file(folder / weights.FILE)
+    by(tensors)
+    save_file(tensors, folder / weights.FILE, {"format": "pt"})
+
+
+def test_all_models_of_record_that_have_a_format_are_compared() -> None:
+    for model in parity.MODELS:
+        size = parity.SIZES.get(model, parity.SIZE)
+        with torch.device("meta"):
+            build("model", load(model)["model"], size)
+    architectures = {huggingface.choose(_sections(model))[0].architecture for model in parity.MODELS}
+    assert architectures == {form.architecture for form in FORMATS} - {"BertForMaskedLM"}
+
+
+def _sections(model: str) -> dict[str, Any]:
+    return {"model": load(model)["model"], "size": parity.SIZES.get(model, parity.SIZE)}

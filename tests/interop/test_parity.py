@@ -1,0 +1,62 @@
+"""The same weights give the same logits and gradients as transformers' implementations (docs/parity.md)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling.interop import parity
+
+pytest.importorskip("transformers")
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "parity.md"
+
+
+@pytest.mark.parametrize("dtype", parity.BOUNDS, ids=str)
+@pytest.mark.parametrize("model", parity.MODELS)
+def test_logits_and_gradients_agree(model: str, dtype: torch.dtype) -> None:
+    with parity.pair(model, dtype) as both:
+        for case in parity.cases(model):
+            if case.dtype == dtype:
+                assert parity.difference(case, both) < parity.BOUNDS[dtype], case
+                if case.reading == "whole":
+                    assert parity.gradient_difference(case, both) < parity.BOUNDS[dtype], case
+
+
+def test_a_difference_would_be_seen() -> None:
+    case = parity.Case("gpt2", torch.float64, "whole", "left")
+    with parity.pair("gpt2", torch.float64) as both, torch.no_grad():
+        for name, parameter in both.ours.named_parameters():
+            before = parameter.clone()
+            parameter.flatten()[0] += 1e-3
+            assert parity.difference(case, both) > parity.BOUNDS[torch.float64] or name.endswith("key.bias"), name
+            parameter.copy_(before)
+
+
+def test_the_buckets_of_the_relative_bias_are_t5s() -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    from scaling.nn.pattern import Bidirectional, Causal
+    from scaling.nn.position import RelativeBias
+    from scaling.shape import Shape
+
+    shape = Shape.of({"width": 8, "layers": 1, "heads": 2, "vocabulary": 8, "length": 8})
+    offset = torch.arange(-700, 701)
+    for pattern in (Bidirectional(), Causal()):
+        for buckets, distance in ((32, 128), (16, 40), (64, 1000)):
+            ours = RelativeBias(shape, pattern, buckets=buckets, distance=distance)._bucket(offset)
+            theirs = T5Attention._relative_position_bucket(offset, pattern.ahead, buckets, distance)
+            assert torch.equal(ours, theirs)
+
+
+def test_the_document_holds_every_comparison_within_its_bound() -> None:
+    text = DOCUMENT.read_text()
+    for model in parity.MODELS:
+        for padding in {case.padding for case in parity.cases(model)}:
+            (row,) = re.findall(rf"^\| {model} \| {padding} \|(.*)\|$", text, re.MULTILINE)
+            cells = [cell.strip() for cell in row.split("|")]
+            for cell, bound in zip(cells, [1e-4] * 3 + [1e-9] * 3, strict=True):
+                assert cell == "–" or float(cell) < bound
