@@ -25,7 +25,7 @@ from scaling.law.quantity import Quantity, parameter, prediction
 from scaling.law.robust import inflation
 from scaling.law.starts import draw, search
 
-Errors = Literal["normal", "heavy", "unequal", "clusters", "missing"]
+Errors = Literal["normal", "heavy", "unequal", "pairs", "clusters", "missing"]
 LEVEL = 0.95
 STARTS, REFINED = 128, 6
 CLUSTERS = 8
@@ -141,10 +141,11 @@ def _errors(
         # Three times as large at the largest loss as at the smallest.
         height = (np.log(mean) - np.log(mean).min()) / np.ptp(np.log(mean))
         return rng.standard_normal(shape) * 3.0 ** (height - 0.5), None
-    if cell.errors == "clusters":
+    if cell.errors in ("pairs", "clusters"):
         # Neighbouring runs share a seed, and half of their variance.
-        clusters = np.arange(len(mean)) * CLUSTERS // len(mean)
-        shared = rng.standard_normal((studies, CLUSTERS))[:, clusters]
+        groups = len(mean) // 2 if cell.errors == "pairs" else CLUSTERS
+        clusters = np.arange(len(mean)) * groups // len(mean)
+        shared = rng.standard_normal((studies, groups))[:, clusters]
         return (shared + rng.standard_normal(shape)) / np.sqrt(2.0), clusters
     return rng.standard_normal(shape), None
 
@@ -165,7 +166,7 @@ def stress(objective: Objective) -> list[Cell]:
     """Errors that break the assumptions."""
     return [
         Cell(law, points, 0.005, 2.0, 0.3, errors, objective)
-        for errors in ("normal", "heavy", "unequal", "clusters", "missing")
+        for errors in ("normal", "heavy", "unequal", "pairs", "clusters", "missing")
         for law, points in (("power_law_floor_c", 20), ("chinchilla", 40))
     ]
 
@@ -243,9 +244,9 @@ def document(studies: int) -> str:
 
 
 STRESS = """Noise 0.005, two decades, exponent 0.3. `heavy` is Student's t with 3 degrees of freedom; `unequal` three
-times as large at the largest loss as at the smallest; `clusters` 8 blocks of neighbouring runs that share half of
-their variance, given to the fit as clusters; `missing` a tenth of the runs left out. `reliable` is the share of fits
-that raise no doubt about themselves."""
+times as large at the largest loss as at the smallest; `pairs` neighbours that share a seed and half of their variance,
+given to the fit as clusters; `clusters` likewise 8 blocks of neighbours, too few to be trusted; `missing` a tenth of
+the runs left out. `reliable` is the share of fits that raise no doubt about themselves."""
 
 
 def _told(cell: Cell, counts: Counts) -> Counts:
