@@ -1,0 +1,166 @@
+"""Our own folders, runs of the ledger, and the commands that read and write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from scaling.build import build
+from scaling.cli import main
+from scaling.config import load
+from scaling.data.codec import Codec
+from scaling.data.tokenizer import Byte
+from scaling.decode import Beam, Greedy, generate, prompt
+from scaling.interop import run as runs
+from scaling.interop import weights
+from scaling.interop.huggingface import Described
+from scaling.interop.run import Run
+from scaling.ledger import Ledger
+
+SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
+
+
+def described(model: str = "gpt2") -> Described:
+    torch.manual_seed(0)
+    sections = {"model": load(model)["model"], "size": SIZE}
+    return Described(sections, weights.of(build("model", sections["model"], SIZE)), {"eos": 2})
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    Codec(Byte().fit(iter(()))).save(path)
+    return path
+
+
+def test_a_folder_gives_back_what_was_written(tmp_path: Path, tokenizer: Path) -> None:
+    was = Run(described(), tokenizer)
+    runs.write(tmp_path / "run", was, "here")
+    found = runs.read(tmp_path / "run")
+    assert found.described.sections == was.described.sections
+    assert found.described.ids == {"eos": 2}
+    assert found.tokenizer == tmp_path / "run" / "tokenizer.json"
+    assert all(torch.equal(found.described.tensors[name], t) for name, t in was.described.tensors.items())
+    tokens = torch.tensor([[5, 9, 4]])
+    assert generate(found.model(), prompt(tokens), Greedy(), steps=4) == generate(
+        was.model(), prompt(tokens), Greedy(), steps=4
+    )
+
+
+def test_a_folder_trains_under_its_familys_objective(tmp_path: Path) -> None:
+    runs.write(tmp_path / "run", Run(described("bert"), None), "here")
+    assert load(str(tmp_path / "run" / "config.yaml"))["objective"] == load("encoder")["objective"]
+
+
+def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path: Path) -> None:
+    was = described()
+    ledger = Ledger.create(tmp_path / "runs")
+    name = ledger.add({**was.sections, "data": {"kind": "Synthetic", "fingerprint": "none-train"}})
+    attempt = ledger.claim(name)
+    assert attempt is not None
+    with attempt:
+        for step in (1, 2):
+            with attempt.checkpoint(step, note={}) as folder:
+                save_file({key: tensor + step for key, tensor in was.tensors.items()}, folder / "weights.safetensors")
+        attempt.end("stopped", "enough")
+    for found in (runs.read(name[:6], tmp_path / "runs"), runs.read(tmp_path / "runs" / "store" / name)):
+        assert found.tokenizer is None
+        assert all(torch.equal(found.described.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
+
+
+def test_what_is_exported_and_imported_again_writes_the_same(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.write("mine", Run(described("t5"), tokenizer), "here")
+    said = [
+        told(capsys, "export", "mine", "--json"),
+        told(capsys, "import", "mine-hf", "--to", "again", "--json"),
+    ]
+    assert said[0]["architecture"] == "T5ForConditionalGeneration"
+    assert said[0]["parameters"] == said[1]["parameters"]
+    question = ("--prompt", "Why?", "--prompt", "Because", "kind=Beam", "beams=2", "--steps", "5", "--json")
+    first, second = (told(capsys, "generate", name, *question) for name in ("mine", "again"))
+    assert first == second
+    assert [answer["prompt"] for answer in first] == ["Why?", "Because"]
+    assert all(len(answer["written"]) == 2 for answer in first)
+
+
+def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    was = Run(described(), None)
+    runs.write(tmp_path / "run", was, "here")
+    (answer,) = told(
+        capsys, "generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3", "--json", "kind=Beam"
+    )
+    (row,) = generate(was.model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
+    assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
+    assert main(["generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3"]) == 0
+    assert capsys.readouterr().out.startswith("5 9 ")
+
+
+def test_transformers_continues_as_we_do(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    from scaling.interop import huggingface
+
+    for model, length in (("gpt2", 12), ("llama", 12)):
+        was = described(model)
+        huggingface.write(tmp_path / model, was)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / model)
+        tokens = torch.tensor([[5, 9, 4, 17]])
+        continued = theirs.generate(tokens, max_new_tokens=length, do_sample=False, eos_token_id=None, pad_token_id=0)
+        ours = generate(Run(was, None).model(), prompt(tokens), Greedy(), steps=length)
+        assert continued[0, 4:].tolist() == ours[0][0].tokens
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["generate", "RUN", "--prompt", "5 x"], "no tokenizer"),
+        (["generate", "RUN", "--prompt", "5 900"], "token 900 is beyond the vocabulary of 260"),
+        (["generate", "RUN", "--prompt", "5 -1"], "not negative"),
+        (["generate", "RUN", "--prompt", ""], "nothing to continue"),
+        (["generate", "RUN", "--prompt", "5", "kind=Greed"], "did you mean 'Greedy'"),
+        (["generate", "RUN", "--prompt", "5", "kind=Beam", "beam=3"], "did you mean 'beams'"),
+        (["generate", "RUN", "--prompt", "5", "--steps", "0"], "expected a positive number"),
+        (["generate", "RUN", "--prompt", "5", "--steps", "90"], "write at most 64"),
+        (["generate", "RUN", "--prompt", "5", "--device", "toaster"], "no such device"),
+        (["generate", "EMPTY", "--prompt", "5"], "neither config.yaml nor spec.json"),
+        (["export", "RUN", "--to", "EMPTY"], "there already"),
+        (["export", "RUN", "--format", "onnx"], "invalid choice"),
+        (["export", "nowhere"], "there is no ledger"),
+        (["import", "RUN"], "there is no config.json"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.write("run", Run(described(), None), "here")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "other.txt").touch()
+    assert main([{"RUN": "run", "EMPTY": "empty"}.get(word, word) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_altered_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    was = described()
+    runs.write(tmp_path / "run", Run(was, None), "here")
+    tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
+    weights.write(tmp_path / "run" / weights.FILE, {**tensors, "stranger": torch.zeros(1)})
+    assert main(["generate", str(tmp_path / "run"), "--prompt", "5"]) == 2
+    error = capsys.readouterr().err
+    assert "missing decoder.stack.norm.gain, extra stranger" in error
+    assert error.count("\n") == 1
+
+
+def told(capsys: pytest.CaptureFixture, *words: str) -> Any:
+    capsys.readouterr()
+    assert main(list(words)) == 0
+    return json.loads(capsys.readouterr().out)
