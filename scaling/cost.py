@@ -7,6 +7,7 @@ Beside the exact figures stand the approximations that papers use, so that a poi
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -112,9 +113,15 @@ class Cost:
 
 def cost(config: Config) -> Cost:
     """The cost of the model that a config describes on one window of its length, without allocating it."""
-    with torch.device("meta"):
-        model = config.build("model", config["size"])
-        return count(model, _window(model))
+    key = json.dumps([config["model"], config["size"]], sort_keys=True)
+    if key not in _counted:
+        with torch.device("meta"):
+            model = config.build("model", config["size"])
+            _counted[key] = count(model, _window(model))
+    return _counted[key]
+
+
+_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
 
 
 def count(model: Family, batch: Batch) -> Cost:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -15,7 +15,7 @@ from scaling import build
 from scaling.config import Config
 from scaling.cost import Cost, cost
 from scaling.data.batches import Batches, evaluation, training
-from scaling.data.plan import BatchSize
+from scaling.data.plan import BatchSize, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError, nearest
@@ -63,7 +63,8 @@ class Experiment:
     @cached_property
     def row_tokens(self) -> int:
         """Tokens of one row that a model reads, on both its sides where it has two."""
-        row = self.validation.batch(0).micro(0, 1)
+        plan = cast(Windows, self.validation.plan)
+        row = replace(self.validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
         return row.tokens.numel() + (0 if row.source is None else row.source.numel())
 
     def tokens(self, step: int) -> int:
