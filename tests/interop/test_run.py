@@ -99,7 +99,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys
     )
     (row,) = generate(was.model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
-    assert main(["generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3"]) == 0
+    assert main(words) == 0
     assert capsys.readouterr().out.startswith("5 9 ")
 
 
