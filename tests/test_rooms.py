@@ -14,7 +14,7 @@ FLOORS = """
 """
 ROOMS = FLOORS.split()
 PICTURES = {"pandas", "pyarrow", "matplotlib", "plotly", "rich"}
-ALONE = {"config": {"yaml"}, "law": {"numpy", "scipy"} | PICTURES, "ledger": set()}
+ALONE = {"config": {"omegaconf", "yaml"}, "law": {"numpy", "scipy"} | PICTURES, "ledger": set()}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 

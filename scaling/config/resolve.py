@@ -31,34 +31,40 @@ TYPES: dict[str, Any] = {
 
 
 def interpolate(root: Node) -> Node:
-    """The tree with every `${dotted.key}` replaced by the scalar that stands there."""
+    """The tree with every `${dotted.key}` replaced by the scalar that stands there, as OmegaConf reads it."""
+    asking = {key: node for key, node in root.walk() if isinstance(node.value, str) and "${" in node.value}
+    if not asking:
+        return root
     every = dict(root.walk())
+    for key, node in asking.items():
+        for name in _REFERENCE.findall(str(node.value)):
+            _check(node, key, name, every)
 
-    def value(node: Node, key: str, trail: tuple[str, ...]) -> Any:
-        text = node.value
-        if not isinstance(text, str) or "${" not in text:
-            return text
-        if key in trail:
-            raise node.error(f"it refers to itself: {' → '.join((*trail, key))}", key=key, mend="write one of them out")
-        parts = [refer(node, key, (*trail, key), found[1]) for found in _REFERENCE.finditer(text)]
-        if len(parts) == 1 and _REFERENCE.fullmatch(text):
-            return parts[0]
-        taken = iter(parts)
-        return _REFERENCE.sub(lambda _: str(next(taken)), text)
+    from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
+    from omegaconf.errors import OmegaConfBaseException
 
-    def refer(node: Node, key: str, trail: tuple[str, ...], name: str) -> Any:
-        if ":" in name:
-            raise node.error("resolvers are not read", key=key, mend="only ${section.key} is")
-        if name not in every:
-            raise node.error(f"there is no key {name!r} to refer to", key=key, mend=nearest(name, filter(None, every)))
-        if isinstance(every[name].value, Mapping | tuple):
-            raise node.error(f"{name} is not a single value", key=key, mend="refer to a key that holds one")
-        return value(every[name], name, trail)
+    whole = OmegaConf.create(root.plain())
 
     def one(key: str, node: Node) -> Node:
-        return Node(found, node.origin) if (found := value(node, key, ())) is not node.value else node
+        if key not in asking:
+            return node
+        try:
+            return Node(OmegaConf.select(whole, key), node.origin)
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise node.error(f"it cannot be resolved: {reason}", key=key, mend="write ${section.key}") from None
 
     return _leaves(root, one)
+
+
+def _check(node: Node, key: str, name: str, every: Mapping[str, Node]) -> None:
+    """Refuse resolvers, which read the environment and run functions, and what is not there or not one value."""
+    if ":" in name:
+        raise node.error("resolvers are not read", key=key, mend="only ${section.key} is")
+    if name not in every:
+        raise node.error(f"there is no key {name!r} to refer to", key=key, mend=nearest(name, filter(None, every)))
+    if isinstance(every[name].value, Mapping | tuple):
+        raise node.error(f"{name} is not a single value", key=key, mend="refer to a key that holds one")
 
 
 def quantities(root: Node) -> Node:
