@@ -34,13 +34,12 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
     model, size = both["model"], both["size"]
     parts = [(model[tower], size[tower]) for tower in TOWERS] if TOWERS[0] in size else [(model, size)]
     for part, sizes in parts:
-        shape = asdict(Shape.of(sizes))
+        shape = Shape.of(sizes)
         for slot in _TOWER_SLOTS:
             part[slot] = _spelled(slot, part[slot])
         channel = part["block"].get("channel") or {}
-        shape["hidden"] = round(shape["hidden"] * channel.pop("hidden_times", 1.0))
         sizes.clear()
-        sizes.update(shape)
+        sizes.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
     for slot in ("head", "sentence"):
         model[slot] = _spelled(slot, model.get(slot))
     model["tie"] = sorted(model["tie"])

@@ -130,10 +130,19 @@ def test_a_table_names_every_tensor_once(form: Any) -> None:
     assert len({name for pair in form.names for name in pair.ours}) == sum(len(pair.ours) for pair in form.names)
 
 
-def test_our_own_decoder_is_a_llama() -> None:
-    form, config = huggingface.choose({"model": load("decoder")["model"], "size": parity.SIZE})
+@pytest.mark.parametrize("width", [16, 32, 48])
+def test_our_own_decoder_is_a_llama(width: int, tmp_path: Path) -> None:
+    sections = {"model": load("decoder")["model"], "size": {**parity.SIZE, "width": width}}
+    ours = build("model", sections["model"], sections["size"]).eval()
+    form = huggingface.write(tmp_path, Described(sections, weights.of(ours)))
     assert form.architecture == "LlamaForCausalLM"
-    assert config["intermediate_size"] == round(4 * 32 * 2 / 3)  # the gated layer's share is folded in
+    again = rebuilt(huggingface.read(tmp_path))  # whose hidden width is written out
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.randint(97, (2, 17))
+    batch = Batch(tokens, tokens)
+    with torch.no_grad():
+        torch.testing.assert_close(again.logits(batch), ours.logits(batch))
+        torch.testing.assert_close(logits(theirs, tokens), ours.logits(batch))
 
 
 @pytest.mark.parametrize(

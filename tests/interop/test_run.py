@@ -94,9 +94,8 @@ def test_what_is_exported_and_imported_again_writes_the_same(
 def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     was = Run(described(), None)
     runs.write(tmp_path / "run", was, "here")
-    (answer,) = told(
-        capsys, "generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3", "--json", "kind=Beam"
-    )
+    words = ["generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3"]
+    (answer,) = told(capsys, *words, "kind=Beam", "--json")
     (row,) = generate(was.model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
     assert main(words) == 0
