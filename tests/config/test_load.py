@@ -158,7 +158,8 @@ MISTAKES = {
         "command line: log.name='${size}': size is not a single value; refer to a key that holds one"
     ),
     ("plain", "model.a=${model.b}", "model.b=${model.a}"): (
-        "command line: model.a='${model.b}': it cannot be resolved: Recursive interpolation detected; write ${section.key}"
+        "command line: model.a='${model.b}': it cannot be resolved: Recursive interpolation detected; "
+        "write ${section.key}"
     ),
     ("plain", "row=GeLU"): (
         "command line: row='GeLU': plain has no rows; name a table, as in table/narang2021 row=GeLU"
