@@ -22,7 +22,7 @@ STARTS = 1024
 REFINED = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Fit:
     """The best optimum found, and what is known about it."""
 
@@ -39,6 +39,13 @@ class Fit:
     diagnostics: Diagnostics
     clusters: np.ndarray | None
     seed: int
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:.5g}" for name, value in self.estimates.items())
+        agree = f"{100 * self.starts_agreeing:.0f}% of starts agree"
+        return (
+            f"{self.form.name}: {values} ({len(self.problem.observed)} points, objective {self.objective:.6g}, {agree})"
+        )
 
     @property
     def theta(self) -> np.ndarray:
@@ -111,7 +118,7 @@ class Fit:
             "degrees_of_freedom": self.degrees_of_freedom,
             "residual_scale": self.diagnostics.residual_scale,
             "seed_noise": self.seed_noise,
-            "condition_number": self.condition_number,
+            "condition_number": self.condition_number if np.isfinite(self.condition_number) else None,
             "largest_leverage": float(self.diagnostics.leverage.max()),
             "not_identified": list(self.not_identified),
             "unreliable": list(self.unreliable),
@@ -131,7 +138,7 @@ def fit(
 ) -> Fit:
     """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ unless said otherwise).
 
-    `clusters` names the column (or gives the labels) of runs whose errors belong together. `fixed` holds parameters at
+    `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs whose errors belong together. `fixed` holds parameters at
     stated values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`.
     A fit that does not converge is an error.
     """
@@ -185,8 +192,9 @@ def pose(
     if objective.space == "log" and target.min() <= 0:
         raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), mend="fit under Squared()")
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
-    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight >= 0)) or not weight.any():
-        raise ScalingError("weights are one finite number a point, none negative", key="weights")
+    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
+        raise ScalingError("weights are one positive number a point", key="weights", mend="leave out the other points")
+    weight = weight / weight.mean()
     labels = points[clusters] if isinstance(clusters, str) else clusters
     codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
     order = np.lexsort((codes, weight, target, *(columns[name] for name in reversed(form.inputs))))

@@ -112,10 +112,11 @@ def test_units_of_the_columns_change_nothing_but_units():
 
 def test_weights_count_as_repeated_points():
     table = study(40)
-    repeats = np.arange(40) % 3
+    repeats = 1 + np.arange(40) % 3
     weighted = fit("chinchilla", table, weights=repeats.astype(float))
     repeated = fit("chinchilla", {name: np.repeat(column, repeats) for name, column in table.items()})
     np.testing.assert_allclose(weighted.theta, repeated.theta, rtol=1e-6)
+    assert fit("chinchilla", table, weights=7.0 * repeats).estimates == pytest.approx(weighted.estimates, rel=1e-9)
 
 
 def test_fixed_parameters_stay_and_the_rest_are_fitted():

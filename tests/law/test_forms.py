@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.law import LAWS, LogHuber, LogSquared, Squared, fit, named
+from scaling.law import LAWS, LogHuber, LogSquared, Points, Squared, fit, named
 from scaling.law.dual import Dual, exp, expm1, log, log1p_exp, minimum, sigmoid
 from scaling.law.forms.kaplan import critical_batch, minimum_compute, minimum_steps
-from scaling.law.forms.tissue import areas
+from scaling.law.forms.tissue import areas, with_areas
 
 PF_DAY = 8.64e19
 TRUTHS = {
@@ -169,6 +169,21 @@ def test_whole_curves_under_annealing():
     table = {"S1": S1[kept], "S2": S2[kept]}
     loss = form.predict(np.array([2.2, 0.5, 20.0, 0.5]), table)
     np.testing.assert_allclose(fit(form, table | {"loss": loss}).theta, [2.2, 0.5, 20.0, 0.5], rtol=1e-6)
+
+
+def test_a_curve_finds_its_own_schedule():
+    rates = {"a": np.full(100, 1e-3), "b": np.linspace(1e-3, 1e-4, 50)}
+    points = Points(
+        {"run": np.array(["b", "a", "b"]), "step": np.array([50, 100, 1]), "loss": np.array([2.0, 2.1, 3.0])}
+    )
+    ready = with_areas(points, rates, 0.9)
+    S1, S2 = areas(rates["b"], 0.9)
+    np.testing.assert_array_equal(ready["S1"], [S1[49], areas(rates["a"], 0.9)[0][99], S1[0]])
+    np.testing.assert_array_equal(ready["S2"], [S2[49], 0.0, 0.0])
+    with pytest.raises(ScalingError, match="schedule has 20 steps"):
+        with_areas(points, rates | {"b": rates["b"][:20]})
+    with pytest.raises(ScalingError, match="no schedule"):
+        with_areas(points, {"a": rates["a"]})
 
 
 @pytest.mark.parametrize("objective", [LogHuber(), LogSquared(), Squared()], ids=lambda o: o.name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from scaling.errors import ScalingError, nearest
 from scaling.law.dual import Dual
 from scaling.law.forms.form import Form, coefficient, exponent, floor
+from scaling.law.points import Points
 
 DECAY = 0.999
 
@@ -26,6 +29,31 @@ class Annealing(Form):
 
     def curve(self, p: Any, x: Any) -> Dual:
         return p.L_0 + p.A * x.S1**-p.alpha - p.C * x.S2
+
+
+def with_areas(points: Points, schedules: Mapping[str, np.ndarray], decay: float = DECAY) -> Points:
+    """Whole curves made ready for the law: S₁ and S₂ at each point's `step` (the first is 1) of its `run`'s schedule.
+
+    `schedules` holds the learning rate of every step of each run.
+    """
+    S1, S2 = np.empty(len(points)), np.empty(len(points))
+    steps, runs = points.numbers("step").astype(int), np.array([str(run) for run in points["run"]])
+    for run in sorted(set(runs)):
+        if run not in schedules:
+            raise ScalingError("has no schedule", key="run", value=run, mend=nearest(run, schedules))
+        rows = runs == run
+        if steps[rows].min() < 1 or steps[rows].max() > len(schedules[run]):
+            raise ScalingError(
+                f"its schedule has {len(schedules[run])} steps, its curve goes from {steps[rows].min()} to "
+                f"{steps[rows].max()}",
+                key="run",
+                value=run,
+                mend="give the learning rate of every step",
+            )
+        forward, annealed = areas(schedules[run], decay)
+        S1[rows], S2[rows] = forward[steps[rows] - 1], annealed[steps[rows] - 1]
+    told = f"λ = {decay:g}"
+    return points.with_column("S1", S1, "area under the learning rate").with_column("S2", S2, f"annealing area, {told}")
 
 
 def areas(rates: np.ndarray, decay: float = DECAY) -> tuple[np.ndarray, np.ndarray]:
