@@ -219,6 +219,6 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _about(file: Path) -> str:
     """What a config says of itself, up to the first citation or full stop."""
-    lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text().splitlines())
+    lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
     text = " ".join(line.removeprefix("#").strip() for line in lines)
     return re.split(r" \(|\.(?: |$)", text)[0]

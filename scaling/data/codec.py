@@ -35,11 +35,11 @@ _BOUNDARY = re.compile(r"(?<=\S)\n")
 class Codec:
     """A tokenizer with its specials by name; special tokens that are spelled out in a text are text like any other."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
+    def __init__(self, tokenizer: tokenizers.Tokenizer, text: str | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        self.tokenizer = tokenizer
+        self.tokenizer, self._text = tokenizer, text
         ids = tokenizer.get_vocab(with_added_tokens=True)
         self.size = max(ids.values()) + 1
         self.specials = {
@@ -60,7 +60,8 @@ class Codec:
     @classmethod
     def load(cls, file: Path) -> Codec:
         try:
-            return cls(tokenizers.Tokenizer.from_str(file.read_text()))
+            text = file.read_text(encoding="utf-8")
+            return cls(tokenizers.Tokenizer.from_str(text), text)
         except FileNotFoundError:
             raise ScalingError("there is no such file", file=file) from None
         except ScalingError as error:
@@ -73,8 +74,8 @@ class Codec:
 
     @cached_property
     def text(self) -> str:
-        """The tokenizer as its file holds it."""
-        return self.tokenizer.to_str(pretty=True)
+        """The tokenizer as its file holds it: written again, a Unigram's scores may differ in their last digit."""
+        return self.tokenizer.to_str(pretty=True) if self._text is None else self._text
 
     @property
     def sha256(self) -> str:

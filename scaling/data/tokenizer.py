@@ -141,7 +141,7 @@ class File:
         if not file.is_file():
             raise ScalingError("there is no such file", key="path", value=self.path)
         try:
-            return Tokenizer.from_str(file.read_text())
+            return Tokenizer.from_str(file.read_text(encoding="utf-8"))
         except Exception as error:  # the library raises bare Exceptions
             raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
 

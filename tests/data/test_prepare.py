@@ -89,6 +89,25 @@ def test_preparing_again_does_nothing(text: Line, root: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
 
 
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        {"kind": "Byte"},
+        {"kind": "BPE", "vocabulary": 200, "alphabet": 60},
+        {"kind": "WordPiece", "vocabulary": 200, "alphabet": 60},
+        {"kind": "Unigram", "vocabulary": 150},
+    ],
+    ids=lambda line: line["kind"],
+)
+def test_every_tokenizer_prepares_what_opens_again(text: Line, root: Path, tokenizer: dict[str, object]) -> None:
+    home = prepare(text(tokenizer=tokenizer), root)
+    assert prepare(text(tokenizer=tokenizer), root) == home
+    source = text(tokenizer=tokenizer).open("train", root)
+    assert isinstance(source, PackedSource)
+    assert source.manifest.count("train", "unknown") == 0
+    assert "model loss" in " ".join(documents(source))
+
+
 @pytest.mark.parametrize("size", [1000, 100_000])
 def test_the_size_of_shards_changes_no_token(text: Line, root: Path, size: int) -> None:
     one, other = (open_split(prepare(text(shard=shard), root), "train") for shard in (4000, size))
