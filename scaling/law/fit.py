@@ -138,9 +138,9 @@ def fit(
 ) -> Fit:
     """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ unless said otherwise).
 
-    `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs whose errors belong together. `fixed` holds parameters at
-    stated values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`.
-    A fit that does not converge is an error.
+    `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs
+    whose errors belong together. `fixed` holds parameters at stated values. `starts` is how many random starts are
+    screened, or the starts themselves `[count, parameters]`. A fit that does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
