@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 
 from scaling.errors import ScalingError
@@ -34,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     found = read(arguments.run, arguments.runs)
     form = huggingface.write(folder, found.described)
     if found.tokenizer is not None:
-        shutil.copyfile(found.tokenizer, folder / found.tokenizer.name)
+        huggingface.write_tokenizer(folder, found.tokenizer)
     count = sum(tensor.numel() for tensor in found.described.tensors.values())
     if arguments.json:
         print(json.dumps({"folder": str(folder), "architecture": form.architecture, "parameters": count}, indent=2))

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from scaling import atomic
 from scaling.build import build
+from scaling.data.codec import Codec
+from scaling.data.manifest import TOKENIZER
 from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
 from scaling.interop.complete import complete
@@ -26,7 +28,8 @@ from scaling.interop.formats import FORMATS
 from scaling.interop.names import to_ours, to_theirs
 from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
 
-CONFIG = "config.json"
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
+_SPECIALS = ("pad_token", "bos_token", "eos_token", "unk_token", "mask_token", "cls_token", "sep_token")
 # Checkpoints made before these words were settled.
 _OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -78,6 +81,15 @@ def write(folder: str | Path, described: Described) -> Format:
     weights.write(folder / weights.FILE, to_theirs(form.names, described.tensors, heads_of(described.sections)))
     atomic.write_json(folder / CONFIG, config)
     return form
+
+
+def write_tokenizer(folder: Path, tokenizer: Path) -> None:
+    """Put a tokenizer beside the weights, and say which of its tokens are special."""
+    codec = Codec.load(tokenizer)
+    spelled = {f"{name}_token": codec.tokenizer.id_to_token(token) for name, token in codec.specials.items()}
+    known = {name: spelled[name] for name in _SPECIALS if name in spelled}
+    atomic.write(folder / TOKENIZER, tokenizer.read_bytes())
+    atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **known})
 
 
 def choose(sections: Mapping[str, Any]) -> tuple[Format, dict[str, Any]]:

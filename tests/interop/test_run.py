@@ -84,6 +84,9 @@ def test_what_is_exported_and_imported_again_writes_the_same(
     ]
     assert said[0]["architecture"] == "T5ForConditionalGeneration"
     assert said[0]["parameters"] == said[1]["parameters"]
+    words = pytest.importorskip("transformers").AutoTokenizer.from_pretrained("mine-hf")
+    assert words("Why?\n", add_special_tokens=False).input_ids == list(Codec.load(tokenizer).encode(["Why?\n"])[0])
+    assert (words.pad_token_id, words.bos_token_id, words.eos_token_id) == (0, 1, 2)
     question = ("--prompt", "Why?", "--prompt", "Because", "kind=Beam", "beams=2", "--steps", "5", "--json")
     first, second = (told(capsys, "generate", name, *question) for name in ("mine", "again"))
     assert first == second
