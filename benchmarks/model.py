@@ -132,21 +132,7 @@ def products(size: Size) -> tuple[Any, Callable[[Any], Any]]:
     import torch
     from torch import nn
 
-    w, tokens, pairs = size.width, size.rows * size.length, size.rows * size.heads
-    shapes = [(3 * w, w), (w, w), (4 * w, w), (w, 4 * w)] * size.layers + [(size.vocabulary, w)]
-    model = nn.Module()
-    model.weights = nn.ParameterList(torch.empty(shape).normal_(std=0.02) for shape in shapes)
-    model.inputs = nn.ParameterList(torch.randn(tokens, k) for _, k in shapes)
-    model.queries = nn.Parameter(torch.randn(pairs, size.length, w // size.heads))
-    model.chances = nn.Parameter(torch.rand(pairs, size.length, size.length))
-
-    def run(_: Any) -> Any:
-        made = [x @ weight.T for x, weight in zip(model.inputs, model.weights)]
-        for _ in range(size.layers):
-            made += [model.queries @ model.queries.mT, model.chances @ model.queries]
-        return _Sink.apply(*made)
-
-    class _Sink(torch.autograd.Function):
+    class Sink(torch.autograd.Function):
         """A loss whose gradient costs nothing: what came in goes back."""
 
         @staticmethod
@@ -157,6 +143,20 @@ def products(size: Size) -> tuple[Any, Callable[[Any], Any]]:
         @staticmethod
         def backward(ctx: Any, upstream: Any) -> Any:
             return ctx.saved_tensors
+
+    w, tokens, pairs = size.width, size.rows * size.length, size.rows * size.heads
+    shapes = [(3 * w, w), (w, w), (4 * w, w), (w, 4 * w)] * size.layers + [(size.vocabulary, w)]
+    model: Any = nn.Module()
+    model.weights = nn.ParameterList(torch.empty(shape).normal_(std=0.02) for shape in shapes)
+    model.inputs = nn.ParameterList(torch.randn(tokens, shape[1]) for shape in shapes)
+    model.queries = nn.Parameter(torch.randn(pairs, size.length, w // size.heads))
+    model.chances = nn.Parameter(torch.rand(pairs, size.length, size.length))
+
+    def run(_: Any) -> Any:
+        made = [x @ weight.T for x, weight in zip(model.inputs, model.weights)]
+        for _ in range(size.layers):
+            made += [model.queries @ model.queries.mT, model.chances @ model.queries]
+        return Sink.apply(*made)
 
     return model, run
 
