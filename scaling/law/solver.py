@@ -29,6 +29,7 @@ class Effort:
 
 
 EXACT = Effort(1e-13, 400)
+PATIENT = Effort(1e-13, 4000)
 PROFILE = Effort(1e-8, 400)
 """Enough for the height of a profile, which is needed to a thousandth of its rise."""
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.law.problem import Problem
-from scaling.law.solver import Solution, minimise
+from scaling.law.solver import PATIENT, Solution, minimise
 
 SMALLEST_SHARE = 1e-3
+AGREEING = 1e-6  # optima whose objectives differ by less than this share are the same
 CELLS = 4_000_000  # cost evaluations held at once while screening
 
 
@@ -129,13 +130,13 @@ def search(
         half = np.arange(len(begin)) % kept % 2 == 0
         begin[half] = minimise(smooth, begin[half], weights[half], observed[half]).u
     ended = minimise(problem, begin, weights, observed)
-    cost = np.where(ended.converged, ended.cost, np.inf).reshape(problems, kept)
-    best = cost.argmin(1)
-    rows = np.arange(problems) * kept + best
-    least = cost[np.arange(problems), best]
-    agreeing = (cost <= least[:, None] * (1 + AGREEING) + 1e-25).mean(1)
-    return Solution(ended.u[rows], ended.cost[rows], ended.remaining[rows]), agreeing
-
-
-AGREEING = 1e-6
-"""Optima whose objectives differ by less than this share are the same."""
+    cost = ended.cost.reshape(problems, kept)
+    rows = np.arange(problems) * kept + cost.argmin(1)
+    best = Solution(ended.u[rows], ended.cost[rows], ended.remaining[rows])
+    slow = ~best.converged & np.isfinite(best.cost)
+    if slow.any():
+        # The lowest start must not lose to a higher one for having a longer way to go.
+        late = minimise(problem, best.u[slow], weights[rows][slow], observed[rows][slow], effort=PATIENT)
+        best.u[slow], best.cost[slow], best.remaining[slow] = late.u, late.cost, late.remaining
+    agreeing = (cost <= best.cost[:, None] * (1 + AGREEING) + 1e-25).mean(1)
+    return best, agreeing
