@@ -48,7 +48,7 @@ def _tell(entry: Mapping[str, Any]) -> None:
     if entry["kind"] == "train":
         speed = entry["tokens_per_second"]
         told += f" of {entry['steps']:,}  loss {entry['loss']:.4f}" + (f"  {speed:,.0f} tokens/s" if speed else "")
-    elif entry["kind"] == "evaluation":
+    elif entry["kind"] == "evaluate":
         told += f"  held-out loss {entry['loss']:.4f}"
     print(told, file=sys.stderr)
 

@@ -18,6 +18,7 @@ _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 # The types of keys whose default does not show them.
 TYPES: dict[str, Any] = {
+    "train.batch": int | dict[str, Any],
     "train.steps": int | None,
     "train.tokens": int | None,
     "train.micro_batch": int | None,
@@ -104,7 +105,7 @@ def _typed(key: str, node: Node, wanted: Any) -> Node:
         value = check(key, value, wanted)
     except ScalingError as error:
         raise error.at(file=node.origin.file, line=node.origin.line) from None
-    return node if isinstance(value, list) else Node(value, node.origin, node.text)
+    return node if isinstance(value, list | dict) else Node(value, node.origin, node.text)
 
 
 def _leaves(node: Node, change: Callable[[str, Node], Node], key: str = "") -> Node:

@@ -110,7 +110,7 @@ def assemble(config: Config) -> Experiment:
 
 def _assemble(config: Config) -> Experiment:
     _check(config)
-    size = BatchSize.of(config["train.batch"])
+    size = _size(config["train.batch"])
     data = config.build("data")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
@@ -134,6 +134,13 @@ def _assemble(config: Config) -> Experiment:
     steps = _steps(config, size, experiment.row_tokens)
     check(experiment.schedule, steps)
     return replace(experiment, steps=steps)
+
+
+def _size(told: int | Mapping[str, Any]) -> BatchSize:
+    """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
+    if isinstance(told, Mapping):
+        return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in told.items()})
+    return BatchSize.of(told)
 
 
 def _check(config: Config) -> None:

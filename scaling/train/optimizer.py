@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from scaling.errors import ScalingError
-from scaling.model.places import Place
+from scaling.train.parameter import Parameter
 from scaling.train.parametrization import Parametrization
 
 Group = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A tensor to learn (a parameter, or its float32 master), with its place in the model."""
-
-    place: Place
-    tensor: Tensor
 
 
 class Optimizer(Protocol):

@@ -7,7 +7,6 @@ Draws are keyed by the parameter's name and the seed, so that adding a piece cha
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -16,14 +15,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.places import Place, places
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Normal with standard deviation `std`, cut at two of them (`truncated`), or uniform with that deviation."""
-
-    std: float
-    law: Literal["normal", "truncated", "uniform"] = "normal"
+from scaling.train.parameter import Draw
 
 
 class Parametrization(Protocol):

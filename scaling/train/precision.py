@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scaling.model.family import Family
 from scaling.model.places import places
-from scaling.train.optimizer import Parameter
+from scaling.train.parameter import Parameter
 
 Precision = Literal["float32", "bf16_autocast", "bf16"]
 

@@ -86,7 +86,7 @@ class Recorder(Callback):
         found = evaluate(module.model, (batch.to(module.device) for batch in batches), self.experiment.held_out)
         self.latest = found
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
-        self.write({"kind": "evaluation", "step": step, "tokens": self.experiment.tokens(step), **told})
+        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
 
     def _save(self, step: int, module: TrainingModule) -> None:

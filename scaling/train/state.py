@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaling.errors import ScalingError
-from scaling.train.optimizer import Parameter
+from scaling.train.parameter import Parameter
 
 WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
 

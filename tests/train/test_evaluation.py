@@ -1,0 +1,88 @@
+"""Evaluation: means over every target, the excess by the control variate, the curve by position."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+
+from scaling.train.evaluation import evaluate, evaluation_steps
+from scaling.train.experiment import assemble
+from scaling.train.parametrization import initialise
+from tests.train.conftest import load, words
+
+
+@given(steps=some.integers(1, 10**7), points=some.integers(1, 40))
+def test_the_steps_rise_to_the_end(steps, points):
+    found = evaluation_steps(steps, points)
+    assert found[-1] == steps
+    assert found == sorted(set(found))
+    assert found[0] >= 1
+    assert len(found) <= points
+
+
+def test_the_steps_are_spaced_by_a_ratio():
+    assert evaluation_steps(1000, 4) == [1, 10, 100, 1000]
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    experiment = assemble(load(words("unused", parametrization__kind="GPT2", data__validation=500)))  # type: ignore[arg-type]
+    model = initialise(experiment.model(), experiment.parametrization, 0)
+    batches = [experiment.validation.batch(step) for step in range(experiment.evaluations)]
+    return experiment, model, batches, evaluate(model, batches, experiment.held_out)
+
+
+def test_it_is_the_mean_over_every_target(evaluated):
+    _, model, batches, found = evaluated
+    rows = 500 // 17
+    assert found["targets"] == rows * 16
+    with torch.no_grad():
+        logits = model.eval().logits(batches[0]).double()
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batches[0].targets.flatten(), reduction="none")
+    assert found["loss_plain"] == pytest.approx(losses.mean().item(), rel=1e-6)
+    assert found["accuracy"] == pytest.approx((logits.argmax(-1) == batches[0].targets).double().mean().item())
+    assert found["loss_by_position"] == pytest.approx(losses.reshape(rows, 16).mean(0).tolist(), rel=1e-5)
+
+
+def test_the_excess_is_paired_with_the_truth(evaluated):
+    experiment, _, batches, found = evaluated
+    truth = torch.cat([batch.truth for batch in batches]).double().mean().item()
+    assert found["excess"] == pytest.approx(found["loss_plain"] - truth, rel=1e-6)
+    assert found["loss"] == pytest.approx(experiment.held_out.entropy + found["excess"])
+
+
+def test_how_the_batches_are_cut_does_not_matter(evaluated):
+    experiment, model, batches, found = evaluated
+    cut = [batch.micro(start, start + 3) for batch in batches for start in range(0, batch.rows, 3)]
+    again = evaluate(model, cut, experiment.held_out)
+    assert again["loss"] == pytest.approx(found["loss"], rel=1e-7)
+    assert again["accuracy"] == found["accuracy"]
+
+
+def test_it_leaves_the_model_as_it_was(evaluated):
+    experiment, model, batches, found = evaluated
+    model.train()
+    assert evaluate(model, batches, experiment.held_out)["loss"] == found["loss"]
+    assert model.training
+
+
+def test_bits_a_byte(evaluated):
+    from types import SimpleNamespace
+
+    _, model, batches, _ = evaluated
+    plain = [batch.micro(0, batch.rows) for batch in batches]
+    found = evaluate(model, plain, SimpleNamespace(entropy=None, bytes_per_token=2.5))  # type: ignore[arg-type]
+    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) / 2.5)
+
+
+def test_a_result_holds_what_a_law_needs(run):
+    result = run(train__steps=6)
+    assert result["loss"] == result["entropy"] + result["excess"]
+    assert result["N"]["non_embedding"] > 0
+    assert result["C"]["exact"] > 0
+    assert result["tokens"] == 6 * 4 * 16
+    assert result["circumstances"]["versions"]["torch"]

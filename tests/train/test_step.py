@@ -1,0 +1,108 @@
+"""One update: accumulation, precision, divergence, the families."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scaling.ledger import Ledger
+from scaling.train import module
+from tests.train.conftest import left
+
+STILL = {"model.block.mixer.dropout": 0}
+SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
+
+
+def logged(runs) -> list[float]:
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    return [entry["loss"] for entry in ledger.history(run) if entry.get("kind") == "train"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_accumulation_is_the_whole_batch(rows, tmp_path, run):
+    run(runs=tmp_path / "whole", **STILL)
+    run(runs=tmp_path / "parts", train__micro_batch=rows, **STILL)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
+def test_accumulation_weighs_by_targets(tmp_path, run):
+    """Masked rows hold different numbers of targets: the loss is the mean over targets, not over rows."""
+    told = {"name": "encoder", "size.length": 32, **STILL}
+    run(runs=tmp_path / "whole", **told)
+    run(runs=tmp_path / "parts", train__micro_batch=1, **told)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16_autocast"])
+def test_a_low_precision_is_near_float32(precision, tmp_path, run):
+    plain = run(runs=tmp_path / "float32", train__steps=30, **STILL)
+    low = run(runs=tmp_path / precision, train__steps=30, train__precision=precision, **STILL)
+    assert low["loss"] == pytest.approx(plain["loss"], rel=5e-3)
+    assert low["loss"] != plain["loss"]
+
+
+def test_master_weights_are_saved_in_float32(tmp_path, run):
+    from safetensors.torch import load
+
+    run(train__precision="bf16")
+    weights = load(left(tmp_path / "runs").files["weights.safetensors"])
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("step", [0, 1, 3, 7, 11])
+@pytest.mark.parametrize("what", ["the loss", "the gradient"])
+def test_nan_is_caught_before_the_update(step, what, tmp_path, run, monkeypatch):
+    """The weights at the end are those of the step before, and the run is a result."""
+    held = {}
+
+    def poisoned(self: module.TrainingModule, batch, *rest, before=module.TrainingModule._backward):
+        loss = before(self, batch, *rest)
+        at = held.setdefault("calls", 0)
+        held["calls"] += 1
+        held["model"] = self.model
+        if at == step:
+            held["weights"] = [parameter.detach().clone() for parameter in self.model.parameters()]
+            if what == "the loss":
+                return loss * float("nan")
+            next(self.model.parameters()).grad[0] = float("inf")  # type: ignore[index]
+        return loss
+
+    monkeypatch.setattr(module.TrainingModule, "_backward", poisoned)
+    result = run()
+    assert result["outcome"] == "diverged"
+    assert result["step"] == step
+    assert what in result["reason"]
+    for parameter, before in zip(held["model"].parameters(), held["weights"], strict=True):
+        assert torch.equal(parameter, before)
+    assert run()["already"]
+
+
+FAMILIES = {
+    "decoder": {},
+    "encoder": {},
+    "encoder_decoder": {"size.length": 24},
+    "decoder Prefix": {"objective": "Prefix"},
+    "encoder_decoder Sequence": {**SENTENCES, "size.length": 32, "data.validation": 64, "data.pairs": 500},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_learns(family, tmp_path, run):
+    result = run(family.split()[0], train__steps=30, train__batch=8, **FAMILIES[family])
+    losses = logged(tmp_path / "runs")
+    assert result["outcome"] == "finished"
+    assert sum(losses[-5:]) < sum(losses[:5])
+    assert result["tokens"] > 0
+
+
+def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run):
+    run(runs=tmp_path / "one")
+    run(runs=tmp_path / "two")
+    run(runs=tmp_path / "none", **STILL)
+    assert logged(tmp_path / "one") == logged(tmp_path / "two") != logged(tmp_path / "none")
+
+
+def test_the_batch_may_grow(tmp_path, run):
+    result = run(**{"train.batch": "{0: 2, 6: 4}"})
+    assert result["tokens"] == (6 * 2 + 6 * 4) * 16
