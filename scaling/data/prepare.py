@@ -45,20 +45,21 @@ def prepare(text: Text, folder: Path) -> Path:
 
 def _prepared(text: Text, folder: Path) -> Path:
     home = text.home(folder)
-    if home is not None and text.corpus.changed(dict(Manifest.read(home).stamp)) is None:
+    if home is not None and text.outdated(Manifest.read(home)) is None:
         check(home, Manifest.read(home))
         return home
     with _about("corpus"):
         snapshot = text.corpus.snapshot(folder)
+    stamp = text.stamp(snapshot)
     work = folder / "preparing" / text.key
-    _begin(work, snapshot.stamp)
+    _begin(work, stamp)
     if not (work / NAME).exists():
         codec = _codec(text, snapshot, folder, work)
         _tokenize(text, snapshot, codec, work)
         changed = text.corpus.changed(snapshot.stamp)
         if changed is not None:
             raise ScalingError("it changed while it was read", file=changed, mend="run the same command again")
-        _manifest(text, snapshot, codec, work).write(work)
+        _manifest(text, stamp, codec, work).write(work)
     return _publish(text, folder, work)
 
 
@@ -66,7 +67,7 @@ def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
     """Work of before goes on only if the corpus is what it was then."""
     file = work / "stamp.json"
     if file.exists() and digest(atomic.read_json(file)) != digest(stamp):
-        shutil.rmtree(work)
+        _discard(work)
     if not file.exists():
         atomic.write_json(file, stamp)
     for partial in work.glob(".*"):  # what a kill left of a file that was being written
@@ -79,13 +80,21 @@ def _publish(text: Text, folder: Path, work: Path) -> Path:
     home = folder / manifest.fingerprint
     atomic.write_json(folder / "requests" / f"{text.key}.json", {"fingerprint": manifest.fingerprint, **text.request})
     if home.exists():
-        shutil.rmtree(work)
+        _discard(work)
     else:
         shutil.rmtree(work / "parts", ignore_errors=True)
         work.rename(home)
         atomic.flush_folder(folder)
     check(home, manifest)
     return home
+
+
+def _discard(work: Path) -> None:
+    """Renamed before it is removed, so that a kill leaves no part of it where work is looked for."""
+    gone = work.with_suffix(".discarded")
+    shutil.rmtree(gone, ignore_errors=True)
+    work.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
@@ -178,7 +187,7 @@ def _parts(work: Path, codec: Codec) -> list[dict[str, Any]]:
     return records
 
 
-def _manifest(text: Text, snapshot: Snapshot, codec: Codec, work: Path) -> Manifest:
+def _manifest(text: Text, stamp: Mapping[str, Any], codec: Codec, work: Path) -> Manifest:
     splits: dict[str, dict[str, tuple[Shard, ...]]] = {"train": {}, "validation": {}}
     for record in _parts(work, codec):
         for split, sides in record["splits"].items():
@@ -202,7 +211,7 @@ def _manifest(text: Text, snapshot: Snapshot, codec: Codec, work: Path) -> Manif
         tokenizer=codec.sha256,
         splits=splits,
         request=text.request,
-        stamp=snapshot.stamp,
+        stamp=stamp,
     )
 
 

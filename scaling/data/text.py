@@ -8,7 +8,7 @@ from typing import Any
 
 from scaling import atomic
 from scaling.build import Recipe
-from scaling.data.corpus.document import Corpus
+from scaling.data.corpus.document import Corpus, Snapshot
 from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS, Source
 from scaling.data.store import open_split
@@ -53,15 +53,9 @@ class Text:
         home = self.home(folder)
         if home is None:
             raise ScalingError("the data have not been prepared", key="data", mend=_PREPARE)
-        manifest = Manifest.read(home)
-        changed = self.corpus.changed(dict(manifest.stamp))
-        if changed is not None:
-            raise ScalingError(
-                f"it has changed since it was prepared as {manifest.fingerprint}",
-                file=changed,
-                mend="put it back as it was, or run `scaling data prepare` to prepare what it is now",
-            )
-        self._same_tokenizer(manifest)
+        outdated = self.outdated(Manifest.read(home))
+        if outdated is not None:
+            raise outdated
         return open_split(home, split)
 
     def home(self, folder: Path) -> Path | None:
@@ -73,19 +67,33 @@ class Text:
         home = folder / named
         return home if home.is_dir() else None
 
-    def _same_tokenizer(self, manifest: Manifest) -> None:
-        """A tokenizer that is read from a file may since have become another."""
-        if self.tokenizer.learns:
-            return
-        from scaling.data.codec import Codec
+    def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What prepared data depend on beside the request: the corpus, and a tokenizer that is read from a file."""
+        return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
 
-        if Codec(self.tokenizer.fit(iter(()))).sha256 != manifest.tokenizer:
-            raise ScalingError(
+    def outdated(self, manifest: Manifest) -> ScalingError | None:
+        """What has changed since the data were prepared."""
+        again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
+        changed = self.corpus.changed(dict(manifest.stamp))
+        if changed is not None:
+            what = f"it has changed since it was prepared as {manifest.fingerprint}"
+            return ScalingError(what, file=changed, mend=again)
+        if not self.tokenizer.learns and self._tokenizer_now() != manifest.tokenizer:
+            return ScalingError(
                 f"mixed tokenizers: {manifest.fingerprint} was prepared with another than this is now",
                 key="data.tokenizer",
                 value=self.request["tokenizer"].get("path", type(self.tokenizer).__name__),
-                mend="put it back as it was, or run `scaling data prepare` to prepare with what it is now",
+                mend=again,
             )
+        return None
+
+    def _tokenizer_now(self) -> str:
+        from scaling.data.codec import Codec
+
+        try:
+            return Codec(self.tokenizer.fit(iter(()))).sha256
+        except ScalingError as error:
+            raise (error if error.key is None else error.under("data.tokenizer")) from None
 
 
 def _built(key: str, recipe: Callable[[], Any]) -> Any:

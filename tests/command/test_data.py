@@ -107,6 +107,10 @@ def test_the_entropy_is_shown_where_it_is_known(capsys: pytest.CaptureFixture[st
             "data.corpus.flies='x': Files has no such key; did you mean 'files'?",
         ),
         (["prepare", "files", "data.tokenizer={kind: ByteBPX}"], "did you mean 'ByteBPE'?"),
+        (
+            ["prepare", "python", "data.tokenizer={kind: File, path: none.json}"],
+            "data.tokenizer.path='none.json': there is no such file",
+        ),
         (["prepare", "c4"], "no network, and allenai/c4 is on the hub"),
         (["show", "synthetic", "--windows", "-1"], "expected a number from 0"),
         (["show", "synthetic", "objective=Sequence"], "it learns from pairs, and the data are windows"),

@@ -293,6 +293,8 @@ def test_mixed_tokenizers(text: Line, corpus: Path, root: Path, tmp_path: Path) 
     shutil.copy(other / "tokenizer.json", published)
     with pytest.raises(ScalingError, match="mixed tokenizers"):
         line.open("train", root)
+    assert prepare(line, root) == other
+    assert line.open("train", root).vocabulary == 290
     shutil.copy(other / "tokenizer.json", home / "tokenizer.json")
     with pytest.raises(ScalingError, match="made by another tokenizer"):
         text().open("train", root)
