@@ -225,6 +225,8 @@ def describe(wanted: Any) -> str:
         return "one of " + ", ".join(map(str, inner))
     if origin in (list, tuple, Sequence):
         return f"a list of {describe(inner[0]) if inner else 'anything'}"
+    if origin in (dict, Mapping):
+        return "keys with values"
     if wanted is type(None):
         return "null"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}

@@ -126,11 +126,11 @@ MISTAKES = {
     ("plain", "=3"): "command line: override='=3': expected key=value; as in train.steps=100",
     ("plain", "a..b=3"): "command line: override='a..b=3': expected key=value; as in train.steps=100",
     ("plain", "train.batches=3"): "command line: train.batches=3: train has no such key; did you mean 'batch'?",
-    ("plain", "train.batch=many"): "command line: train.batch='many': expected a whole number",
-    ("plain", "train.batch=null"): "command line: train.batch=None: expected a whole number",
-    ("plain", "train.batch=true"): "command line: train.batch=True: expected a whole number",
-    ("plain", "train.batch=2.5"): "command line: train.batch=2.5: expected a whole number",
-    ("plain", "train.batch=[1]"): "command line: train.batch=[1]: expected a whole number",
+    ("plain", "train.batch=many"): "command line: train.batch='many': expected a whole number or keys with values",
+    ("plain", "train.batch=null"): "command line: train.batch=None: expected a whole number or keys with values",
+    ("plain", "train.batch=true"): "command line: train.batch=True: expected a whole number or keys with values",
+    ("plain", "train.batch=2.5"): "command line: train.batch=2.5: expected a whole number or keys with values",
+    ("plain", "train.batch=[1]"): "command line: train.batch=[1]: expected a whole number or keys with values",
     ("plain", "train.compile=yes"): "command line: train.compile='yes': expected true or false",
     ("plain", "train.clip=x"): "command line: train.clip='x': expected a number or null",
     ("plain", "log.tags=a"): "command line: log.tags='a': expected a list of anything",
@@ -201,7 +201,7 @@ FILES = {
     "base: plain\ntrain:\n  batch: 1\n  lr: 2\n": (
         "mine.yaml:4: train.lr=2: train has no such key; choose from batch, clip, compile, precision, steps, tokens"
     ),
-    "base: plain\ntrain:\n  batch: '8'\n": "mine.yaml:3: train.batch='8': expected a whole number",
+    "base: plain\ntrain:\n  batch: '8'\n": "mine.yaml:3: train.batch='8': expected a whole number or keys with values",
     "model: plain\n": ("mine.yaml:1: model='plain': expected the model's keys; name another model's file as `base`"),
     "- a\n": f"mine.yaml: expected sections; write one of {', '.join(SECTIONS)}",
     "base: plain\ndata: loop\n": (
