@@ -90,10 +90,7 @@ class Text:
     def _tokenizer_now(self) -> str:
         from scaling.data.codec import Codec
 
-        try:
-            return Codec(self.tokenizer.fit(iter(()))).sha256
-        except ScalingError as error:
-            raise (error if error.key is None else error.under("data.tokenizer")) from None
+        return Codec(self.tokenizer.fit(iter(()))).sha256
 
 
 def _built(key: str, recipe: Callable[[], Any]) -> Any:

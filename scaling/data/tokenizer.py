@@ -136,10 +136,12 @@ class File:
     path: str
     learns: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if not Path(self.path).expanduser().is_file():
+            raise ScalingError("there is no such file", key="path", value=self.path)
+
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         file = Path(self.path).expanduser()
-        if not file.is_file():
-            raise ScalingError("there is no such file", key="path", value=self.path)
         try:
             return Tokenizer.from_str(file.read_text(encoding="utf-8"))
         except Exception as error:  # the library raises bare Exceptions
