@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def _row(ledger: Ledger, one: Run) -> dict[str, Any]:
         "C": cost.flops_train_per_token * tokens,
         "loss": None if result is None else result["loss"],
         "N_definition": "without embeddings",
+        "D_definition": "tokens read, repeats counted",
+        "loss_definition": "held-out cross-entropy, nats a token",
         "C_definition": "matrix products as they run, forward and backward",
         "N_total": cost.parameters,
         **{f"C_{name}": per_token * tokens for name, per_token in cost.approximations.items()},
@@ -68,7 +71,7 @@ def fitted(question: Question, points: Path, folder: Path) -> dict[str, Any]:
     from scaling.law.picture.album import of_law
     from scaling.law.reading import read
 
-    table = read(points)
+    table = replace(read(points), source=f"study {question.name}")
     held = table.numbers("held_out") > 0
     train, test = table.hold_out(held) if held.any() else (table, None)
     found = fit(named(question.law), train)

@@ -44,10 +44,11 @@ def figure(picture: Picture) -> Figure:
         drawn.update_yaxes(_axis(panel.y), row=1, col=column)
     drawn.update_layout(template="simple_white", title=picture.title, width=240 + 480 * count, height=460)
     lines = textwrap.wrap(picture.caption, 34 + 85 * count)
-    place = {"x": 0, "y": -0.2, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top"}
+    # In pixels below the axes, so that it stands clear of their titles whatever the height.
+    place = {"x": 0, "y": 0, "yshift": -62, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top"}
     font = {"size": 10, "color": "#444444"}
     drawn.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font=font, **place)
-    drawn.update_layout(margin={"b": 130})
+    drawn.update_layout(margin={"b": 84 + 14 * len(lines)})
     return drawn
 
 
