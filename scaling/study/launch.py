@@ -19,7 +19,7 @@ LOOK = 0.5  # seconds between looks at the ledger
 def launch(
     ledger: Ledger, found: Plan, words: Sequence[str], workers: int, tell: Callable[[int, float], None], log: Path
 ) -> None:
-    """Run `workers` processes of `scaling work` to the end; `tell` hears how many runs are done, and their share of work.
+    """Run `workers` processes of `scaling work` to the end; `tell` hears how many runs are done, and of what work.
 
     One torch thread each: on two cores, two processes do more than one process with two threads.
     """
