@@ -22,9 +22,8 @@ ROUNDS = 20
 CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
 STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 WIDEST = 3.0  # first step, in the quantity's scale relative to its size, where the points say nothing
-LAGGING = 0.5
-STIFFER, STIFFEST = 1e3, 1e9
-UNMOVED = 1e-4
+LAGGING, UNMOVED = 0.5, 1e-4  # shares of the way asked for: below the first the tether is stiffened, below the second
+STIFFER, STIFFEST = 1e3, 1e9  # and stiff already, the quantity has met its bound
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,32 @@ def standard_error(
     return value, np.sqrt(np.maximum(noise.variance * variance, 0.0)), direction
 
 
+@dataclass
+class _Bracket:
+    """How far from the estimate each row's end lies at least and at most, and the signed root z at both."""
+
+    inner: np.ndarray
+    inner_z: np.ndarray
+    outer: np.ndarray
+    outer_z: np.ndarray
+
+    @classmethod
+    def around(cls, rows: int) -> _Bracket:
+        return cls(np.zeros(rows), np.zeros(rows), np.full(rows, np.inf), np.full(rows, np.inf))
+
+    def learn(self, rows: np.ndarray, distance: np.ndarray, z: np.ndarray, inside: np.ndarray) -> None:
+        self.inner[rows[inside]], self.inner_z[rows[inside]] = distance[inside], z[inside]
+        self.outer[rows[~inside]], self.outer_z[rows[~inside]] = distance[~inside], z[~inside]
+
+    def guess(self, threshold: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        """Where to look next: between the two by regula falsi on z, or further out where no outer one is known."""
+        with np.errstate(invalid="ignore"):
+            share = (threshold - self.inner_z) / np.maximum(self.outer_z - self.inner_z, 1e-300)
+            between = self.inner + np.clip(share, 0.1, 0.9) * (self.outer - self.inner)
+        growth = np.clip(threshold / np.maximum(self.inner_z, 1e-300), 1.1, 4.0)
+        return np.where(np.isfinite(self.outer), between, np.maximum(self.inner, reach) * growth)
+
+
 def _end(
     problem: Problem,
     quantity: Quantity,
@@ -80,53 +105,44 @@ def _end(
     observed: np.ndarray | None,
     side: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One end of the interval, by regula falsi on the signed root, which is nearly linear in the quantity."""
+    """One end of the interval: walk outwards until z passes the threshold, then close in. z is nearly linear there."""
     centre, error, direction = standard_error(problem, quantity, u, noise, observed)
-    kappa = noise.kappa
     widest = WIDEST * np.maximum(np.abs(centre), 0.1) if quantity.scale == "linear" else np.full(len(u), WIDEST)
     error = np.where(error > 0, np.minimum(error, widest), widest)
-    lower, upper = problem.bounds
-    inner, inner_z = np.zeros(len(u)), np.zeros(len(u))
-    outer, outer_z = np.full(len(u), np.inf), np.full(len(u), np.inf)
-    reach = threshold * error
-    slack = STIFF * kappa / error**2
-    stiffness = slack.copy()
-    place, is_open = u.copy(), np.zeros(len(u), bool)
+    observed = np.broadcast_to(problem.observed if observed is None else observed, (len(u), len(problem.observed)))
+    slack = STIFF * noise.kappa / error**2
+    stiffness, reach = slack.copy(), threshold * error
+    bracket, place, is_open = _Bracket.around(len(u)), u.copy(), np.zeros(len(u), bool)
     rows = np.arange(len(u))
     for _ in range(ROUNDS):
+        limit = threshold[rows]
         goal = centre[rows] + side * reach[rows]
         begin = place[rows] + direction[rows] * (goal - quantity.along(problem, place[rows])[0])[:, None]
         tether = Tether(quantity, goal, stiffness[rows])
-        seen = None if observed is None else (observed[rows] if observed.ndim == 2 else observed)
-        ended = minimise(problem, np.clip(begin, lower, upper), observed=seen, tether=tether, effort=PROFILE)
+        ended = minimise(
+            problem, np.clip(begin, *problem.bounds), observed=observed[rows], tether=tether, effort=PROFILE
+        )
         value = quantity.along(problem, ended.u)[0]
-        moved = side * (value - centre[rows])
         rise = ended.cost - tether.cost(value) - cost[rows]
-        z = np.sqrt(np.maximum(2.0 * rise / kappa[rows], 0.0))
+        z = np.sqrt(np.maximum(2.0 * rise / noise.kappa[rows], 0.0))
         failed = ~np.isfinite(z)
-        z, moved = np.where(failed, 2.0 * threshold[rows], z), np.where(failed, reach[rows], moved)
-        inside = z < threshold[rows]
+        distance = np.where(failed, reach[rows], side * (value - centre[rows]))
+        z = np.where(failed, 2.0 * limit, z)
+        inside, close = z < limit, np.abs(z - limit) <= CLOSE * limit
         # A tether that stretches has met a steep rise or a bound; only a bound withstands a stiffer one.
-        lagging = inside & (moved < inner[rows] + LAGGING * (reach[rows] - inner[rows]))
-        unmoved = moved < inner[rows] + UNMOVED * (reach[rows] - inner[rows])
-        stuck = lagging & ((unmoved & (stiffness[rows] > slack[rows])) | (stiffness[rows] >= STIFFEST * slack[rows]))
-        stuck &= z < 0.98 * threshold[rows]
+        asked = reach[rows] - bracket.inner[rows]
+        lagging = inside & ~close & (distance < bracket.inner[rows] + LAGGING * asked)
+        unmoved = (distance < bracket.inner[rows] + UNMOVED * asked) & (stiffness[rows] > slack[rows])
+        stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & ~np.isfinite(bracket.outer[rows])
         stiffness[rows[lagging]] *= STIFFER
         is_open[rows[stuck]] = True
-        kept, past = rows[inside], rows[~inside]
-        inner[kept], inner_z[kept], place[kept] = moved[inside], z[inside], ended.u[inside]
-        outer[past], outer_z[past] = moved[~inside], z[~inside]
-        close = np.abs(z - threshold[rows]) <= CLOSE * threshold[rows]
-        inner[rows[close]] = moved[close]
+        place[rows[inside]] = ended.u[inside]
+        bracket.learn(rows, distance, z, inside)
+        bracket.inner[rows[close]] = distance[close]
         rows = rows[~(close | stuck)]
         if not len(rows):
             break
-        share = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
-        between = inner + np.clip(share, 0.1, 0.9) * (outer - inner)
-        growth = np.clip(threshold / np.maximum(inner_z, 1e-300), 1.1, 4.0)
-        beyond = np.maximum(inner, reach) * growth
-        reach = np.where(np.isfinite(outer), between, beyond)
-    # Rows left over were still walking outwards: the objective has not risen far enough anywhere tried.
-    left = rows[~np.isfinite(outer[rows])]
-    is_open[left] = True
-    return centre + side * inner, is_open
+        reach = bracket.guess(threshold, reach)
+    # Rows that are still walking: the objective has not risen far enough anywhere tried.
+    is_open[rows[~np.isfinite(bracket.outer[rows])]] = True
+    return centre + side * bracket.inner, is_open
