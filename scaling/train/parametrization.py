@@ -136,7 +136,7 @@ def initialise(
             "maximal update wants a head of its own", key="model.tie", value=["head"], mend="take head out of model.tie"
         )
     if any(parameter.is_meta for parameter in model.parameters()):
-        model.to_empty(device=device)
+        _materialise(model, device)
     for module in model.modules():
         constants = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim < 2]
         if isinstance(module, nn.Linear):
@@ -148,6 +148,19 @@ def initialise(
         if place.role != "vector":
             _fill(parameter, parametrization.draw(place), seed, place.name)
     return model
+
+
+def _materialise(model: Family, device: torch.device | str) -> None:
+    """Memory for every parameter, one for all the names of a tied table: `to_empty` gives each name its own."""
+    first: dict[int, tuple[nn.Module, str]] = {}
+    names = [
+        (module, name, first.setdefault(id(parameter), (module, name)))
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+    ]
+    model.to_empty(device=device)
+    for module, name, (owner, own) in names:
+        setattr(module, name, getattr(owner, own))
 
 
 def _fill(parameter: Tensor, draw: Draw, seed: int, name: str) -> None:
