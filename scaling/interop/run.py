@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from scaling.config import Config, load
 from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.manifest import TOKENIZER
+from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
@@ -82,7 +83,11 @@ def _own(folder: Path) -> Run:
     config = load(str(folder / CONFIG))
     tokenizer = folder / TOKENIZER
     ids = _ids(folder / IDS) if (folder / IDS).is_file() else None
-    return _run(config.tree, folder / weights.FILE, tokenizer if tokenizer.is_file() else None, ids)
+    tokenizer = tokenizer if tokenizer.is_file() else None
+    run = _run(config.tree, folder / weights.FILE, tokenizer)
+    if ids is None and tokenizer is not None:
+        ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
+    return replace(run, described=replace(run.described, ids=ids or {}))
 
 
 def _of_ledger(folder: Path, runs: Path) -> Run:
@@ -95,21 +100,39 @@ def _of_ledger(folder: Path, runs: Path) -> Run:
         raise ScalingError("the run has no whole checkpoint", file=folder, mend="train it first, or again")
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
     tokenizer = store.root(runs) / prepared / TOKENIZER
-    return _run(spec, found.folder / CHECKPOINT_WEIGHTS, tokenizer if prepared and tokenizer.is_file() else None, None)
+    run = _run(spec, found.folder / CHECKPOINT_WEIGHTS, tokenizer if prepared and tokenizer.is_file() else None)
+    ids = _started(_specials(spec, runs), spec["model"]["kind"])
+    return replace(run, described=replace(run.described, ids=ids))
 
 
-def _run(tree: Mapping[str, Any], file: Path, tokenizer: Path | None, ids: dict[str, int] | None) -> Run:
+def _specials(spec: Mapping[str, Any], runs: Path) -> Mapping[str, int]:
+    """The ids by name that the run's data and objective gave; none where its data are not on this machine."""
+    try:
+        data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
+        vocabulary = Vocabulary.of(data.open("train", store.root(runs)))
+        family = kinds("model")[spec["model"]["kind"]].family  # type: ignore[attr-defined]
+        return build("objective", spec["objective"], vocabulary, spec["size"]["length"], family).vocabulary.specials
+    except ScalingError:
+        return {}
+
+
+def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
+    """The ids that generating needs. Documents stand end to end, so a decoder's text begins after the end of another;
+    an encoder-decoder's target begins after bos.
+    """
+    ids = {name: specials[name] for name in ("pad", "bos", "eos") if name in specials}
+    order = ("bos", "eos") if kind == "EncoderDecoder" else ("eos", "bos")
+    start = [ids[name] for name in order if name in ids][:1]
+    return {**ids, **({"start": start[0]} if start else {})}
+
+
+def _run(tree: Mapping[str, Any], file: Path, tokenizer: Path | None) -> Run:
     sections = {"model": tree["model"], "size": tree["size"]}
     with torch.device("meta"):
         empty = build("model", sections["model"], sections["size"])
-    tensors = weights.read(file)
+    tensors = weights.once(weights.read(file), empty, file)
     weights.check(tensors, weights.of(empty), file)
-    if ids is None and tokenizer is not None:
-        specials = Codec.load(tokenizer).specials
-        ids = {name: specials[name] for name in ("pad", "bos", "eos") if name in specials}
-        # Documents stand end to end, so a text begins after the end of another; a target begins after bos.
-        ids["start"] = ids.get("bos", ids["eos"]) if empty.family == "encoder_decoder" else ids["eos"]
-    return Run(Described(sections, tensors, ids or {}), tokenizer)
+    return Run(Described(sections, tensors), tokenizer)
 
 
 def _dotted(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -50,6 +51,18 @@ def of(model: nn.Module) -> dict[str, Tensor]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         once.setdefault(id(tensor), (name, tensor))
     return dict(once.values())
+
+
+def once(found: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:
+    """What a file holds, with a table that is tied in the model under its first name only."""
+    first = {id(tensor): name for name, tensor in of(model).items()}
+    names = {name: first[id(tensor)] for name, tensor in model.state_dict(keep_vars=True).items()}
+    kept: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        table = names.get(name, name)
+        if not torch.equal(kept.setdefault(table, tensor), tensor):
+            raise ScalingError(f"{name} is tied to {table} and differs from it", file=file)
+    return kept
 
 
 def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:

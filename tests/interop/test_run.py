@@ -16,6 +16,7 @@ from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
 from scaling.decode import Beam, Greedy, generate, prompt
+from scaling.errors import ScalingError
 from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
@@ -60,7 +61,8 @@ def test_a_folder_trains_under_its_familys_objective(tmp_path: Path) -> None:
 def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path: Path) -> None:
     was = described()
     ledger = Ledger.create(tmp_path / "runs")
-    name = ledger.add({**was.sections, "data": {"kind": "Synthetic", "fingerprint": "none-train"}})
+    data = {"kind": "Synthetic", "fingerprint": "none-train"}
+    name = ledger.add({**was.sections, "data": data, "objective": {"kind": "Causal"}})
     attempt = ledger.claim(name)
     assert attempt is not None
     with attempt:
@@ -70,6 +72,7 @@ def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path: Path) ->
         attempt.end("stopped", "enough")
     for found in (runs.read(name[:6], tmp_path / "runs"), runs.read(tmp_path / "runs" / "store" / name)):
         assert found.tokenizer is None
+        assert found.described.ids == {"bos": 64, "start": 64}  # the source's own
         assert all(torch.equal(found.described.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
 
 
@@ -160,6 +163,17 @@ def test_altered_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
     error = capsys.readouterr().err
     assert "missing decoder.stack.norm.gain, extra stranger" in error
     assert error.count("\n") == 1
+
+
+def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path: Path) -> None:
+    was = described()
+    runs.write(tmp_path, Run(was, None), "here")
+    table = was.tensors["decoder.embedding.table"].detach().clone()
+    weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table})
+    assert "head.weight" not in runs.read(tmp_path).described.tensors
+    weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table + 1})
+    with pytest.raises(ScalingError, match=r"tied to decoder\.embedding\.table and differs"):
+        runs.read(tmp_path)
 
 
 def told(capsys: pytest.CaptureFixture, *words: str) -> Any:
