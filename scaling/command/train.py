@@ -27,30 +27,24 @@ def run(arguments: argparse.Namespace) -> int:
         raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")
     (resolved,) = configs.values()
 
+    from scaling.train.progress import teller
+    from scaling.train.ranks import first
     from scaling.train.recorder import Stopped
     from scaling.train.run import train
 
     try:
-        result = train(resolved, [_tell])
+        with teller() as tell:
+            result = train(resolved, [tell])
     except Stopped as stopped:
         print(f"scaling: {stopped}; the same command goes on", file=sys.stderr)
         return 128 + stopped.signal
+    if not first():
+        return 0
     if arguments.json:
         print(json.dumps(result, indent=2))
     else:
         print(_summary(result))
     return 0
-
-
-def _tell(entry: Mapping[str, Any]) -> None:
-    """One plain line of progress on standard error."""
-    told = f"step {entry['step']:>7,}"
-    if entry["kind"] == "train":
-        speed = entry["tokens_per_second"]
-        told += f" of {entry['steps']:,}  loss {entry['loss']:.4f}" + (f"  {speed:,.0f} tokens/s" if speed else "")
-    elif entry["kind"] == "evaluate":
-        told += f"  held-out loss {entry['loss']:.4f}"
-    print(told, file=sys.stderr)
 
 
 def _summary(result: Mapping[str, Any]) -> str:

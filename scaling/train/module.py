@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed
 from lightning import LightningModule
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
@@ -76,10 +78,17 @@ class TrainingModule(LightningModule):
             scaled = loss.tokens * (count * share)
             for auxiliary in loss.auxiliary.values():
                 scaled = scaled + auxiliary * (part.rows / batch.rows)
-            self.manual_backward(scaled)
+            with self._apart(part is not parts[-1]):
+                self.manual_backward(scaled)
             total += scaled.detach()
         self.weights.gather()
-        return total
+        # Each rank's share counts as many times as there are ranks, because gradients are averaged over them.
+        return self._summed(total) / self._ranks()
+
+    def _apart(self, apart: bool) -> AbstractContextManager[Any]:
+        """Let ranks add up their gradients once an update, not once a micro batch."""
+        model = self.trainer.strategy.model
+        return model.no_sync() if apart and isinstance(model, DistributedDataParallel) else nullcontext()
 
     def _norm(self) -> Tensor:
         masters = [master for master in self.weights.masters if master.grad is not None]
@@ -90,10 +99,10 @@ class TrainingModule(LightningModule):
     def _ranks(self) -> int:
         return self.trainer.world_size
 
-    def _summed(self, count: Tensor) -> Tensor:
+    def _summed(self, value: Tensor) -> Tensor:
         if self._ranks() > 1:
-            torch.distributed.all_reduce(count)
-        return count
+            torch.distributed.all_reduce(value)
+        return value
 
 
 def _targets(model: Family, batch: Batch) -> Tensor:

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from lightning import Callback, Trainer
 
+from scaling.batch import Batch
 from scaling.data.module import Loader
 from scaling.ledger import Attempt
 from scaling.train import state
 from scaling.train.evaluation import evaluate, evaluation_steps
 from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule
+from scaling.train.ranks import pulse
 from scaling.train.signals import Signals
 
 
 class Stopped(Exception):
     """The run was asked to stop, and its state is saved."""
 
-    def __init__(self, signal: int, step: int):
+    def __init__(self, signal: int, step: int | None):
         self.signal, self.step = signal, step
-        super().__init__(f"stopped by signal {signal} at step {step}")
+        super().__init__(f"stopped by signal {signal}" + ("" if step is None else f" at step {step}"))
 
 
 class Recorder(Callback):
-    """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror)."""
+    """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror).
+
+    Ranks other than the first have no attempt: they only agree on signals.
+    """
 
     def __init__(
         self,
         experiment: Experiment,
-        attempt: Attempt,
+        attempt: Attempt | None,
         signals: Signals,
         tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
     ):
@@ -41,25 +47,31 @@ class Recorder(Callback):
         # A trunk is looked at by its branches.
         points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
         self.evaluated = set(points)
-        self.pinned = set(attempt.pinned)
+        self.pinned = set() if attempt is None else set(attempt.pinned)
         self.latest: dict[str, Any] = {}
         self._since, self._tokens = time.perf_counter(), 0
 
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, outputs: Any, *_: Any) -> None:  # type: ignore[override]
         step = module.start + trainer.fit_loop.batch_idx + 1
+        pulse()
+        signal = self.signals.agreed(trainer)
+        if self.attempt is not None:
+            self._record(step, module, outputs, stopping=bool(signal))
+        if signal:
+            raise Stopped(signal, step)
+
+    def _record(self, step: int, module: TrainingModule, outputs: Mapping[str, Any], stopping: bool) -> None:
         last = step == self.experiment.steps
         if step % self.log_every == 0 or last or step == module.start + 1:
             self._log_training(step, outputs)
         if step in self.evaluated:
             self.evaluate_now(step, module)
-        signal = self.signals.agreed(trainer)
-        if step % self.checkpoint_every == 0 or step in self.pinned or last or signal:
+        if step % self.checkpoint_every == 0 or step in self.pinned or last or stopping:
             self._save(step, module)
-        if signal:
-            raise Stopped(signal, step)
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        self.attempt.log.write(entry)
+        if self.attempt is not None:
+            self.attempt.log.write(entry)
         for tell in self.tell:
             tell(entry)
 
@@ -83,14 +95,22 @@ class Recorder(Callback):
     def evaluate_now(self, step: int, module: TrainingModule) -> None:
         begun = time.perf_counter()
         batches = Loader(self.experiment.validation, 0, self.experiment.evaluations)
-        found = evaluate(module.model, (batch.to(module.device) for batch in batches), self.experiment.held_out)
+        found = evaluate(module.model, _beating(batches, module.device), self.experiment.held_out)
         self.latest = found
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
 
     def _save(self, step: int, module: TrainingModule) -> None:
+        assert self.attempt is not None
         begun = time.perf_counter()
         with self.attempt.checkpoint(step, note={"tokens": self.experiment.tokens(step)}) as folder:
             state.save(folder, module.weights.parameters, module.torch_optimizers)
         self._since += time.perf_counter() - begun
+
+
+def _beating(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
+    """Batches on the device; between them the supervisor hears that all is well."""
+    for batch in batches:
+        yield batch.to(device)
+        pulse()

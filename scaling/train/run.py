@@ -7,23 +7,31 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import Trainer
+from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 
 from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
+from scaling.ledger.result import Outcome
 from scaling.train import state
 from scaling.train.experiment import Experiment, assemble
+from scaling.train.mirror import mirrored
 from scaling.train.module import MODULES, Diverged
 from scaling.train.parametrization import initialise
+from scaling.train.ranks import Ranks, first, joined, launched, wanted
 from scaling.train.recorder import Recorder, Stopped
 from scaling.train.signals import Signals
+from scaling.train.supervisor import supervise
 
 PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
 
@@ -33,28 +41,83 @@ Tell = Callable[[Mapping[str, Any]], None]
 def train(config: Config, tell: Collection[Tell] = ()) -> dict[str, Any]:
     """The result of the run that a config describes: the one that stands, or that of training it now."""
     experiment = assemble(config)
-    ledger = Ledger.create(config["runs"])
-    known = ledger.result(ledger.add(experiment.spec))
-    if known is not None:
+    ledger = _ledger(config)
+    if ledger is not None and not launched() and (known := ledger.result(ledger.add(experiment.spec))) is not None:
         return {**known, "already": True}
     found = train_run(experiment, ledger, tell)
-    if found is None:
-        raise ScalingError(
-            "another worker is at this run",
-            key="run",
-            value=run_id(experiment.spec),
-            mend="wait for it, or, if it is dead, three minutes for its lease to run out",
-        )
-    return {**found, "already": False}
+    if found is not None or ledger is None:
+        return {**(found or {}), "already": False}
+    known = ledger.result(run_id(experiment.spec))
+    if known is not None:
+        return {**known, "already": True}
+    raise ScalingError(
+        "another worker is at this run",
+        key="run",
+        value=run_id(experiment.spec),
+        mend="wait for it, or, if it is dead, three minutes for its lease to run out",
+    )
 
 
-def train_run(experiment: Experiment, ledger: Ledger, tell: Collection[Tell] = ()) -> dict[str, Any] | None:
-    """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does."""
-    attempt = ledger.claim(ledger.add(experiment.spec))
-    if attempt is None:
-        return None
-    with attempt:
-        return _trained(experiment, attempt, attempt.resume() or _branch(ledger, experiment), tell)
+def train_run(experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = ()) -> dict[str, Any] | None:
+    """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
+
+    Only the first of several ranks has a ledger and a result; the others return nothing.
+    """
+    if ledger is not None and _started(experiment):
+        return ledger.result(ledger.add(experiment.spec))
+    with joined() as ranks, _claimed(experiment, ledger, ranks) as claim:
+        return None if claim is None else _trained(experiment, ranks, *claim, tell)
+
+
+def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = ()) -> bool:
+    """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
+    if _started(experiment):
+        return True
+    with joined() as ranks, _claimed(experiment, ledger, ranks) as claim:
+        if claim is None:
+            return False
+        attempt, start = claim
+        _fitted(experiment, ranks, attempt, start, tell)
+        if attempt is not None:
+            attempt.end("stopped", f"grown to step {experiment.steps}; it goes on where a branch needs more")
+    return True
+
+
+def grow(config: Config, steps: int, tell: Collection[Tell] = ()) -> None:
+    """Train the trunk of the run that a config describes up to a step."""
+    found = assemble(config).trunk()
+    if found is not None:
+        train_trunk(replace(found[0], steps=steps), _ledger(config), tell)
+
+
+def _ledger(config: Config) -> Ledger | None:
+    """The ledger, for the first rank alone."""
+    return Ledger.create(config["runs"]) if first() else None
+
+
+def _started(experiment: Experiment) -> bool:
+    """Where the run takes several ranks and this is none of them: have them train it, and say so."""
+    if launched() or (ranks := wanted(experiment.config)) == 1:
+        return False
+    supervise(experiment.config, ranks, None if experiment.horizon else experiment.steps)
+    return True
+
+
+@contextmanager
+def _claimed(
+    experiment: Experiment, ledger: Ledger | None, ranks: Ranks
+) -> Iterator[tuple[Attempt | None, Checkpoint | None] | None]:
+    """The first rank's attempt, and the checkpoint that all start from; None where another worker has the run."""
+    attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
+    if not ranks.told(attempt is not None):
+        yield None
+        return
+    with attempt or nullcontext():
+        found = None
+        if ledger is not None and attempt is not None:
+            found = attempt.resume() or _branch(ledger, experiment)
+        place = ranks.told(None if found is None else [found.step, str(found.folder)])
+        yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
 
 
 def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
@@ -63,72 +126,81 @@ def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
     return None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
 
 
-def train_trunk(experiment: Experiment, ledger: Ledger, tell: Collection[Tell] = ()) -> bool:
-    """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
-    attempt = ledger.claim(ledger.add(experiment.spec))
-    if attempt is None:
-        return False
-    with attempt:
-        _fitted(experiment, attempt, attempt.resume(), tell)
-        attempt.end("stopped", f"grown to step {experiment.steps}; it goes on where a branch needs more")
-    return True
-
-
 def _trained(
-    experiment: Experiment, attempt: Attempt, start: Checkpoint | None, tell: Collection[Tell]
+    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, tell: Collection[Tell]
 ) -> dict[str, Any]:
+    """Train, and publish what comes out; ranks other than the first return nothing."""
     begun = time.perf_counter()
+    outcome: Outcome = "finished"
     try:
-        found = _fitted(experiment, attempt, start, tell)
+        found = _fitted(experiment, ranks, attempt, start, tell)
     except Diverged as error:
-        attempt.log.write({"kind": "diverged", "step": error.step, "what": error.what})
-        return dict(attempt.finish("diverged", {"loss": None, "step": error.step, "reason": str(error)}).stands)
+        outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
+    if attempt is None:
+        return {}
+    if outcome == "finished":
+        found = _result(experiment, found)
     circumstances = {
         **surroundings(),
+        "ranks": ranks.count,
         "seconds": time.perf_counter() - begun,
         "from_step": 0 if start is None else start.step,
     }
-    return dict(attempt.finish("finished", {**_result(experiment, found), "circumstances": circumstances}).stands)
+    return dict(attempt.finish(outcome, {**found, "circumstances": circumstances}).stands)
 
 
 def _fitted(
-    experiment: Experiment, attempt: Attempt, start: Checkpoint | None, tell: Collection[Tell]
+    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, tell: Collection[Tell]
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
-    first = 0 if start is None else start.step
-    with Signals() as signals:
-        recorder = Recorder(experiment, attempt, signals, tell)
-        trainer = _trainer(experiment, recorder)
+    begin = 0 if start is None else start.step
+    with Signals() as signals, mirrored(experiment, attempt) as mirror:
+        recorder = Recorder(experiment, attempt, signals, [*tell, mirror])
+        trainer = _trainer(experiment, ranks, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-        module = MODULES[model.family](experiment, model, first)
+        module = MODULES[model.family](experiment, model, begin)
         if start is not None:
             state.restore(start.folder, module.weights.parameters, module.torch_optimizers)
             module.weights.spread()
         data = DataModule(
-            experiment.batches, experiment.validation, experiment.evaluations, start=first, stop=experiment.steps
+            experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )
         try:
-            if first < experiment.steps:
+            if begin < experiment.steps:
                 trainer.fit(module, data)
             if experiment.horizon and not recorder.latest:
                 recorder.evaluate_now(experiment.steps, module)
         except Stopped as error:
-            attempt.end("stopped", str(error))
+            if attempt is not None:
+                attempt.end("stopped", str(error))
             raise
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise _out_of_memory(experiment, attempt, error) from error
     return recorder.latest
 
 
-def _trainer(experiment: Experiment, recorder: Recorder) -> Trainer:
+def _out_of_memory(experiment: Experiment, attempt: Attempt | None, error: BaseException) -> ScalingError:
+    """The attempt's end, and a line that says what would fit."""
+    if attempt is not None:
+        attempt.end("out_of_memory", str(error).partition("\n")[0])
     train = experiment.config["train"]
+    rows = train["micro_batch"] or experiment.size.size(0) // wanted(experiment.config)
+    mend = f"accumulate: train.micro_batch={rows // 2}" if rows > 1 else "take more devices, or train.precision=bf16"
+    return ScalingError("out of memory", key="train.micro_batch", value=train["micro_batch"], mend=mend, code=1)
+
+
+def _trainer(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> Trainer:
     # Its advice (workers, loggers, tips) is about things that are ours to decide.
     warnings.filterwarnings("ignore", module="lightning")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     return Trainer(
-        accelerator="cpu" if not torch.cuda.is_available() else "gpu",
-        devices=1 if train["devices"] == "auto" and not torch.cuda.is_available() else train["devices"],
-        num_nodes=train["nodes"],
-        strategy=train["strategy"],
-        precision=PLUGINS[train["precision"]],  # type: ignore[arg-type]
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
+        devices=ranks.local,
+        num_nodes=ranks.machines,
+        strategy="auto" if ranks.count == 1 else "ddp",
+        plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
+        precision=PLUGINS[experiment.config["train.precision"]],  # type: ignore[arg-type]
         max_epochs=1,
         callbacks=[recorder],
         logger=False,

@@ -12,7 +12,6 @@ import torch.distributed
 from lightning import Trainer
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-EVERY = 8  # steps between agreements of several ranks; alone, a rank looks at its flag after each
 
 
 class Signals:
@@ -21,7 +20,6 @@ class Signals:
     def __init__(self) -> None:
         self.heard = 0
         self._before: dict[int, Any] = {}
-        self._steps = 0
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
@@ -41,9 +39,6 @@ class Signals:
         """The signal that some rank heard, told to all of them at the same step; 0 for none."""
         if trainer.world_size == 1:
             return self.heard
-        self._steps += 1
-        if self._steps % EVERY:
-            return 0
         flag = torch.tensor(self.heard, device=trainer.strategy.root_device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         return int(flag)

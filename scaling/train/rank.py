@@ -1,0 +1,37 @@
+"""One rank of a run, as the supervisor starts it: `python -m scaling.train.rank CONFIG FAILURE EXTENSION [TRUNK]`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.train.progress import teller
+from scaling.train.recorder import Stopped
+from scaling.train.run import grow, train
+
+
+def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
+    """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first."""
+    try:
+        resolved = load(config, extend=extension or None)
+        with teller() as tell:
+            if trunk is None:
+                train(resolved, [tell])
+            else:
+                grow(resolved, int(trunk), [tell])
+        return 0
+    except Stopped as stopped:
+        return 128 + stopped.signal
+    except ScalingError as error:
+        Path(failure).write_text(str(error))
+        return error.code
+    except BaseException:
+        Path(failure).write_text(traceback.format_exc())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Ranks: how many processes train one run together, which of them this is, and what the first tells the others.
+
+The supervisor and torchrun both start a rank with RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+
+from scaling.config import Config
+
+PULSE = "SCALING_PULSE"  # the file descriptor at which a rank tells its supervisor that it goes on
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place among those that train a run."""
+
+    number: int
+    count: int
+    local: int  # on this machine
+
+    @property
+    def first(self) -> bool:
+        return self.number == 0
+
+    @property
+    def machines(self) -> int:
+        return self.count // self.local
+
+    def told(self, value: Any) -> Any:
+        """What the first rank says, on every rank: plain values, since they travel as JSON."""
+        if self.count == 1:
+            return value
+        text = json.dumps(value).encode() if self.first else b""
+        length = torch.tensor(len(text))
+        distributed.broadcast(length, 0)
+        content = torch.zeros(int(length), dtype=torch.uint8)
+        if self.first:
+            content = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        distributed.broadcast(content, 0)
+        return json.loads(bytes(content.tolist()))
+
+
+def launched() -> bool:
+    """Whether this process was started as one rank of several."""
+    return int(os.environ.get("WORLD_SIZE", 1)) > 1 and "RANK" in os.environ
+
+
+def first() -> bool:
+    """Whether this process is the first rank, or trains alone: the one that touches the ledger."""
+    return not launched() or os.environ["RANK"] == "0"
+
+
+def wanted(config: Config) -> int:
+    """How many ranks a run takes: as many as it was started with, else `train.devices`."""
+    if launched():
+        return int(os.environ["WORLD_SIZE"])
+    told, there = config["train.devices"], torch.cuda.device_count()
+    if told == "auto":
+        return max(1, there)
+    if not isinstance(told, int) or told < 1:
+        raise config.error("train.devices", "expected a number of devices, or auto")
+    if told > (there or os.cpu_count() or 1):
+        what = f"there are {there} GPUs" if there else f"there is no GPU, and there are {os.cpu_count()} cores"
+        raise config.error("train.devices", what, "take fewer, or auto")
+    return told
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """The ranks of this run, joined in a process group while the block lasts; alone there is none."""
+    if not launched():
+        yield Ranks(0, 1, 1)
+        return
+    environment = os.environ
+    # Small things (a claim, a signal) go by gloo wherever the gradients go.
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Ranks(int(environment["RANK"]), int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"]))
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def pulse() -> None:
+    """Tell the supervisor, where there is one, that this rank goes on."""
+    descriptor = os.environ.get(PULSE)
+    if descriptor is not None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(int(descriptor), b".")
