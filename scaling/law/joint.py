@@ -34,8 +34,8 @@ SHARE_OF_COMPUTE = {"C": 1.0, "N": 0.5, "D": 0.5}
 class Joint(Form):
     """One law for several variants: parameters named in `own` are each variant's own, written `alpha[GLU]`.
 
-    With `factors`, each variant after the first acts like the first with `k[variant]` times the compute, spent evenly
-    on N and D (Brandfonbrener et al. 2024, arXiv 2411.12925, fit such shared laws across data sets).
+    With `factors`, each variant named there acts like the first with `k[variant]` times the compute, spent evenly on
+    N and D.
     """
 
     law: Form
