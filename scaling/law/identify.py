@@ -15,6 +15,7 @@ from scaling.law.residual import few, missed, unequal, wavy
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
 LEVEL = 0.95
+EXACT = 1e-12  # residuals below this are rounding: the points lie on the law
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def not_identified(problem: Problem, u: np.ndarray, cost: float, diagnostics: Di
     if n <= p:
         return tuple(found)
     noise = measure(problem.objective, np.array([cost]), n, p)
-    if noise.scale[0] < 1e-12:
+    if noise.scale[0] < EXACT:
         return tuple(found)
     threshold = np.array([student(LEVEL, n - p)])
     for row, index in enumerate(problem.free):
@@ -82,6 +83,8 @@ def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> 
     """A sentence for each reason to doubt that the intervals cover what they claim."""
     predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
     residual = (predicted - problem.observed) * np.sqrt(problem.weights)
+    if np.sqrt(np.mean(residual**2)) < EXACT:
+        return ()
     doubts = [unequal(residual, predicted), wavy(residual, predicted), missed(residual, problem.columns, len(u))]
     if clusters is not None:
         doubts.append(few(clusters))

@@ -146,6 +146,13 @@ def test_few_points_identify_nothing_and_enough_do():
     assert fit("chinchilla", study(60)).not_identified == ()
 
 
+def test_points_on_a_law_leave_nothing_in_doubt():
+    found = fit("chinchilla", study(30, noise=0.0))
+    assert (found.not_identified, found.unreliable) == ((), ())
+    alpha = intervals(found)["alpha"]
+    assert alpha.low == alpha.high == pytest.approx(0.3478)
+
+
 def test_a_floor_that_is_not_separated_is_said_to_be_open():
     C = np.geomspace(1e18, 1e19, 12)
     loss = (1.7 + (C / 3e18) ** -0.1) * np.exp(0.02 * np.random.default_rng(0).standard_normal(12))
