@@ -51,6 +51,9 @@ class Recorder(Callback):
         self.latest: dict[str, Any] = {}
         self._since, self._tokens = time.perf_counter(), 0
 
+    def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
+        self.signals.listen()
+
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, outputs: Any, *_: Any) -> None:  # type: ignore[override]
         step = module.start + trainer.fit_loop.batch_idx + 1
         pulse()

@@ -22,9 +22,14 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        if threading.current_thread() is threading.main_thread():
-            self._before = {one: signal.signal(one, self._hear) for one in HEARD}
+        self._before = self.listen()
         return self
+
+    def listen(self) -> dict[int, Any]:
+        """Take the signals, and return who had them. Lightning takes SIGTERM when it starts, and would raise on it."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {one: signal.signal(one, self._hear) for one in HEARD}
 
     def __exit__(self, *_: object) -> None:
         for one, handler in self._before.items():

@@ -14,7 +14,7 @@ import pytest
 from scaling.ledger import Ledger
 from scaling.ledger import checkpoint as checkpoints
 from scaling.ledger.log import entries
-from scaling.train import recorder, state
+from scaling.train import module, recorder, state
 from tests.train.conftest import Done, left, words
 
 
@@ -163,14 +163,14 @@ def test_a_signal_saves_and_leaves_with_its_code(number, tmp_path, fork, unbroke
     told = words(tmp_path / "runs")
 
     def at_step_six() -> None:
-        before = recorder.Recorder._log_training
+        before = module.TrainingModule.training_step
 
-        def heard(self, step, outputs):
-            before(self, step, outputs)
-            if step == 6:
+        def heard(self, batch, number_of_batch):
+            if number_of_batch == 5:
                 os.kill(os.getpid(), number)
+            return before(self, batch, number_of_batch)
 
-        recorder.Recorder._log_training = heard
+        module.TrainingModule.training_step = heard
 
     assert fork(told, at_step_six).wait() == SIGNALS[number]
     ledger = Ledger.open(tmp_path / "runs")
