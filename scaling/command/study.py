@@ -52,19 +52,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _teller(planned: int) -> Callable[[int, float], None]:
-    """A line of progress: rewritten in place on a terminal, one line a finished run otherwise."""
-    begun, seen = time.monotonic(), [-1, 0.0]
+    """A line of progress: rewritten in place on a terminal; otherwise one for each run or twentieth of the compute."""
+    begun, first, told = time.monotonic(), -1.0, (-1, -1)
+    in_place = sys.stderr.isatty()
 
     def tell(done: int, share: float) -> None:
-        if done == seen[0]:
+        nonlocal first, told
+        first = share if first < 0 else first
+        mark = (done, int(20 * share))
+        if not in_place and mark == told:
             return
-        if seen[0] < 0:
-            seen[1] = share
-        seen[0] = done
-        passed = time.monotonic() - begun
-        rest = passed * (1 - share) / (share - seen[1]) if share > seen[1] else None
-        told = f"{done} of {planned} runs, {share:.0%} of the compute" + (f", {_clock(rest)} left" if rest else "")
-        print(told, file=sys.stderr, end="\r" if sys.stderr.isatty() else "\n", flush=True)
+        told = mark
+        gained, passed = share - first, time.monotonic() - begun
+        left = f", {_clock(passed * (1 - share) / gained)} left" if gained > 0 and share < 1 else ""
+        line = f"{done} of {planned} runs, {share:.0%} of the compute, {_clock(passed)}{left}"
+        end = "\n" if not in_place or done == planned else "\r"
+        print(f"{line:<70}" if in_place else line, file=sys.stderr, end=end, flush=True)
 
     return tell
 

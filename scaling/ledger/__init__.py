@@ -47,8 +47,8 @@ from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.heartbeat import Lease
 from scaling.ledger.identity import run_id
 from scaling.ledger.machine import Machine
-from scaling.ledger.result import Verdict
+from scaling.ledger.result import RESULTS, Verdict
 from scaling.ledger.status import Row
 from scaling.ledger.store import Ledger
 
-__all__ = ["Attempt", "Checkpoint", "Lease", "Ledger", "Machine", "Record", "Row", "Verdict", "run_id"]
+__all__ = ["RESULTS", "Attempt", "Checkpoint", "Lease", "Ledger", "Machine", "Record", "Row", "Verdict", "run_id"]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from scaling.ledger import Ledger
+from scaling.ledger import RESULTS, Ledger
 from scaling.study.plan import Plan
 
 LOOK = 0.5  # seconds between looks at the ledger
@@ -48,14 +48,19 @@ def launch(
 
 
 def progress(ledger: Ledger, found: Plan) -> tuple[int, float]:
-    """How many runs are done, and how much of the study's compute."""
-    done = [one for one in found.runs if ledger.result(one.run) is not None]
-    whole = sum(trunk.tokens(trunk.steps) * trunk.cost.flops_train_per_token for trunk in found.trunks.values())
-    grown = {one.trunk[0] for one in done if one.trunk}
-    part = sum(
-        trunk.tokens(trunk.steps) * trunk.cost.flops_train_per_token
-        for name, trunk in found.trunks.items()
-        if name in grown
-    )
-    whole += sum(one.flops for one in found.runs)
-    return len(done), (part + sum(one.flops for one in done)) / whole
+    """How many runs are done, and how much of the study's compute, by the last step that each run has logged."""
+    trunks = {name: (trunk, ledger.status(name).step or 0) for name, trunk in found.trunks.items()}
+    done, passed, whole = 0, 0.0, 0.0
+    for one in found.runs:
+        row = ledger.status(one.run)
+        done += row.state in RESULTS
+        first = one.trunk[1] if one.trunk else 0
+        steps = one.experiment.steps
+        reached = steps if row.state in RESULTS else max(first, row.step or 0)
+        passed += one.flops * (reached - first) / (steps - first)
+        whole += one.flops
+    for trunk, step in trunks.values():
+        flops = trunk.tokens(trunk.steps) * trunk.cost.flops_train_per_token
+        passed += flops * min(1.0, step / trunk.steps)
+        whole += flops
+    return done, passed / whole
