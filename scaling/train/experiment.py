@@ -22,9 +22,15 @@ from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family
 from scaling.train.optimizer import Optimizer
 from scaling.train.parametrization import Parametrization
+from scaling.train.ranks import wanted
 from scaling.train.schedule import WSD, Constant, Schedule, check
 
-PRECISIONS = ("float32", "bf16_autocast", "bf16")
+CHOICES = {
+    "train.precision": ("float32", "bf16_autocast", "bf16"),
+    "train.strategy": ("auto", "ddp"),
+    "log.wandb": ("auto", "online", "offline", "disabled"),
+}
+ABOVE_ZERO = ("clip", "steps", "tokens", "micro_batch", "checkpoint_every")
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 
@@ -131,6 +137,8 @@ def _assemble(config: Config) -> Experiment:
         evaluations=evaluations,
     )
     experiment.model()
+    if train.lengths is None:
+        _divisible(config, size)
     steps = _steps(config, size, experiment.row_tokens)
     check(experiment.schedule, steps)
     return replace(experiment, steps=steps)
@@ -144,15 +152,31 @@ def _size(told: int | Mapping[str, Any]) -> BatchSize:
 
 
 def _check(config: Config) -> None:
-    precision = config["train.precision"]
-    if precision not in PRECISIONS:
-        raise config.error("train.precision", "there is no such precision", nearest(precision, PRECISIONS))
-    for key in ("train.clip", "train.steps", "train.tokens", "train.micro_batch", "train.checkpoint_every"):
+    for key, choices in CHOICES.items():
+        if config[key] not in choices:
+            raise config.error(key, "there is no such choice", nearest(config[key], choices))
+    if torch.cuda.is_available() and config["train.precision"] != "float32" and not torch.cuda.is_bf16_supported():
+        raise config.error("train.precision", "this GPU does not compute in bfloat16", "take float32")
+    if config["train.strategy"] == "ddp" and wanted(config) == 1:
+        raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
+    for key in (*(f"train.{name}" for name in ABOVE_ZERO), "evaluate.windows"):
         if config[key] is not None and not config[key] > 0:
             raise config.error(key, "expected a number above 0")
-    for key in ("log.every", "evaluate.points"):
-        if config[key] < 1:
-            raise config.error(key, "expected a number from 1")
+    for key in config.origin:
+        if key.endswith(".dropout") and isinstance(rate := config[key], int | float) and not 0 <= rate < 1:
+            raise config.error(key, "expected a share from 0 up to 1")
+    for key, least in (("log.every", 1), ("evaluate.points", 1), ("seed", 0)):
+        if config[key] < least:
+            raise config.error(key, f"expected a number from {least}")
+
+
+def _divisible(config: Config, size: BatchSize) -> None:
+    """Refuse a batch that ranks and micro batches do not share evenly; batches of pairs vary, and are shared anyhow."""
+    ranks, micro = wanted(config), config["train.micro_batch"] or 1
+    for rows in size.sizes:
+        if rows % (ranks * micro):
+            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
+            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
 
 
 def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:

@@ -38,7 +38,12 @@ class AdamW:
         eps: float = 1e-8,
         weight_decay: float = 0.1,
     ):
-        self.lr, self.betas, self.eps, self.weight_decay = _rate(lr), _betas(betas), _above("eps", eps), weight_decay
+        self.lr, self.betas, self.eps, self.weight_decay = (
+            _rate(lr),
+            _betas(betas),
+            _above("eps", eps),
+            _decay(weight_decay),
+        )
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
@@ -62,7 +67,7 @@ class SGD:
     """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
 
     def __init__(self, *, lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0):
-        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, weight_decay
+        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, _decay(weight_decay)
         if not 0 <= momentum < 1:
             raise ScalingError("expected a number from 0 up to 1", key="momentum", value=momentum)
 
@@ -78,7 +83,12 @@ class Adafactor:
     """
 
     def __init__(self, *, lr: float = 0.01, beta2_decay: float = -0.8, clip: float = 1.0, weight_decay: float = 0.0):
-        self.lr, self.beta2_decay, self.clip, self.weight_decay = _rate(lr), beta2_decay, clip, weight_decay
+        self.lr, self.beta2_decay, self.clip, self.weight_decay = (
+            _rate(lr),
+            beta2_decay,
+            _above("clip", clip),
+            _decay(weight_decay),
+        )
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
@@ -100,7 +110,7 @@ class Muon:
         betas: list[float] = [0.9, 0.95],  # noqa: B006 (read only)
         weight_decay: float = 0.1,
     ):
-        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, weight_decay
+        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, _decay(weight_decay)
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
@@ -125,6 +135,12 @@ def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, l
 
 def _rate(lr: float) -> float:
     return _above("lr", lr)
+
+
+def _decay(weight_decay: float) -> float:
+    if not (math.isfinite(weight_decay) and weight_decay >= 0):
+        raise ScalingError("expected a number from 0", key="weight_decay", value=weight_decay)
+    return weight_decay
 
 
 def _above(key: str, value: float) -> float:

@@ -7,6 +7,7 @@ Draws are keyed by the parameter's name and the seed, so that adding a piece cha
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Literal, Protocol
 
 import torch
@@ -28,7 +29,7 @@ class GPT2:
     """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
 
     def __init__(self, *, std: float = 0.02):
-        self.std = std
+        self.std = _deviation(std)
 
     def draw(self, place: Place) -> Draw:
         if place.leaves:
@@ -43,7 +44,7 @@ class BERT:
     """N(0, 0.02²) cut at two standard deviations, for every table and matrix. (Devlin et al. 2018)"""
 
     def __init__(self, *, std: float = 0.02):
-        self.std = std
+        self.std = _deviation(std)
 
     def draw(self, place: Place) -> Draw:
         return Draw(self.std, "truncated")
@@ -92,7 +93,7 @@ class Standard:
     """
 
     def __init__(self, *, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
-        self.std, self.head = std, head
+        self.std, self.head = _deviation(std), head
 
     def draw(self, place: Place) -> Draw:
         if place.role in ("embedding", "position"):
@@ -115,6 +116,8 @@ class MuP(Standard):
 
     def __init__(self, *, base: int = 64, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
         super().__init__(std=std, head=head)
+        if base < 1:
+            raise ScalingError("expected a width", key="base", value=base, mend="64 is the width rates are found at")
         self.base = base
 
     def draw(self, place: Place) -> Draw:
@@ -124,6 +127,12 @@ class MuP(Standard):
     def rate(self, place: Place) -> float:
         # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here.
         return self.base / place.width if place.role in ("hidden", "output") else 1.0
+
+
+def _deviation(std: float) -> float:
+    if not (math.isfinite(std) and std > 0):
+        raise ScalingError("expected a standard deviation", key="std", value=std)
+    return std
 
 
 @torch.no_grad()

@@ -162,6 +162,8 @@ def _fitted(
         if start is not None:
             state.restore(start.folder, module.weights.parameters, module.torch_optimizers)
             module.weights.spread()
+        if experiment.config["train.compile"]:
+            model.compile()
         data = DataModule(
             experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )

@@ -19,7 +19,7 @@ def logged(runs) -> list[float]:
     return [entry["loss"] for entry in ledger.history(run) if entry.get("kind") == "train"]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 2])
 def test_accumulation_is_the_whole_batch(rows, tmp_path, run):
     run(runs=tmp_path / "whole", **STILL)
     run(runs=tmp_path / "parts", train__micro_batch=rows, **STILL)
