@@ -125,8 +125,8 @@ BAD = {
     "an empty axis": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: []}\n", "list of values"),
     "a value twice": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: [1, 1]}\n", "twice"),
     "a million runs": (
-        "question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: [%s], optimizer.lr: [%s]}\n"
-        % (", ".join(map(str, range(1000))), ", ".join(str(1e-3 + i * 1e-6) for i in range(1000))),
+        "question: x\nbase: decoder\nlaw: chinchilla\n"
+        f"grid: {{seed: {list(range(1000))}, train.batch: {list(range(1, 1001))}}}\n",
         "1,000,000 runs",
     ),
     "an axis that changes nothing": (
