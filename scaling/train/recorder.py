@@ -15,7 +15,7 @@ from scaling.ledger import Attempt
 from scaling.train import state
 from scaling.train.evaluation import evaluate, evaluation_steps
 from scaling.train.experiment import Experiment
-from scaling.train.module import TrainingModule
+from scaling.train.module import TrainingModule, Update
 from scaling.train.ranks import pulse
 from scaling.train.signals import Signals
 
@@ -54,19 +54,19 @@ class Recorder(Callback):
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
         self.signals.listen()
 
-    def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, outputs: Any, *_: Any) -> None:  # type: ignore[override]
+    def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
         step = module.start + trainer.fit_loop.batch_idx + 1
         pulse()
         signal = self.signals.agreed(trainer)
         if self.attempt is not None:
-            self._record(step, module, outputs, stopping=bool(signal))
+            self._record(step, module, stopping=bool(signal))
         if signal:
             raise Stopped(signal, step)
 
-    def _record(self, step: int, module: TrainingModule, outputs: Mapping[str, Any], stopping: bool) -> None:
+    def _record(self, step: int, module: TrainingModule, stopping: bool) -> None:
         last = step == self.experiment.steps
         if step % self.log_every == 0 or last or step == module.start + 1:
-            self._log_training(step, outputs)
+            self._log_training(step, module.update)
         if step in self.evaluated:
             self.evaluate_now(step, module)
         if step % self.checkpoint_every == 0 or step in self.pinned or last or stopping:
@@ -78,7 +78,7 @@ class Recorder(Callback):
         for tell in self.tell:
             tell(entry)
 
-    def _log_training(self, step: int, outputs: Mapping[str, Any]) -> None:
+    def _log_training(self, step: int, update: Update) -> None:
         now, tokens = time.perf_counter(), self.experiment.tokens(step)
         speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
         self._since, self._tokens = now, tokens
@@ -88,9 +88,9 @@ class Recorder(Callback):
                 "step": step,
                 "steps": self.experiment.steps,
                 "tokens": tokens,
-                "loss": outputs["loss"].item(),
-                "gradient_norm": outputs["norm"].item(),
-                "learning_rate": outputs["rate"],
+                "loss": update.loss,
+                "gradient_norm": update.norm,
+                "learning_rate": update.rate,
                 "tokens_per_second": speed,
             }
         )

@@ -97,8 +97,8 @@ def test_it_trains_and_resumes(kind, tmp_path, run, fork):
     def at_four() -> None:
         before = recorder.Recorder._log_training
 
-        def fatal(self, step, outputs):
-            before(self, step, outputs)
+        def fatal(self, step, update):
+            before(self, step, update)
             if step == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
 
