@@ -17,8 +17,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/ready
 INDEX := $(VENV)/torch-index
-RESULT := runs/quickstart.txt
-PUBLISHED := scaling/law/published/tables
+FIRST := runs/quickstart
+RESULT := $(FIRST)/result.txt
 
 # One thread a test worker: two busy threads on two cores are many times slower than one.
 export OMP_NUM_THREADS := 1
@@ -26,15 +26,13 @@ TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
 .PHONY: quickstart test test-all check format bench notebooks environment clean force
 
-# Models of record side by side, and a law fitted to published runs with the largest one held out.
+# A whole small study: 25 runs on two cores, a law, and its test on a larger run that was held out.
 quickstart: $(READY)
-	@if [ -n "$(FRESH)" ]; then rm -f $(RESULT); fi
+	@if [ -n "$(FRESH)" ]; then rm -rf $(FIRST); fi
 	@if [ ! -e $(RESULT) ]; then \
-	  mkdir -p runs; export COLUMNS=110; \
-	  { $(RUN) -m scaling inspect vaswani gpt2 bert t5 llama; echo; \
-	    $(RUN) -m scaling fit $(PUBLISHED)/gadre2024_models.csv \
-	      --map loss=loss_c4_val --where dataset=c4_original --hold-out N; } > $(RESULT).part; \
-	  mv $(RESULT).part $(RESULT); fi
+	  mkdir -p $(FIRST); \
+	  COLUMNS=110 $(RUN) -m scaling study quickstart runs=$(FIRST) > $(FIRST)/.result; \
+	  mv $(FIRST)/.result $(RESULT); fi
 	@cat $(RESULT)
 
 test: $(READY)
