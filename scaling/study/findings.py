@@ -76,7 +76,8 @@ def fitted(question: Question, points: Path, folder: Path) -> dict[str, Any]:
     train, test = table.hold_out(held) if held.any() else (table, None)
     found = fit(named(question.law), train)
     targets = [dict(question.target)] if question.target else []
-    document = account(found, held_out=test, targets=targets, stated={"hypothesis": question.question, **question.define})
+    stated = {"hypothesis": question.question, **question.define}
+    document = account(found, held_out=test, targets=targets, stated=stated)
     document["question"] = question.question
     entropies = set(table.numbers("entropy").tolist()) if "entropy" in table else set()
     if len(entropies) == 1:
