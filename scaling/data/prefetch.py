@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,12 +11,29 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
+SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose more than is gained
+FADE = 0.8  # how fast the share forgets: a run's first steps are slow
+
 
 def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[Made]:
-    """`make(item)` for each item in order, up to `depth` of them made before they are asked for.
+    """`make(item)` for each item in order; where making takes long, up to `depth` are made before they are asked for.
 
     An error of `make` is raised where its item would have come.
     """
+    left = iter(items)
+    making = whole = 0.0
+    for item in left:
+        begun = time.perf_counter()
+        made = make(item)
+        making = FADE * making + time.perf_counter() - begun
+        yield made
+        whole = FADE * whole + time.perf_counter() - begun
+        if making > SHARE * whole:
+            break
+    yield from _by_a_thread(make, left, depth)
+
+
+def _by_a_thread(make: Callable[[Item], Made], items: Iterator[Item], depth: int) -> Iterator[Made]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
     waiting: deque[Future[Made]] = deque()
     try:
