@@ -18,6 +18,7 @@ from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule, Update
 from scaling.train.ranks import pulse
 from scaling.train.signals import Signals
+from scaling.train.spike import Spikes
 
 
 class Stopped(Exception):
@@ -49,6 +50,7 @@ class Recorder(Callback):
         self.evaluated = set(points)
         self.pinned = set() if attempt is None else set(attempt.pinned)
         self.latest: dict[str, Any] = {}
+        self.spikes = Spikes()
         self._since, self._tokens = time.perf_counter(), 0
 
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
@@ -65,6 +67,9 @@ class Recorder(Callback):
 
     def _record(self, step: int, module: TrainingModule, stopping: bool) -> None:
         last = step == self.experiment.steps
+        above = self.spikes.above(module.update.loss)
+        if above is not None:
+            self.write({"kind": "spike", "step": step, "tokens": self.experiment.tokens(step), "above": above})
         if step % self.log_every == 0 or last or step == module.start + 1:
             self._log_training(step, module.update)
         if step in self.evaluated:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
+from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.train import module
-from tests.train.conftest import left
+from tests.train.conftest import left, words
 
 STILL = {"model.block.mixer.dropout": 0}
 SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
@@ -106,3 +110,44 @@ def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run):
 def test_the_batch_may_grow(tmp_path, run):
     result = run(**{"train.batch": "{0: 2, 6: 4}"})
     assert result["tokens"] == (6 * 2 + 6 * 4) * 16
+
+
+def test_a_spike_is_recorded(tmp_path, run, monkeypatch):
+    def jumped(self, batch, before=module.TrainingModule._backward):
+        loss = before(self, batch)
+        return loss + 5 if module_step(self) == 120 else loss
+
+    def module_step(self) -> int:
+        return self.trainer.fit_loop.batch_idx
+
+    monkeypatch.setattr(module.TrainingModule, "_backward", jumped)
+    run(train__steps=140, log__every=50)
+    ledger = Ledger.open(tmp_path / "runs")
+    spikes = [entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike"]
+    assert [entry["step"] for entry in spikes] == [121]
+    assert 4 < spikes[0]["above"] < 6
+
+
+def test_out_of_memory_suggests_what_would_fit(tmp_path, run, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.TrainingModule, "_backward", full)
+        with pytest.raises(ScalingError, match="micro_batch=2") as error:
+            run()
+    assert error.value.code == 1
+    ledger = Ledger.open(tmp_path / "runs")
+    (attempt,) = ledger.attempts(ledger.runs()[0])
+    assert attempt.exit is not None
+    assert attempt.exit["outcome"] == "out_of_memory"
+    assert run()["outcome"] == "finished"
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same(tmp_path, run):
+    """In a process of its own: the tests' checks of shapes cannot be compiled."""
+    plain = run(runs=tmp_path / "plain", train__steps=3, **STILL)
+    told = words(tmp_path / "compiled", train__steps=3, train__compile="true", **STILL)
+    subprocess.run([sys.executable, "-m", "scaling", "train", *told], check=True, capture_output=True)
+    assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
