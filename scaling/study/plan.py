@@ -67,7 +67,7 @@ def plan(question: Question, overrides: Sequence[str] = ()) -> Plan:
     runs, trunks = [], {}
     for cell, held_out in question.cells():
         words = (*question.overrides(cell), *overrides)
-        experiment = assemble(load(question.base, words))
+        experiment = assemble(load(question.base, (f"log.group={question.name}", *words)))
         found = experiment.trunk()
         trunk = None
         if found is not None:
