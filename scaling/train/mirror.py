@@ -103,7 +103,11 @@ class Mirror:
             run.define_metric(axis, hidden=True)
         run.define_metric("*", step_metric="tokens")
         while (entry := self._waiting.get()) is not None:
-            values = {f"{entry['kind']}/{key}": value for key, value in entry.items() if key not in _AXES}
+            values = {
+                f"{entry['kind']}/{key}": value
+                for key, value in entry.items()
+                if key not in _AXES and value is not None
+            }
             axes = {"tokens": entry["tokens"], "flops": entry["tokens"] * self._flops}
             lightning.log_metrics({**values, **axes}, step=entry["step"])
         run.finish()

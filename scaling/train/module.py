@@ -81,7 +81,7 @@ class TrainingModule(LightningModule):
         rows = self.micro_rows or batch.rows
         if rows >= batch.rows and self._ranks() == 1:
             loss = self.model.loss(batch).total  # all shares are 1: nothing to weigh
-            self.manual_backward(loss)
+            loss.backward()
             self.weights.gather()
             return loss.detach()
         parts = [batch.micro(start, start + rows) for start in range(0, batch.rows, rows)]

@@ -69,7 +69,7 @@ def _speeds(entry: Mapping[str, Any]) -> str:
     told = f"loss {entry['loss']:.4f}"
     if entry["tokens_per_second"]:
         told += f"  {entry['tokens_per_second']:,.0f} tokens/s"
-    if entry.get("mfu"):
+    if entry["mfu"]:
         told += f"  {entry['mfu']:.0%} of peak"
     return told
 

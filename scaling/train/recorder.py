@@ -16,9 +16,10 @@ from scaling.train import state
 from scaling.train.evaluation import evaluate, evaluation_steps
 from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule, Update
-from scaling.train.ranks import pulse
+from scaling.train.ranks import pulse, wanted
 from scaling.train.signals import Signals
 from scaling.train.spike import Spikes
+from scaling.train.throughput import peak
 
 
 class Stopped(Exception):
@@ -51,6 +52,7 @@ class Recorder(Callback):
         self.pinned = set() if attempt is None else set(attempt.pinned)
         self.latest: dict[str, Any] = {}
         self.spikes = Spikes()
+        self.peak = peak(config["train.precision"])
         self._since, self._tokens = time.perf_counter(), 0
 
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
@@ -97,7 +99,17 @@ class Recorder(Callback):
                 "gradient_norm": update.norm,
                 "learning_rate": update.rate,
                 "tokens_per_second": speed,
+                "mfu": self._utilisation(speed),
             }
+        )
+
+    def _utilisation(self, tokens_per_second: float | None) -> float | None:
+        if self.peak is None or tokens_per_second is None:
+            return None
+        return (
+            tokens_per_second
+            * self.experiment.cost.flops_train_per_token
+            / (self.peak * wanted(self.experiment.config))
         )
 
     def evaluate_now(self, step: int, module: TrainingModule) -> None:
