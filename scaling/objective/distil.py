@@ -17,7 +17,8 @@ from scaling.objective.objective import Family, Objective
 class Distil:
     """(1 − w) · CE(targets) + w · τ² · KL(softmax(teacher / τ) ‖ softmax(student / τ)). (Hinton et al. 2015)
 
-    The batches are those of another objective. The teacher is any function from a batch to logits over one vocabulary.
+    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
+    trainer reads it and hands over a function from a batch to its logits.
     """
 
     families = ("encoder", "decoder", "encoder_decoder")
@@ -29,6 +30,7 @@ class Distil:
         family: Family,
         *,
         objective: Recipe,
+        teacher: str,
         weight: float = 0.5,
         temperature: float = 1.0,
     ):
@@ -36,6 +38,7 @@ class Distil:
             raise ScalingError("expected a number from 0 to 1", key="weight", value=weight)
         if temperature <= 0:
             raise ScalingError("expected a number above 0", key="temperature", value=temperature)
+        self.teacher = teacher
         self.student: Objective = objective(vocabulary, length, family)
         self.takes = self.student.takes
         self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others

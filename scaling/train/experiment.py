@@ -19,7 +19,9 @@ from scaling.data.plan import BatchSize, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError, nearest
+from scaling.interop.run import Run, read
 from scaling.model.family import Family
+from scaling.objective import Distil
 from scaling.train.optimizer import Optimizer
 from scaling.train.parametrization import Parametrization
 from scaling.train.ranks import wanted
@@ -47,6 +49,7 @@ class Experiment:
     batches: Batches
     validation: Batches
     evaluations: int  # batches of one evaluation
+    teacher: Run | None = None  # whose predictions the objective distils
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
@@ -82,7 +85,7 @@ class Experiment:
         """All that can change what comes out; equal specs are one run."""
         tree = self.config.tree
         counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
-        train = {key: tree["train"][key] for key in ("batch", "precision", "clip")}
+        train = {key: tree["train"][key] for key in ("batch", "precision", "smoothing", "clip")}
         spec = {
             **{key: tree[key] for key in counted},
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
@@ -135,6 +138,7 @@ def _assemble(config: Config) -> Experiment:
         batches=training(train, objective, size, config["seed"]),
         validation=validation,
         evaluations=evaluations,
+        teacher=_teacher(config, objective),
     )
     experiment.model()
     if train.lengths is None:
@@ -163,7 +167,7 @@ def _check(config: Config) -> None:
         if config[key] is not None and not config[key] > 0:
             raise config.error(key, "expected a number above 0")
     for key in config.origin:
-        if key.endswith(".dropout") and isinstance(rate := config[key], int | float) and not 0 <= rate < 1:
+        if key.endswith((".dropout", ".smoothing")) and isinstance(rate := config[key], int | float) and not 0 <= rate < 1:
             raise config.error(key, "expected a share from 0 up to 1")
     for key, least in (("log.every", 1), ("evaluate.points", 1), ("seed", 0)):
         if config[key] < least:
@@ -177,6 +181,16 @@ def _divisible(config: Config, size: BatchSize) -> None:
         if rows % (ranks * micro):
             what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
             raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
+
+
+def _teacher(config: Config, objective: Any) -> Run | None:
+    """The trained model that a distilling objective names."""
+    if not isinstance(objective, Distil):
+        return None
+    try:
+        return read(objective.teacher, config["runs"])
+    except ScalingError as error:
+        raise config.error("objective.teacher", error.what, error.mend) from None
 
 
 def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed
@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
-from scaling.model.family import Family
+from scaling.model.family import Family, Loss
+from scaling.objective import Distil
 from scaling.train.experiment import Experiment
 from scaling.train.precision import Weights
 
@@ -49,7 +50,8 @@ class TrainingModule(LightningModule):
         self.automatic_optimization = False
         self.experiment, self.model, self.start = experiment, model, start
         train = experiment.config["train"]
-        self.clip, self.micro_rows = train["clip"], train["micro_batch"]
+        self.clip, self.micro_rows, self.smoothing = train["clip"], train["micro_batch"], train["smoothing"]
+        self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
         self.weights = Weights(model, train["precision"])
         self.torch_optimizers = experiment.optimizer.make(self.weights.parameters, experiment.parametrization)
 
@@ -80,7 +82,7 @@ class TrainingModule(LightningModule):
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
         rows = self.micro_rows or batch.rows
         if rows >= batch.rows and self._ranks() == 1:
-            loss = self.model.loss(batch).total  # all shares are 1: nothing to weigh
+            loss = self._loss(batch).total  # all shares are 1: nothing to weigh
             loss.backward()
             self.weights.gather()
             return loss.detach()
@@ -89,7 +91,7 @@ class TrainingModule(LightningModule):
         share = self._ranks() / self._summed(torch.stack(counts).sum()).clamp(min=1)
         total = torch.zeros((), device=self.device)
         for part, count in zip(parts, counts, strict=True):
-            loss = self.model.loss(part)
+            loss = self._loss(part)
             scaled = loss.tokens * (count * share)
             for auxiliary in loss.auxiliary.values():
                 scaled = scaled + auxiliary * (part.rows / batch.rows)
@@ -99,6 +101,13 @@ class TrainingModule(LightningModule):
         self.weights.gather()
         # Each rank's share counts as many times as there are ranks, because gradients are averaged over them.
         return self._summed(total) / self._ranks()
+
+    def _loss(self, batch: Batch) -> Loss:
+        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
+        if self.teacher is None:
+            return self.model.loss(batch, self.smoothing)
+        objective = cast(Distil, self.experiment.batches.objective)
+        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
 
     def _apart(self, apart: bool) -> AbstractContextManager[Any]:
         """Let ranks add up their gradients once an update, not once a micro batch."""

@@ -84,8 +84,8 @@ def test_a_length_too_short_is_refused(kind, make):
         {"kind": "Spans", "rate": 0.6},
         {"kind": "Spans", "longest": 0},
         {"kind": "SpanCorruption", "mean": 0.5},
-        {"kind": "Distil", "objective": "Causal", "weight": 2.0},
-        {"kind": "Distil", "objective": "Causal", "temperature": 0.0},
+        {"kind": "Distil", "teacher": "none", "objective": "Causal", "weight": 2.0},
+        {"kind": "Distil", "teacher": "none", "objective": "Causal", "temperature": 0.0},
         {"kind": "BertStyle", "rate": 1.0},
     ],
 )
