@@ -32,7 +32,7 @@ CHOICES = {
     "train.strategy": ("auto", "ddp"),
     "log.wandb": ("auto", "online", "offline", "disabled"),
 }
-ABOVE_ZERO = ("clip", "steps", "tokens", "micro_batch", "checkpoint_every")
+ABOVE_ZERO = ("clip", "steps", "tokens", "micro_batch", "checkpoint_every", "round_vocabulary")
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 
@@ -167,7 +167,11 @@ def _check(config: Config) -> None:
         if config[key] is not None and not config[key] > 0:
             raise config.error(key, "expected a number above 0")
     for key in config.origin:
-        if key.endswith((".dropout", ".smoothing")) and isinstance(rate := config[key], int | float) and not 0 <= rate < 1:
+        if (
+            key.endswith((".dropout", ".smoothing"))
+            and isinstance(rate := config[key], int | float)
+            and not 0 <= rate < 1
+        ):
             raise config.error(key, "expected a share from 0 up to 1")
     for key, least in (("log.every", 1), ("evaluate.points", 1), ("seed", 0)):
         if config[key] < least:
@@ -197,7 +201,8 @@ def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
     """The config with as many ids as the data and the objective need, where the size leaves it to them."""
     told = config["size"].get("vocabulary")
     if told is None:
-        size = {**config["size"], "vocabulary": vocabulary.size}
+        needed = vocabulary.rounded(config["train.round_vocabulary"])
+        size = {**config["size"], "vocabulary": needed.size}
         return replace(config, tree={**config.tree, "size": size})
     if told < vocabulary.size:
         raise config.error(
