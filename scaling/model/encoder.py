@@ -15,7 +15,8 @@ from scaling.shape import Shape
 class Encoder(Family):
     """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
 
-    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels.
+    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
+    `boundary` is a third, which predicts a hidden span from the tokens beside it (SpanBERT).
     `tie: [encoder, head]` lets the head predict by the embedding's table.
     """
 
@@ -33,6 +34,7 @@ class Encoder(Family):
         head: Recipe,
         tie: list[str],
         sentence: Recipe | None = None,
+        boundary: Recipe | None = None,
     ):
         super().__init__()
         shape = Shape.of(size)
@@ -46,7 +48,10 @@ class Encoder(Family):
             )
         self.head = head(shape)
         self.sentence = sentence(shape) if sentence else None
+        self.boundary = boundary(shape) if boundary else None
         share_tables({"encoder": self.encoder}, self.head, tie)
+        if self.boundary is not None and "head" in tie:
+            self.boundary.tie(self.encoder.embedding.table)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         return self.encoder(
@@ -70,4 +75,6 @@ class Encoder(Family):
         auxiliary = output.auxiliary
         if self.sentence is not None and batch.labels is not None:
             auxiliary = {**auxiliary, "sentence": mean_loss(self.sentence, output.hidden, batch, smoothing)}
+        if self.boundary is not None:
+            auxiliary = {**auxiliary, "boundary": mean_loss(self.boundary, output.hidden, batch, smoothing)}
         return Loss(mean_loss(self.head, output.hidden, batch, smoothing), auxiliary)

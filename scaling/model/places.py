@@ -10,6 +10,7 @@ from torch import nn
 from scaling.model.family import Family
 from scaling.model.tower import Tower
 
+HEADS = ("head", "sentence", "boundary")
 Role = Literal["embedding", "position", "hidden", "output", "vector"]
 
 
@@ -46,7 +47,7 @@ class Place:
     def slot(self) -> str:
         """Where its parameters are counted: embedding, position, mixer, cross, channel, norm or head."""
         parts = self.name.split(".")
-        if parts[0] in ("head", "sentence"):
+        if parts[0] in HEADS:
             return "head"
         if parts[1] == "embedding":
             return "norm" if "norm" in parts else "embedding"
@@ -77,7 +78,7 @@ def places(model: Family) -> list[tuple[Place, nn.Parameter]]:
 
 def _role(name: str, owner: nn.Module, parameter: nn.Parameter) -> Role:
     parts = name.split(".")
-    in_head = parts[0] in ("head", "sentence")
+    in_head = parts[0] in HEADS
     if parameter.ndim < 2:
         return "vector"
     if in_head and (not isinstance(owner, nn.Linear) or parts[-2] == "out"):

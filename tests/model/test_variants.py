@@ -66,6 +66,7 @@ def _cases() -> list[tuple[str, str]]:
         ("decoder", "model.block.branches=[channel, mixer, channel]"),
         ("encoder", "model.embedding.segments=2"),
         ("encoder", "model.sentence={kind: NextSentence, activation: Tanh}"),
+        ("encoder", "model.boundary={kind: Boundary, activation: GeLU, norm: LayerNorm}"),
         ("encoder_decoder", "model.tie=[]"),
         ("encoder_decoder", "model.tie=[encoder, decoder]"),
         ("encoder_decoder", "model.tie=[decoder, head]"),
