@@ -12,7 +12,7 @@ from scaling.shape import Shape
 
 
 class Boundary(Linear):
-    """logits = norm(φ(norm(φ([h_left; h_right; p_i] U₁)) U₂)) Wᵀ, from the tokens beside a hidden span. (Joshi et al. 2019)
+    """logits = g([h_left; h_right; p_i]) Wᵀ, g two layers φ under norms. (Joshi et al. 2019, SpanBERT, section 3.2)
 
     A run of targets is a span, as the objective `Spans` makes them; p_i is the place i in it, of at most `longest`.
     """
