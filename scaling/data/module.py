@@ -14,20 +14,17 @@ from scaling.data.prefetch import ahead
 
 @dataclass(frozen=True)
 class Loader:
-    """One rank's batches of the steps from `start` to `stop`, each in `parts` for gradient accumulation."""
+    """One rank's batches of the steps from `start` to `stop`."""
 
     batches: Batches
     start: int
     stop: int | None  # None: without end
     rank: int = 0
     ranks: int = 1
-    parts: int = 1
     depth: int = 2
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in ahead(self._made, self._steps(), self.depth):
-            for part in range(self.parts):
-                yield batch.micro(batch.rows * part // self.parts, batch.rows * (part + 1) // self.parts)
+        yield from ahead(self._made, self._steps(), self.depth)
 
     def _made(self, step: int) -> Batch:
         return self.batches.batch(step, self.rank, self.ranks)
@@ -49,15 +46,14 @@ class DataModule(LightningDataModule):
         evaluations: int,
         start: int = 0,
         stop: int | None = None,
-        parts: int = 1,
     ):
         super().__init__()
         self.train, self.validation, self.evaluations = train, validation, evaluations
-        self.start, self.stop, self.parts = start, stop, parts
+        self.start, self.stop = start, stop
 
     def train_dataloader(self) -> Loader:
         rank, ranks = self._place()
-        return Loader(self.train, self.start, self.stop, rank, ranks, self.parts)
+        return Loader(self.train, self.start, self.stop, rank, ranks)
 
     def val_dataloader(self) -> Loader:
         rank, ranks = self._place()
