@@ -9,7 +9,8 @@ built sibling); its keyword-only arguments are the keys of its line:
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
-shared arguments of its slot and returns the piece. The slot's public classes are the registry.
+shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). The slot's public
+classes are the registry.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +46,8 @@ SLOTS = {
     "boundary": "scaling.nn.head.boundary",
     "block": "scaling.nn.block",
     "stack": "scaling.nn.stack",
+    "halting": "scaling.nn.halting",
+    "memory": "scaling.nn.memory",
     "model": "scaling.model",
     "decode": "scaling.decode.strategy",
     "data": "scaling.data",
@@ -53,9 +57,28 @@ SLOTS = {
     "optimizer": "scaling.train.optimizer",
     "schedule": "scaling.train.schedule",
     "parametrization": "scaling.train.parametrization",
+    "grid": "scaling.study.grid",
+    "rate": "scaling.study.rate",
 }
 
 _joined: dict[str, dict[str, type]] = {}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The recipe of a line, over which another can be laid; it takes the shared arguments of its slot."""
+
+    slot: str
+    line: Line
+    kind: type
+    arguments: Mapping[str, Any]
+
+    def __call__(self, *shared: Any) -> Any:
+        return self.kind(*shared, **self.arguments)
+
+    def over(self, line: Line) -> Checked:
+        """The recipe of `line` laid on this one's."""
+        return recipe(self.slot, overlay(self.line, line))
 
 
 def build(slot: str, line: Line, *shared: Any) -> Any:
@@ -63,8 +86,8 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Line) -> Recipe:
-    """`line`, checked whole, as a function that waits for the shared arguments of its slot."""
+def recipe(slot: str, line: Line) -> Checked:
+    """`line`, checked whole, waiting for the shared arguments of its slot."""
     kind, given = _split(slot, line)
     known = kinds(slot)
     if kind not in known:
@@ -79,7 +102,7 @@ def recipe(slot: str, line: Line) -> Recipe:
             arguments[key] = _argument(key, given[key], parameter.annotation)
         elif parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, mend=f"write {{kind: {kind}, {key}: …}}")
-    return partial(known[kind], **arguments)
+    return Checked(slot, line, known[kind], arguments)
 
 
 def kinds(slot: str) -> dict[str, type]:
@@ -236,9 +259,9 @@ def describe(wanted: Any) -> str:
 
 def is_recipe(wanted: Any) -> bool:
     """Whether an annotation wants the line of another slot."""
-    return wanted == Recipe or (
-        typing.get_origin(wanted) in (typing.Union, types.UnionType) and Recipe in typing.get_args(wanted)
-    )
+    recipes = (Recipe, Checked)
+    either = typing.get_origin(wanted) in (typing.Union, types.UnionType)
+    return wanted in recipes or (either and any(one in recipes for one in typing.get_args(wanted)))
 
 
 @cache

@@ -6,15 +6,17 @@
 from pathlib import Path
 
 from scaling.config.arguments import add_arguments, configs
-from scaling.config.layers import SECTIONS, load
+from scaling.config.layers import SECTIONS, load, setting
 from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.override import bare
 from scaling.config.reader import read
 from scaling.config.resolved import Config
+from scaling.config.table import TableFile, table_file
 
 __all__ = [
     "SECTIONS",
     "Config",
+    "TableFile",
     "add_arguments",
     "bare",
     "configs",
@@ -24,7 +26,9 @@ __all__ = [
     "load",
     "names",
     "read",
+    "setting",
     "shipped",
+    "table_file",
 ]
 
 

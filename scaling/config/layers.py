@@ -1,20 +1,23 @@
 """A run's config, layer by layer:
 
-    defaults.yaml ← NAME with its bases ← its row ← --overlay FILEs ← key=value
+    defaults.yaml ← NAME with its bases ← --overlay FILEs ← size=NAME data=NAME ← its row ← key=value
 
 A layer's `size: gpt2/small` and `data: python` name files of their own. They take the place of what the section held
-before, and the layer's other keys are laid over them; names on the command line come before all its other keys.
+before, and the layer's other keys are laid over them; names on the command line come before all its other keys. A row
+is a difference from whatever model and size are in force, so it comes after those that replace them whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from scaling import build
 from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.node import COMMAND_LINE, Node
-from scaling.config.overlay import overlay, undotted
+from scaling.config.overlay import gather, overlay, undotted
+from scaling.config.override import override
 from scaling.config.override import overrides as parse_overrides
 from scaling.config.reader import read, shown
 from scaling.config.resolve import interpolate, quantities, typed
@@ -48,16 +51,27 @@ def load(
     model, row = given.pop("model", None), given.pop("row", None)
     name = name if model is None else _name(model, "model")
     defaults = read(shipped() / "defaults.yaml")
-    layers = [defaults, *_model(name, row)]
+    chain = _model(name, row)
+    layers = [defaults, *chain]
     for path in overlays:
         layers += follow("model", find("model", str(path)))
-    layers += [Node(given, COMMAND_LINE), words]
+    difference = [] if row is None else [_row(chain, row, str(name))]
+    layers += [Node(given, COMMAND_LINE), *difference, words]
     sections = _Sections()
     for layer in layers:
         sections.lay(layer)
     if "model" not in sections.laid:
         raise ScalingError("no model is named", mend=nearest("", names("model")))
     return Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
+
+
+def setting(word: str) -> tuple[str, Any]:
+    """The key and the value of an override of a section with fixed keys, checked as `load` checks it."""
+    key, node = override(word)
+    section = key.partition(".")[0]
+    schema = (read(shipped() / "defaults.yaml").mapping or {})[section]
+    laid = quantities(gather([(key, node)], COMMAND_LINE)).mapping or {}
+    return key, Config.of(Node({section: typed(section, laid[section], schema)}, COMMAND_LINE))[key]
 
 
 def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
@@ -129,26 +143,32 @@ def _named(section: str, name: str, beside: Path | None) -> list[Node]:
 
 
 def _model(name: str | None, row: Node | None) -> list[Node]:
-    """The layers of a model's or a table's file, and of the row where one is picked."""
+    """The layers of a model's or a table's file."""
     if name is None:
         if row is not None:
             raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
         return []
-    chain = follow("model", find("model", name))
-    return chain if row is None else [*chain, _row(chain, row, name)]
+    return follow("model", find("model", name))
+
+
+def held(chain: Sequence[Node], key: str) -> dict[str, Node]:
+    """What the files of a chain hold under `rows` or `table`, each entry of a later file laid over the earlier one."""
+    found: dict[str, Node] = {}
+    for layer in chain:
+        said = (layer.mapping or {}).get(key)
+        for name, node in ((said.mapping if said is not None else None) or {}).items():
+            found[name] = overlay(undotted(found[name]), undotted(node)) if name in found else node
+    return found
 
 
 def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
-    rows: dict[str, Node] = {}
-    for layer in chain:
-        held = (layer.mapping or {}).get("rows")
-        rows.update((held.mapping or {}) if held is not None else {})
+    known = held(chain, "rows")
     name = _name(row, "row")
-    if not rows:
+    if not known:
         raise row.error(f"{table} has no rows", key="row", mend="name a table, as in table/narang2021 row=GeLU")
-    if name not in rows:
-        raise row.error(f"{table} has no such row", key="row", mend=nearest(name, rows))
-    found = rows[name]
+    if name not in known:
+        raise row.error(f"{table} has no such row", key="row", mend=nearest(name, known))
+    found = known[name]
     if found.mapping is None:
         raise found.error("expected sections under a row", key=name, mend="write {} where it changes nothing")
     if "base" in found.mapping:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,13 @@ _TAB = re.compile(r"^ *\t", re.MULTILINE)
 
 def read(path: str | Path) -> Node:
     """The one document of a YAML file; an empty file is an empty mapping."""
-    return parse(_text(Path(path)), shown(path))
+    return _parsed(_text(Path(path)), shown(path))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, file: str) -> Node:
+    """A study reads the same few files for each of its runs."""
+    return parse(text, file)
 
 
 def parse(text: str, file: str, *, line: int | None = 1) -> Node:

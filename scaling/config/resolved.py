@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scaling import atomic, build
-from scaling.config.node import Node
+from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.scalar import quantity, scalar
 from scaling.errors import ScalingError, from_os
 
@@ -35,6 +35,18 @@ class Config:
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
         return _at(self.tree, key)
+
+    def varied(self, values: Mapping[str, Any]) -> Config:
+        """The document with other values at dotted keys that it has, as `setting` checks them."""
+        tree = dict(self.tree)
+        for key, value in values.items():
+            *above, last = key.split(".")
+            inner = tree
+            for part in above:
+                inner[part] = dict(inner[part])
+                inner = inner[part]
+            inner[last] = value
+        return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, str(COMMAND_LINE))})
 
     def error(self, key: str, what: str, mend: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was said."""
@@ -93,9 +105,11 @@ def _at(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return _at(value[int(head)], rest) if dot else value[int(head)]
     # A sweep's file has dots inside its keys: the longest key that fits is meant.
-    for end in (at for at in range(len(key), 0, -1) if at == len(key) or key[at] == "."):
+    end = len(key)
+    while end > 0:
         if key[:end] in value:
             return value[key] if end == len(key) else _at(value[key[:end]], key[end + 1 :])
+        end = key.rfind(".", 0, end)
     raise KeyError(key)
 
 

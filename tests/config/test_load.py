@@ -293,3 +293,17 @@ def test_reading_configs_imports_nothing_heavy():
     code = "import sys, scaling.config; print({'torch', 'numpy', 'omegaconf', 'lightning'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_row_is_a_difference_from_the_size_in_force(shelf):
+    shelf("configs/table/deep.yaml", "base: model/gated\nrows: {Deep: {size.times: {layers: 2}}}\n")
+    assert load("table/deep", ["row=Deep", "size=tiny"])["size"] == {"width": 16, "heads": 2, "times": {"layers": 2}}
+    assert load("table/deep", ["row=Deep", "size.times.layers=3"])["size.times"] == {"layers": 3}
+
+
+def test_a_row_said_again_is_laid_over_what_it_was(shelf):
+    shelf("configs/table/again.yaml", "base: table/paper\nrows: {GeLU 0.5: {optimizer.lr: 1}, New: {seed: 1}}\n")
+    config = load("table/again", ["row=GeLU 0.5"])
+    assert config["model.block.channel"] == {"kind": "Gated", "activation": "GeLU"}
+    assert config["optimizer.lr"] == 1
+    assert load("table/again", ["row=New"])["seed"] == 1

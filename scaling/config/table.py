@@ -1,0 +1,36 @@
+"""A table's file as it stands: the names of its rows in their order, and what it says under `table`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scaling.config.layers import follow, held
+from scaling.config.lookup import SUFFIXES, find
+from scaling.config.node import Node, Origin
+from scaling.config.resolved import Config
+from scaling.errors import ScalingError
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """`name` is what `load` takes; `rows` are its rows, `told` what stands under `table`, bases included."""
+
+    name: str
+    rows: tuple[str, ...]
+    told: Config
+
+    def path(self, key: str) -> Path:
+        """A file that stands beside the one that names it."""
+        return Path(self.told.origin[key].rpartition(":")[0]).parent / str(self.told[key])
+
+
+def table_file(name: str) -> TableFile:
+    """The table of a name among the shipped ones (`narang2021` or `table/narang2021`), or of a path."""
+    path = find("table", name if name.endswith(SUFFIXES) else name.removeprefix("table/"))
+    chain = follow("model", path)
+    rows = tuple(held(chain, "rows"))
+    if not rows:
+        raise ScalingError("it has no rows", file=path, key="rows", mend="write rows: {NAME: {what it changes}}")
+    told = Config.of(Node(held(chain, "table"), Origin(str(path))))
+    return TableFile(name if name.endswith(SUFFIXES) else f"table/{path.stem}", rows, told)
