@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -33,13 +34,15 @@ class Shape:
     def of(size: Mapping[str, Any]) -> Shape:
         """A shape from the `size` section: what is left out follows from the width.
 
-        head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width.
+        head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
+        before heads say key_heads and head_width value_width, so that {layers: 2} is a difference from any size.
         """
         known = {field.name for field in fields(Shape)}
         for key in size:
-            if key not in known:
+            if key not in (*known, "times"):
                 raise ScalingError("no such key in a size", key=f"size.{key}", mend=nearest(str(key), known))
-        given = {key: _positive(key, value) for key, value in size.items() if value is not None}
+        times = _factors(size.get("times"), known)
+        given = {key: _positive(key, value) for key, value in size.items() if key != "times" and value is not None}
         for key in ("width", "layers", "heads", "vocabulary", "length"):
             if key not in given:
                 raise ScalingError("a size needs it", key=f"size.{key}", mend=f"say size.{key}=… or name a whole size")
@@ -51,8 +54,10 @@ class Shape:
                 value=heads,
                 mend=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
             )
-        head_width = given.get("head_width", width // heads)
-        key_heads = given.get("key_heads", heads)
+        before = {"head_width": width // heads, "hidden": 4 * width, **given}
+        sized = {key: max(1, round(value * times.get(key, 1))) for key, value in before.items()}
+        heads = sized["heads"]
+        key_heads = sized.setdefault("key_heads", heads)
         if heads % key_heads:
             raise ScalingError(
                 f"{heads} heads cannot share {key_heads} key heads evenly",
@@ -60,8 +65,8 @@ class Shape:
                 value=key_heads,
                 mend=f"take a divisor of {heads}",
             )
-        rest = {"value_width": head_width, "hidden": 4 * width, **given}
-        return Shape(**{**rest, "head_width": head_width, "key_heads": key_heads})
+        sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
+        return Shape(**sized)
 
 
 def _positive(key: str, value: Any) -> int:
@@ -70,6 +75,20 @@ def _positive(key: str, value: Any) -> int:
     if value < 1:
         raise ScalingError("expected a positive number", key=f"size.{key}", value=value, mend="1 is the least")
     return value
+
+
+def _factors(times: Any, known: Collection[str]) -> dict[str, float]:
+    """`size.times`: factors on sizes, each the size's nearest whole number."""
+    if times is None:
+        return {}
+    if not isinstance(times, Mapping):
+        raise ScalingError("expected factors", key="size.times", value=times, mend="write {layers: 2, hidden: 0.5}")
+    for key, factor in times.items():
+        if key not in known:
+            raise ScalingError("no such key in a size", key=f"size.times.{key}", mend=nearest(str(key), known))
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
+            raise ScalingError("expected a number above 0", key=f"size.times.{key}", value=factor)
+    return dict(times)
 
 
 def _divisor(width: int, near: int) -> int:

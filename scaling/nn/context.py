@@ -4,77 +4,29 @@ cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Places:
-    """Where tokens stand: position within the document, which document (0 is padding), and the length of a prefix.
-
-    `plain` says that positions are 0, 1, 2, … and each row is one document, so that kernels may use what they know of
-    that.
-    """
-
-    positions: Tensor  # [b or 1, t]
-    documents: Tensor | None = None  # [b, t]
-    prefix: Tensor | None = None  # [b]
-    plain: bool = False
-
-    @staticmethod
-    def of(
-        tokens: Tensor,
-        positions: Tensor | None = None,
-        documents: Tensor | None = None,
-        prefix: Tensor | None = None,
-        start: int = 0,
-    ) -> Places:
-        """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
-        plain = positions is None and documents is None
-        if positions is None and documents is not None:
-            positions = _within(documents)
-        elif positions is None:
-            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
-        assert positions is not None
-        return Places(positions, documents, prefix, plain)
-
-    def after(self, past: Places | None) -> Places:
-        """The places of the cached tokens `past` and of these, in order."""
-        if past is None:
-            return self
-        rows = max(self.positions.shape[0], past.positions.shape[0])
-        positions = torch.cat([past.positions.expand(rows, -1), self.positions.expand(rows, -1)], 1)
-        documents = None
-        if self.documents is not None and past.documents is not None:
-            documents = torch.cat([past.documents, self.documents], 1)
-        return Places(positions, documents, self.prefix)
-
-    def select(self, rows: Tensor) -> Places:
-        def pick(tensor: Tensor | None) -> Tensor | None:
-            return tensor if tensor is None or tensor.shape[0] == 1 else tensor.index_select(0, rows)
-
-        positions = pick(self.positions)
-        assert positions is not None
-        return Places(positions, pick(self.documents), pick(self.prefix), self.plain)
-
-
-def _within(documents: Tensor) -> Tensor:
-    """Each token's distance from the first token of its document."""
-    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
-    first = torch.ones_like(documents, dtype=torch.bool)
-    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return index - torch.where(first, index, 0).cummax(1).values
+from scaling.nn.places import Places
+from scaling.nn.pooling import Pooling
 
 
 @runtime_checkable
 class Pattern(Protocol):
-    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it."""
+    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it.
+
+    `band` is how many places before a query and after it are the furthest that it sees, where there are such bounds.
+    """
 
     ahead: bool
+
+    @property
+    def band(self) -> tuple[int, int] | None: ...
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
 
@@ -84,10 +36,17 @@ class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
     `triangular` says that `allowed` is exactly the lower triangle of a square, which fused kernels build by themselves.
+    `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window); the square
+    is made when somebody reads it.
     """
 
-    allowed: Tensor | None = None
+    whole: Tensor | Callable[[], Tensor | None] | None = None
     triangular: bool = False
+    pattern: Pattern | None = None
+
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        return self.whole() if callable(self.whole) else self.whole
 
     def added(self, dtype: torch.dtype) -> Tensor | None:
         """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
@@ -130,12 +89,56 @@ class Context:
     keys: Places
     mask: Mask
     position: Any
-    memory: Tensor | None = None  # [b s w], what cross-attention reads
+    memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
     memory_mask: Mask = field(default_factory=Mask)
     cache: Cache | None = None
     execution: int = 0
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    render: Callable[[Places, Places], Mask] | None = None  # the stack's pattern, for a stack that moves its tokens
+    pooling: Pooling | None = None  # the funnel's last, or the one that the next mixer is to do
+    layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where someone reads them
     _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> Tensor:
+        """What cross-attention reads at this execution."""
+        return self.memories[self.execution if len(self.memories) > 1 else 0]
+
+    def stand(self, places: Places, keys: Places, pooling: Pooling | None = None) -> None:
+        """Let queries stand at other places from now on, and keys at theirs."""
+        assert self.render is not None
+        self.places, self.keys, self.mask = places, keys, self.render(places, keys)
+        self.pooling = pooling
+        self._kept.clear()
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the next mixer is to pool its queries, as a funnel's stage begins."""
+        pooling = self.pooling
+        return pooling is not None and self.places is pooling.among and self.keys is pooling.before
+
+    @property
+    def standing(self) -> Places:
+        """Where the stream stands that a block is given: where the queries do, unless they are to be pooled."""
+        return self.keys if self.narrows else self.places
+
+    def queries(self, x: Tensor) -> Tensor:
+        """x where the queries stand."""
+        return self.pooling(x) if self.pooling is not None and self.narrows else x
+
+    def mixed(self) -> None:
+        """The queries were pooled, and what follows in the block stands where they stand."""
+        if self.pooling is not None and self.narrows:
+            self.stand(self.pooling.after, self.pooling.after, self.pooling)
+
+    def beside(self, x: Tensor, y: Tensor) -> Tensor:
+        """x where y stands, to be added to it: pooled, if the piece that made y of x was the one to pool."""
+        return x if self.pooling is None or x.shape[1] == y.shape[1] else self.pooling(x)
+
+    def keep(self, x: Tensor) -> None:
+        """Show what stands between two blocks to those who read every layer."""
+        if self.layers is not None:
+            self.layers.append(x)
 
     def at_memory(self) -> Context:
         """The same pass as cross-attention sees it: the keys are the memory's, and positions say nothing."""

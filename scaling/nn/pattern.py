@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from scaling.build import Recipe
+from scaling.errors import ScalingError
 from scaling.nn.context import Mask, Pattern, Places
 
 
 class Bidirectional:
     """Every token sees every token. (BERT; the encoders of Vaswani et al. 2017)"""
 
-    ahead = True
+    ahead, band = True, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         return None
@@ -21,7 +23,7 @@ class Bidirectional:
 class Causal:
     """A token sees itself and what came before. (Vaswani et al. 2017, the decoder)"""
 
-    ahead = False
+    ahead, band = False, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         return k.positions[:, None, :] <= q.positions[:, :, None]
@@ -32,7 +34,7 @@ class Prefix:
     LM)
     """
 
-    ahead = True
+    ahead, band = True, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         causal = k.positions[:, None, :] <= q.positions[:, :, None]
@@ -41,11 +43,38 @@ class Prefix:
         return causal | (k.positions[:, None, :] < q.prefix[:, None, None])
 
 
+class Window:
+    """Of what `pattern` lets it see, a token sees `size` tokens: itself and those before it, or as many around it where
+    the pattern looks ahead. (Vaswani et al. 2017, section 4, restricted self-attention; Beltagy et al. 2020)
+
+    Attention then computes blocks of a band and not the square: its cost grows with n · `size`.
+    """
+
+    def __init__(self, *, size: int, pattern: Recipe):
+        if size < 1:
+            raise ScalingError("expected how many tokens a window holds", key="size", value=size, mend="1 is the least")
+        self.pattern = pattern()
+        self.ahead = self.pattern.ahead
+        after = size // 2 if self.ahead else 0
+        self.band = size - 1 - after, after
+
+    def __call__(self, q: Places, k: Places) -> Tensor | None:
+        back, ahead = self.band
+        offset = k.positions[:, None, :] - q.positions[:, :, None]
+        near = (offset >= -back) & (offset <= ahead)
+        allowed = self.pattern(q, k)
+        return near if allowed is None else allowed & near
+
+
 def render(pattern: Pattern, q: Places, k: Places) -> Mask:
     """The pattern within documents, as a mask."""
-    allowed = pattern(q, k)
-    if q.documents is not None and k.documents is not None:
+
+    def square() -> Tensor | None:
+        allowed = pattern(q, k)
+        if q.documents is None or k.documents is None:
+            return allowed
         same = (q.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
-        allowed = same if allowed is None else allowed & same
+        return same if allowed is None else allowed & same
+
     triangular = isinstance(pattern, Causal) and q.plain and k is q
-    return Mask(allowed, triangular)
+    return Mask(square, triangular, pattern)

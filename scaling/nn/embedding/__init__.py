@@ -1,5 +1,7 @@
 """Embeddings: token ids -> the stream."""
 
+from scaling.nn.embedding.adaptive import Adaptive
+from scaling.nn.embedding.factorized import Factorized
 from scaling.nn.embedding.token import Token
 
-__all__ = ["Token"]
+__all__ = ["Adaptive", "Factorized", "Token"]

@@ -2,10 +2,12 @@
 head.
 """
 
+from scaling.nn.head.adaptive import AdaptiveSoftmax
 from scaling.nn.head.linear import Linear
+from scaling.nn.head.mixture import MixtureOfSoftmaxes
 from scaling.nn.head.sequence import NextSentence, Sequence
 from scaling.nn.head.span import Span
 from scaling.nn.head.tokens import Tokens
 from scaling.nn.head.transform import Transform
 
-__all__ = ["Linear", "NextSentence", "Sequence", "Span", "Tokens", "Transform"]
+__all__ = ["AdaptiveSoftmax", "Linear", "MixtureOfSoftmaxes", "NextSentence", "Sequence", "Span", "Tokens", "Transform"]

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.build import Recipe
-from scaling.nn.head.cross_entropy import cross_entropy
+from scaling.nn.head.cross_entropy import cross_entropy_over
 from scaling.nn.head.linear import Linear
 from scaling.shape import Shape
 
@@ -34,7 +34,7 @@ class Boundary(Linear):
         x = torch.cat([*beside, self.places[place.clamp(0, len(self.places) - 1)].to(hidden.dtype)], -1)
         for layer, norm in zip((self.first, self.second), self.norms, strict=True):
             x = norm(self.activation(layer(x)))
-        return cross_entropy(x.flatten(0, 1), self.weight, None, targets.flatten(), smoothing).view_as(targets)
+        return cross_entropy_over(self.parts(x.flatten(0, 1)), None, targets.flatten(), smoothing).view_as(targets)
 
 
 def edges(chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ is there. What is kept is that one matrix, in the type of the model; backward is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ CPU_CHUNK = 2**19  # logits at a time: two megabytes of float32, about what the 
 CHUNK = 2**26  # elsewhere a launch costs more than a pass over memory
 
 
+Parts = Sequence[tuple[Tensor, Tensor]]  # (h_c [n r_c], E_c [v_c r_c]): logits are the h_c E_cᵀ side by side
+
+
 def cross_entropy(
     hidden: Float[Tensor, "n w"],
     weight: Float[Tensor, "v w"],
@@ -32,53 +36,71 @@ def cross_entropy(
 
     With smoothing ε the target is 1 − ε on one class and ε/v on all. (Szegedy et al. 2015, section 7)
     """
-    device = hidden.device.type
+    return cross_entropy_over([(hidden, weight)], bias, targets, smoothing)
+
+
+def cross_entropy_over(
+    parts: Parts, bias: Float[Tensor, " v"] | None, targets: Int[Tensor, " n"], smoothing: float = 0.0
+) -> Float[Tensor, " n"]:
+    """The same where each part of the classes has vectors of its own width."""
+    tensors = [tensor for part in parts for tensor in part]
+    device = tensors[0].device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (hidden, weight, bias))
+        tensors, bias = [tensor.to(dtype) for tensor in tensors], None if bias is None else bias.to(dtype)
+    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
     if learns:
-        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing)
-    return _losses(hidden, weight, bias, targets, smoothing, None)
+        return _CrossEntropy.apply(bias, targets, smoothing, *tensors)
+    return _losses(_parts(tensors), bias, targets, smoothing, None)
+
+
+def scores(parts: Parts, bias: Float[Tensor, " v"] | None) -> Float[Tensor, "*n v"]:
+    """The logits themselves."""
+    if len(parts) == 1:
+        return F.linear(*parts[0], bias)
+    logits = torch.cat([F.linear(hidden, weight) for hidden, weight in parts], -1)
+    return logits if bias is None else logits + bias
+
+
+def _parts(tensors: Sequence[Tensor]) -> Parts:
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
-    ) -> Tensor:
-        gradient = hidden.new_empty(len(hidden), len(weight))
-        losses = _losses(hidden, weight, bias, targets, smoothing, gradient)
-        ctx.save_for_backward(hidden, weight, targets, gradient)
+    def forward(ctx: Any, bias: Tensor | None, targets: Tensor, smoothing: float, *tensors: Tensor) -> Tensor:
+        parts = _parts(tensors)
+        gradient = tensors[0].new_empty(len(targets), sum(len(weight) for _, weight in parts))
+        losses = _losses(parts, bias, targets, smoothing, gradient)
+        ctx.save_for_backward(targets, gradient, *tensors)
         return losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Each row's gradient times what came from above, which is multiplied to the side that is w wide, not v."""
-        hidden, weight, targets, gradient = ctx.saved_tensors
-        upstream = torch.where(targets == IGNORE, 0, upstream).to(hidden.dtype)[:, None]
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        return (
-            (gradient @ weight).mul_(upstream) if needs_hidden else None,
-            gradient.T @ (hidden * upstream) if needs_weight else None,
-            gradient.T @ upstream[:, 0] if needs_bias else None,
-            None,
-            None,
-        )
+        targets, gradient, *tensors = ctx.saved_tensors
+        parts = _parts(tensors)
+        upstream = torch.where(targets == IGNORE, 0, upstream).to(gradient.dtype)[:, None]
+        needs_bias, _, _, *needs = ctx.needs_input_grad
+        found: list[Tensor | None] = [gradient.T @ upstream[:, 0] if needs_bias else None, None, None]
+        own = gradient.split([len(weight) for _, weight in parts], -1)
+        for (hidden, weight), part, needs_hidden, needs_weight in zip(parts, own, needs[::2], needs[1::2], strict=True):
+            found.append((part @ weight).mul_(upstream) if needs_hidden else None)
+            found.append(part.T @ (hidden * upstream) if needs_weight else None)
+        return tuple(found)
 
 
-def _losses(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: Tensor | None
-) -> Tensor:
+def _losses(parts: Parts, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: Tensor | None) -> Tensor:
     """The losses, chunk by chunk; ∂loss/∂logits is written into `gradient` where that is asked for."""
-    exact = torch.promote_types(hidden.dtype, torch.float32)
-    losses = hidden.new_empty(len(hidden), dtype=exact)
-    step = max(1, (CPU_CHUNK if hidden.device.type == "cpu" else CHUNK) // len(weight))
-    for start in range(0, len(hidden), step):
+    first, classes = parts[0][0], sum(len(weight) for _, weight in parts)
+    exact = torch.promote_types(first.dtype, torch.float32)
+    losses = first.new_empty(len(targets), dtype=exact)
+    step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
+    for start in range(0, len(targets), step):
         rows = slice(start, start + step)
         target = targets[rows, None].clamp(min=0)  # an ignored row takes class 0, and its loss is dropped below
-        logits = F.linear(hidden[rows], weight, bias).to(exact)
+        logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias).to(exact)
         chances = logits.softmax(-1)
         # log Σ eᶻ = max z − log max softmax(z): both maxima are one class, whose chance is at least 1/v.
         normaliser = logits.amax(-1) - chances.amax(-1).log()
@@ -87,5 +109,5 @@ def _losses(
             losses[rows] -= logits.mean(-1) * smoothing
         if gradient is not None:
             chances.scatter_add_(-1, target, chances.new_full((), smoothing - 1).expand(target.shape))
-            gradient[rows] = chances - smoothing / len(weight) if smoothing else chances
+            gradient[rows] = chances - smoothing / classes if smoothing else chances
     return losses.masked_fill_(targets == IGNORE, 0)

@@ -13,7 +13,7 @@ from scaling.shape import Shape
 class Sequence(nn.Module):
     """logits = φ(h₁ U + c) W + b, h₁ the first token's vector: a class for the whole text. (Devlin et al. 2018)"""
 
-    target = "labels"
+    target, reads = "labels", "text"
 
     def __init__(self, shape: Shape, *, classes: int, activation: Recipe, dropout: float = 0.0):
         super().__init__()

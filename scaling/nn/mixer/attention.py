@@ -23,6 +23,8 @@ class Attention(nn.Module):
     applied to each head's queries and keys (Henry et al. 2020). `dropout` acts on the attention weights.
     """
 
+    pools = True
+
     def __init__(
         self,
         shape: Shape,
@@ -34,7 +36,7 @@ class Attention(nn.Module):
     ):
         super().__init__()
         self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
-        self.scale, self.dropout = _scale(scale, shape.head_width), dropout
+        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
         self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bias)
         self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
         self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
@@ -42,24 +44,27 @@ class Attention(nn.Module):
         self.query_norm = norm(shape.head_width) if norm else None
         self.key_norm = norm(shape.head_width) if norm else None
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        q, k, v = self._project(x)
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b q w"]:
+        q, k, v = self._project(context.queries(x), x)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        here = context.places.positions
-        q, k = context.position.rotate(q, k, here, here)
+        q, k = context.position.rotate(q, k, context.places.positions, context.standing.positions)
         state = context.state(self)
         if state is not None:
-            k, v = _append(state, "key", k), _append(state, "value", v)
+            k, v = append(state, "key", k), append(state, "value", v)
         mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+        context.mixed()
         return self.out(mixed.flatten(2))
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, queries: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
         parts = (self.query, self.key, self.value)
-        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
-        joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
-        q, k, v = joined.split([part.out_features for part in parts], -1)
+        if queries is not x:  # pooled
+            q, k, v = self.query(queries), self.key(x), self.value(x)
+        else:
+            bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+            joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
+            q, k, v = joined.split([part.out_features for part in parts], -1)
         return (
             q.unflatten(-1, (self.heads, -1)),
             k.unflatten(-1, (self.key_heads, -1)),
@@ -70,19 +75,30 @@ class Attention(nn.Module):
 class CrossAttention(nn.Module):
     """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
 
-    It knows no positions but those that the encoder wrote into its output.
+    It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
+    multiply the shape's heads and their width, where those of self-attention are not this one's.
     """
 
     reads_memory = True
 
-    def __init__(self, shape: Shape, *, bias: bool = False, scale: Scale = "sqrt", dropout: float = 0.0):
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        heads_times: float = 1.0,
+        head_width_times: float = 1.0,
+        bias: bool = False,
+        scale: Scale = "sqrt",
+        dropout: float = 0.0,
+    ):
         super().__init__()
-        self.heads, self.key_heads = shape.heads, shape.key_heads
-        self.scale, self.dropout = _scale(scale, shape.head_width), dropout
-        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bias)
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
-        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias)
+        self.heads, self.key_heads = _times(shape.heads, heads_times), _times(shape.key_heads, heads_times)
+        width, value_width = (_times(one, head_width_times) for one in (shape.head_width, shape.value_width))
+        self.scale, self.dropout = scale_of(scale, width), dropout
+        self.query = nn.Linear(shape.width, self.heads * width, bias)
+        self.key = nn.Linear(shape.width, self.key_heads * width, bias)
+        self.value = nn.Linear(shape.width, self.key_heads * value_width, bias)
+        self.out = nn.Linear(self.heads * value_width, shape.width, bias)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         q = self.query(x).unflatten(-1, (self.heads, -1))
@@ -96,7 +112,6 @@ class CrossAttention(nn.Module):
         state, memory = context.state(self), context.memory
         if state:
             return state["key"], state["value"]
-        assert memory is not None
         k = self.key(memory).unflatten(-1, (self.key_heads, -1))
         v = self.value(memory).unflatten(-1, (self.key_heads, -1))
         if state is not None:
@@ -104,10 +119,14 @@ class CrossAttention(nn.Module):
         return k, v
 
 
-def _scale(scale: Scale, head_width: int) -> float:
+def _times(size: int, factor: float) -> int:
+    return max(1, round(size * factor))
+
+
+def scale_of(scale: Scale, head_width: int) -> float:
     return {"sqrt": head_width**-0.5, "width": 1 / head_width, "none": 1.0}[scale]
 
 
-def _append(state: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
+def append(state: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
     state[name] = torch.cat([state[name], new], 1) if name in state else new
     return state[name]

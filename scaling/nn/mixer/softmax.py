@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Mask, Places
+from scaling.nn.pattern import render
 
 # Up to so many keys two plain products stand against the fused kernel on a CPU (docs/performance.md). In bfloat16 they
 # are up to four times as fast; in float32 about as fast, and a FLOP counter sees them, which it does not the other.
@@ -24,24 +28,79 @@ def attend(
     dropout: float,
 ) -> Float[Tensor, "b t h e"]:
     """Each query's average of the values it may see."""
+    band = _band(q, k, context)
+    if band is not None:
+        return _in_blocks(q, k, v, context, band, scale, dropout)
     plain = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
     if plain or context.position.mixes_values:
         return _explicit(q, k, v, context, scale, dropout)
     return _fused(q, k, v, context, scale, dropout)
 
 
+def _band(q: Tensor, k: Tensor, context: Context) -> tuple[int, int] | None:
+    """The pattern's band, where a block of it is narrower than what stands there and tokens follow one another."""
+    pattern, (t, s) = context.mask.pattern, (q.shape[1], k.shape[1])
+    if pattern is None or pattern.band is None or (context.cache is None and s != t):
+        return None
+    return pattern.band if _block(t, pattern.band) + sum(pattern.band) < s else None
+
+
+def _block(t: int, band: tuple[int, int]) -> int:
+    """How many queries share a block: as many as see one another's neighbours, so that half a block's keys count."""
+    return min(t, 1 + sum(band))
+
+
+def _in_blocks(
+    q: Tensor, k: Tensor, v: Tensor, context: Context, band: tuple[int, int], scale: float, dropout: float
+) -> Tensor:
+    """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
+    (b, t), (back, ahead) = q.shape[:2], band
+    block, past = _block(t, band), k.shape[1] - t
+    count = -(-t // block)
+
+    def queries(x: Tensor) -> Tensor:
+        return _rows(x, 0, count * block - t, block, block)
+
+    def keys(x: Tensor) -> Tensor:
+        return _rows(x, back - past, count * block + ahead - t, block + back + ahead, block)
+
+    def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
+        told = torch.ones_like(whole.positions) if documents is None else documents
+        prefix = None if whole.prefix is None else whole.prefix.repeat_interleave(count)
+        return Places(part(whole.positions.expand(b, -1)), part(told.expand(b, -1)), prefix)
+
+    def rendered() -> tuple[Places, Places, Mask]:
+        here, there, pattern = context.places, context.keys, context.mask.pattern
+        assert pattern is not None
+        whole = here.documents is None or there.documents is None
+        q_places = places(queries, here, None if whole else here.documents)
+        k_places = places(keys, there, None if whole else there.documents)
+        return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
+
+    q_places, k_places, mask = context.once(("blocks", id(context.mask)), rendered)
+    inside = replace(context, places=q_places, keys=k_places, mask=mask)
+    mixed = attend(queries(q), keys(k), keys(v), inside, scale=scale, dropout=dropout)
+    return mixed.unflatten(0, (b, count)).flatten(1, 2)[:, :t]
+
+
+def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
+    """Spans of [b s …], `step` apart, as rows; x is first padded by zeros, or cut where their number is negative."""
+    padded = F.pad(x, (0, 0) * (x.ndim - 2) + (before, after))
+    return padded.unfold(1, span, step).movedim(-1, 2).flatten(0, 1)
+
+
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
-    bias = _bias(q, k, context)
+    added = bias(q, k, context)
     if g != h:
         k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
     q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
-    if bias is not None and bias.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
-        logits = torch.baddbmm(bias[0], q, k.mT, alpha=scale)
+    if added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
+        logits = torch.baddbmm(added[0], q, k.mT, alpha=scale)
     else:
         logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
-        if bias is not None:
-            logits.view(b, h, t, s).add_(bias)
+        if added is not None:
+            logits.view(b, h, t, s).add_(added)
     weights = logits.softmax(-1)
     if dropout:
         weights = F.dropout(weights, dropout)
@@ -53,15 +112,15 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
-    mask, bias = context.mask, None
+    mask, added = context.mask, None
     triangular = mask.triangular and not context.position.adds_score
     if not triangular:
-        bias = _bias(q, k, context)
+        added = bias(q, k, context)
     mixed = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
-        attn_mask=bias,
+        attn_mask=added,
         is_causal=triangular,
         dropout_p=dropout,
         scale=scale,
@@ -70,7 +129,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
     return mixed.transpose(1, 2)
 
 
-def _bias(q: Tensor, k: Tensor, context: Context) -> Float[Tensor, "#b #h t s"] | None:
+def bias(q: Tensor, k: Tensor, context: Context) -> Float[Tensor, "#b #h t s"] | None:
     """Mask and position score in one tensor, made once a pass where it does not depend on content."""
     position = context.position
 

@@ -1,5 +1,7 @@
 """Stacks: an order over blocks, and what stands at its end."""
 
+from scaling.nn.stack.funnel import Funnel, UpsampledFunnel
 from scaling.nn.stack.sequential import Sequential
+from scaling.nn.stack.universal import Universal
 
-__all__ = ["Sequential"]
+__all__ = ["Funnel", "Sequential", "Universal", "UpsampledFunnel"]

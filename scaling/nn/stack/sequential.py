@@ -22,7 +22,7 @@ class Sequential(nn.Module):
     def __init__(
         self,
         shape: Shape,
-        block: Callable[[], nn.Module],
+        block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
         *,
         norm: Recipe,
@@ -32,11 +32,15 @@ class Sequential(nn.Module):
     ):
         super().__init__()
         self.order = _order(shape.layers, distinct, order)
-        self.blocks = nn.ModuleList(block() for _ in range(max(self.order) + 1))
+        self.blocks = nn.ModuleList(block(index) for index in range(max(self.order) + 1))
         first = position()
         more = len(self.blocks) - 1 if first.per == "layer" else 0
         self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
         self.norm, self.dropout = norm(shape.width), dropout
+
+    @property
+    def executions(self) -> int:
+        return len(self.order)
 
     def position(self, execution: int) -> nn.Module:
         """The position that this execution uses: its block's own, or the one that all share."""
@@ -45,8 +49,11 @@ class Sequential(nn.Module):
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         for execution, index in enumerate(self.order):
             context.execution, context.position = execution, self.position(execution)
+            context.keep(x)
             x = self.blocks[index](x, context)
-        return drop(self.norm(x), self.dropout, self.training)
+        x = drop(self.norm(x), self.dropout, self.training)
+        context.keep(x)
+        return x
 
 
 def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:

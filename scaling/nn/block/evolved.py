@@ -1,0 +1,158 @@
+"""The Evolved Transformer's two blocks, which an architecture search found. (So et al. 2019, figure 3)"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.nn.block.branches import Branches, made
+from scaling.nn.context import Context
+from scaling.nn.window import depthwise, unfold
+from scaling.shape import Shape
+
+
+class EvolvedEncoder(Branches):
+    """x ← x + f(norm(x)) for f a gated linear unit, two convolutions side by side under a third, `mixer`, `channel`.
+    (So et al. 2019)
+
+        x W ⊙ σ(x V)
+        [separable 9 (norm(ReLU(x U) + [ReLU(convolution 3 (x)), 0])), 0]     widths 4w, w/2 and w/2, zeros behind
+
+    One block stands for two of Vaswani et al. 2017. Windows are centred, and end at their token in a causal stack.
+    """
+
+    def __init__(self, shape: Shape, *, norm: Recipe, residual: Recipe, mixer: Recipe, channel: Recipe):
+        pieces = {
+            "channel_gate": _GatedLinearUnit(shape.width),
+            "mixer_convolution": _EncoderConvolution(shape.width, norm),
+            "mixer": made("mixer", mixer, shape),
+            "channel": made("channel", channel, shape),
+        }
+        super().__init__(shape, pieces, norm, residual)
+
+
+class EvolvedDecoder(Branches):
+    """x ← x + f(norm(x)) for f two attentions side by side, two convolutions under a third, `mixer`, `cross`,
+    `channel`. (So et al. 2019)
+
+        mixer of twice the heads (x) + cross(x)
+        separable 7 (norm(ReLU(separable 11 (x)) + [separable 7 (x), 0]))     widths 2w, w/2 and w, zeros behind
+
+    A mixer of twice the heads is the sum of two. `channel` is the paper's with the activation Swish; without `cross`
+    the block is a language model's.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        norm: Recipe,
+        residual: Recipe,
+        mixer: Recipe,
+        channel: Recipe,
+        cross: Recipe | None = None,
+    ):
+        reads = {} if cross is None else {"cross": made("cross", cross, shape)}
+        sides = [made("mixer", mixer, shape), made("mixer", mixer, shape)]
+        if cross is not None:
+            sides.append(made("cross", cross, shape))
+        pieces = {
+            "mixer_wide": _Sum(sides),
+            "mixer_convolution": _DecoderConvolution(shape.width, norm),
+            "mixer": made("mixer", mixer, shape),
+            **reads,
+            "channel": made("channel", channel, shape),
+        }
+        super().__init__(shape, pieces, norm, residual)
+
+
+class _GatedLinearUnit(nn.Module):
+    """(x W + b) ⊙ σ(x V + c). (Dauphin et al. 2016)"""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.out, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return self.out(x) * self.gate(x).sigmoid()
+
+
+class _EncoderConvolution(nn.Module):
+    def __init__(self, width: int, norm: Recipe):
+        super().__init__()
+        hidden = 4 * width
+        self.left = nn.Linear(width, hidden, bias=False)
+        self.right = _Convolution(3, width, width // 2)
+        self.norm = norm(hidden)
+        self.depthwise, self.out = _Depthwise(9, hidden), nn.Linear(hidden, width // 2)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        left = self.left(x).relu()
+        right = self.right(x, context).relu()
+        both = self.norm(left + _padded(right, left.shape[-1]))
+        return _padded(self.out(self.depthwise(both, context)), x.shape[-1])
+
+
+class _DecoderConvolution(nn.Module):
+    def __init__(self, width: int, norm: Recipe):
+        super().__init__()
+        hidden = 2 * width
+        self.left_depthwise, self.left = _Depthwise(11, width), nn.Linear(width, hidden)
+        self.right_depthwise, self.right = _Depthwise(7, width), nn.Linear(width, width // 2)
+        self.norm = norm(hidden)
+        self.depthwise, self.out = _Depthwise(7, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        left = self.left(self.left_depthwise(x, context)).relu()
+        right = self.right(self.right_depthwise(x, context))
+        both = self.norm(left + _padded(right, left.shape[-1]))
+        return self.out(self.depthwise(both, context))
+
+
+class _Convolution(nn.Module):
+    """y_t = Σ_j x_{t+j} W_j."""
+
+    def __init__(self, kernel: int, width: int, onto: int):
+        super().__init__()
+        self.kernel, self.taps = kernel, nn.Linear(kernel * width, onto, bias=False)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t o"]:
+        return self.taps(unfold(x, self.kernel, context, self))
+
+    def mesh_operations(self, tokens: int) -> int:
+        """None: Narang et al. 2021 count products of matrices, and theirs is a convolution's kernel."""
+        return 0
+
+
+class _Depthwise(nn.Module):
+    """y_t = Σ_j K_j ⊙ x_{t+j} + b; a matrix after it makes a separable convolution. (Chollet 2016)"""
+
+    def __init__(self, kernel: int, width: int):
+        super().__init__()
+        self.taps, self.shift = nn.Parameter(torch.empty(kernel, width)), nn.Parameter(torch.empty(width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.taps, std=len(self.taps) ** -0.5)
+        nn.init.zeros_(self.shift)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return depthwise(x, self.taps, context, self) + self.shift
+
+
+class _Sum(nn.Module):
+    """Σ f(x): branches side by side under one norm."""
+
+    def __init__(self, pieces: list[nn.Module]):
+        super().__init__()
+        self.sides = nn.ModuleList(pieces)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return torch.stack([side(x, context) for side in self.sides]).sum(0)
+
+
+def _padded(x: Tensor, width: int) -> Tensor:
+    return F.pad(x, (0, width - x.shape[-1]))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.nn.channel.routed import Routed
+from scaling.shape import Shape
+
+
+class MixtureOfExperts(Routed):
+    """y = Σ_{i ∈ top-k} g_i E_i(x), g = p / Σ_{j ∈ top-k} p_j, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Shazeer et al.
+    2017, formula 1; Lepikhin et al. 2020, GShard, section 2.2)
+
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
+    passes by the residual alone, and so a position can lose an expert to those before it. Evaluation drops nothing.
+    `balance` weighs GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
+    is always asked (a batch fixes its outcome), and seats go by position, not to first choices first (nothing depends
+    on what comes after it).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        activation: Recipe,
+        experts: int = 32,
+        choices: int = 2,
+        capacity: float = 2.0,
+        balance: float = 0.01,
+        hidden_times: float = 1.0,
+        dropout: float = 0.0,
+    ):
+        if not 2 <= choices <= experts:
+            raise ScalingError(
+                f"expected 2 to {experts} choices", key="choices", value=choices, mend="Switch chooses one expert"
+            )
+        super().__init__(
+            shape,
+            activation,
+            experts=experts,
+            choices=choices,
+            capacity=capacity,
+            balance=balance,
+            hidden_times=hidden_times,
+            dropout=dropout,
+        )
+
+    def weigh(self, chances: Float[Tensor, "b t k"]) -> Float[Tensor, "b t k"]:
+        return chances / chances.sum(-1, keepdim=True)

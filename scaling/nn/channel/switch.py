@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from scaling.build import Recipe
+from scaling.nn.channel.routed import Routed
+from scaling.shape import Shape
+
+
+class Switch(Routed):
+    """y = p_i E_i(x), i = argmax p, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Fedus et al. 2021, formulas 1 to 6)
+
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
+    passes by the residual alone, and so a position can lose its expert to those before it. Evaluation drops nothing.
+    `balance` is α, the weight of the loss that evens out choices. Departures: a row, not a device's batch, shares a
+    capacity, and x is not jittered before the gate (a batch fixes its outcome).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        activation: Recipe,
+        experts: int = 32,
+        capacity: float = 1.25,
+        balance: float = 0.01,
+        hidden_times: float = 1.0,
+        dropout: float = 0.0,
+    ):
+        super().__init__(
+            shape,
+            activation,
+            experts=experts,
+            choices=1,
+            capacity=capacity,
+            balance=balance,
+            hidden_times=hidden_times,
+            dropout=dropout,
+        )
+
+    def weigh(self, chances: Float[Tensor, "b t 1"]) -> Float[Tensor, "b t 1"]:
+        return chances

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError
+from scaling.nn.context import Context
+from scaling.nn.window import depthwise, unfold
+from scaling.shape import Shape
+
+
+class Convolution(nn.Module):
+    """y_t = Σ_j x_{t+j} W_j + b over a window of `kernel` tokens. (LeCun et al. 1989; Vaswani et al. 2017, Table 1)
+
+    The window is centred where the pattern looks ahead, and ends at its token where it does not.
+    """
+
+    def __init__(self, shape: Shape, *, kernel: int = 3, bias: bool = True):
+        super().__init__()
+        self.kernel = _window(kernel)
+        self.out = nn.Linear(kernel * shape.width, shape.width, bias)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return self.out(unfold(x, self.kernel, context, self))
+
+
+class LightweightConvolution(nn.Module):
+    """(c + Σ_j softmax_j(K) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 3)
+
+    K is `kernel` numbers a channel, the same at all places. As in Narang et al. (2021) each channel has its own where
+    the paper ties groups of them (its heads), W_P and the bias c make the convolution separable, and all maps have
+    biases. Beyond the ends of a document stand zeros, which softmax counts.
+    """
+
+    def __init__(self, shape: Shape, *, kernel: int = 9):
+        super().__init__()
+        width = shape.width
+        self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        self.taps = nn.Parameter(torch.empty(_window(kernel), width))
+        self.shift = nn.Parameter(torch.empty(width))
+        self.pointwise, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.taps, std=len(self.taps) ** -0.5)
+        nn.init.zeros_(self.shift)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        u = self.hidden(x) * torch.sigmoid(self.gate(x))
+        mixed = depthwise(u, self.taps.softmax(0), context, self) + self.shift
+        return self.out(self.pointwise(mixed))
+
+
+class DynamicConvolution(nn.Module):
+    """(c + Σ_j softmax_j(u_t G_j) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 4)
+
+    Each token makes its own kernel. As in Narang et al. (2021) the G_j are square, a number a channel, where the
+    paper's make one a head; else as the lightweight convolution.
+    """
+
+    def __init__(self, shape: Shape, *, kernel: int = 9):
+        super().__init__()
+        width = shape.width
+        self.kernel = _window(kernel)
+        self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        self.taps = nn.Linear(width, kernel * width)
+        self.shift = nn.Parameter(torch.empty(width))
+        self.pointwise, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.shift)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        u = self.hidden(x) * torch.sigmoid(self.gate(x))
+        taps = self.taps(u).unflatten(-1, (self.kernel, -1)).softmax(-2)
+        mixed = depthwise(u, taps, context, self) + self.shift
+        return self.out(self.pointwise(mixed))
+
+
+def _window(kernel: int) -> int:
+    if kernel < 1:
+        raise ScalingError("expected how many tokens a window holds", key="kernel", value=kernel, mend="9 is usual")
+    return kernel

@@ -1,0 +1,204 @@
+"""Synthesizers: attention whose logits are not, or not only, products of queries and keys. (Tay et al. 2020)"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError
+from scaling.nn.context import Context
+from scaling.nn.dropout import drop
+from scaling.nn.mixer.attention import Scale, append, scale_of
+from scaling.nn.mixer.softmax import bias
+from scaling.shape import Shape
+
+Mix = Literal["none", "plus", "alpha"]
+
+
+class _Synthesizer(nn.Module, ABC):
+    """softmax(L + position) V W_O. `mix` says what the logits L are, R being the synthetic ones:
+
+    `none` R; `plus` R + s Q Kᵀ; `alpha` σ(a) R + (1 − σ(a)) s Q Kᵀ, with one learned number a that starts at 0. As in
+    Narang et al. (2021). R knows tokens by their position within the document, of which there are `length`.
+    """
+
+    def __init__(self, shape: Shape, *, mix: Mix, scale: Scale, length: int | None, dropout: float, queries: bool):
+        super().__init__()
+        self.reach = length or shape.length
+        if self.reach < shape.length:
+            raise ScalingError(
+                f"windows of {shape.length} tokens are longer than the {self.reach} synthetic positions",
+                key="length",
+                value=length,
+                mend=f"set mixer.length to {shape.length} or size.length to {self.reach}",
+            )
+        self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
+        width = shape.heads * shape.head_width
+        dots = mix != "none"
+        self.query = nn.Linear(shape.width, width, bias=False) if dots or queries else None
+        self.key = nn.Linear(shape.width, width, bias=False) if dots else None
+        self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
+        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias=False)
+        self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
+
+    def reset_parameters(self) -> None:
+        if self.share is not None:
+            nn.init.zeros_(self.share)
+
+    @abstractmethod
+    def synthesize(
+        self, q: Float[Tensor, "b t h d"] | None, q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
+    ) -> Float[Tensor, "#b h t s"]:
+        """R, of one row where it is the same for all."""
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        self._check(context)
+        q, k, v = (self._heads(part, x) for part in (self.query, self.key, self.value))
+        assert v is not None
+        here, position = context.places.positions, context.position
+        logits = self.synthesize(q, here, context.keys.positions)
+        if q is not None and k is not None:
+            q, k = position.rotate(q, k, here, here)
+        state = context.state(self)
+        if state is not None:
+            k, v = None if k is None else append(state, "key", k), append(state, "value", v)
+        if k is not None and q is not None:
+            logits = self._mixed(logits, self.scale * torch.einsum("bthd,bshd->bhts", q, k))
+        added = bias(v if q is None else q, v if k is None else k, context)
+        weights = (logits if added is None else logits + added).softmax(-1)
+        if self.dropout and self.training:
+            weights = drop(weights.expand(x.shape[0], -1, -1, -1), self.dropout, True)
+        mixed = weights @ v.transpose(1, 2)
+        if position.mixes_values:
+            mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), here, context.keys.positions)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, part: nn.Linear | None, x: Tensor) -> Tensor | None:
+        return None if part is None else part(x).unflatten(-1, (self.heads, -1))
+
+    def _mixed(self, synthetic: Tensor, dots: Tensor) -> Tensor:
+        if self.share is None:
+            return synthetic + dots
+        return torch.lerp(dots, synthetic.expand_as(dots), self.share.sigmoid().to(dots.dtype))
+
+    def _check(self, context: Context) -> None:
+        positions = context.keys.positions
+        # Only a row longer than the tables can hold a position beyond them; padded or packed, it need not.
+        if positions.shape[1] > self.reach and (context.keys.plain or int(positions.max()) >= self.reach):
+            raise ScalingError(
+                f"a sequence of {positions.shape[1]} tokens is longer than the {self.reach} synthetic positions",
+                key="model.block.mixer.length",
+                value=self.reach,
+                mend="shorten the sequence or synthesize more positions",
+            )
+        if context.position.reads_content and (self.query is None or self.key is None):
+            raise ScalingError(
+                f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none",
+                key="model.position",
+                mend="take mix=plus, or a position that does not read content",
+            )
+
+
+class DenseSynthesizer(_Synthesizer):
+    """softmax(φ(x W) Π) V W_O, φ = ReLU: each token says where it looks, position by position. (Tay et al. 2020,
+    section 3.2)
+
+    Π, a column a position, is shared by the heads. Without biases, as in Narang et al. (2021). `mix` adds or mixes in
+    the dot products s Q Kᵀ, with W for queries; `length` is how many positions there are.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        mix: Mix = "none",
+        scale: Scale = "sqrt",
+        length: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=True)
+        self.columns = _Columns(self.reach, shape.head_width)
+
+    def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        assert q is not None
+        return self.columns(F.relu(q), k_pos)
+
+
+class _Columns(nn.Module):
+    """x Π over the positions that keys have."""
+
+    def __init__(self, count: int, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, x: Float[Tensor, "b t h d"], k_pos: Int[Tensor, "#b s"]) -> Float[Tensor, "b h t s"]:
+        columns = F.embedding(k_pos, self.weight).to(x.dtype).expand(x.shape[0], -1, -1)
+        return torch.einsum("bthd,bsd->bhts", x, columns)
+
+    def mesh_operations(self, vectors: int) -> int:
+        """Multiply-accumulates of so many x in Mesh TensorFlow: it makes all columns, then cuts those without a key."""
+        return vectors * self.weight.numel()
+
+
+class RandomSynthesizer(_Synthesizer):
+    """softmax(R) V W_O, R learned, a number for each head and pair of positions. (Tay et al. 2020, section 3.3)
+
+    `mix` adds or mixes in the dot products s Q Kᵀ; `length` is how many positions there are.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        mix: Mix = "none",
+        scale: Scale = "sqrt",
+        length: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
+        self.table = nn.Parameter(torch.empty(self.reach, shape.heads, self.reach))
+        nn.init.normal_(self.table, std=self.reach**-0.5)
+
+    def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        rows = F.embedding(q_pos, self.table.flatten(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        count = max(q_pos.shape[0], k_pos.shape[0])
+        columns = k_pos[:, None, None].expand(count, self.heads, q_pos.shape[1], -1)
+        return rows.expand(count, -1, -1, -1).gather(-1, columns)
+
+
+class FactorizedSynthesizer(_Synthesizer):
+    """softmax(R₁ R₂ᵀ) V W_O, each learned, `rank` numbers for each head and position. (Tay et al. 2020, section 3.3.2)
+
+    `mix` adds or mixes in the dot products s Q Kᵀ; `length` is how many positions there are.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        rank: int = 16,
+        mix: Mix = "none",
+        scale: Scale = "sqrt",
+        length: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
+        if rank < 1:
+            raise ScalingError("expected a rank", key="rank", value=rank, mend="the paper takes 8")
+        self.rows = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
+        self.columns = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
+        nn.init.normal_(self.rows, std=rank**-0.5)
+        nn.init.normal_(self.columns, std=rank**-0.5)
+
+    def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        rows, columns = (
+            F.embedding(places, table.flatten(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for places, table in ((q_pos, self.rows), (k_pos, self.columns))
+        )
+        return rows @ columns.mT

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.nn.context import Context
+from scaling.shape import Shape
+
+
+class Weighted(nn.Module):
+    """Σ_i α_i FFN(κ_i head_i W_i), Σ κ = Σ α = 1: each head of `mixer` goes through `channel` by itself. (Ahmed et al.
+    2017, formulas 2 and 3)
+
+    W_i are the rows of the mixer's own last projection. As in Narang et al. 2021 the heads share one FFN of full width,
+    where Ahmed's have each their own, narrower by the number of heads; κ and α are softmaxes of what is learned, from
+    an equal start.
+    """
+
+    def __init__(self, shape: Shape, *, mixer: Recipe, channel: Recipe):
+        super().__init__()
+        self.mixer, self.channel = mixer(shape), channel(shape)
+        heads, out = getattr(self.mixer, "heads", None), getattr(self.mixer, "out", None)
+        if heads is None or not isinstance(out, nn.Linear) or out.bias is not None:
+            raise ScalingError(
+                "branches are heads, each with its rows of a projection without bias",
+                key="mixer.kind",
+                value=type(self.mixer).__name__,
+                mend="take Attention or CrossAttention with bias: false",
+            )
+        self.out, self.mixer.out = out, nn.Identity()  # the mixer now ends with its heads, side by side
+        self.kappa, self.alpha = (nn.Parameter(torch.empty(heads)) for _ in range(2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.kappa)
+        nn.init.zeros_(self.alpha)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b q w"]:
+        kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
+        heads = self.mixer(x, context).chunk(len(kappa), -1)
+        rows = self.out.weight.chunk(len(kappa), -1)
+        # One after the other: at once they would need the heads' number times the memory.
+        said = (self.channel(k * F.linear(head, row), context) for k, head, row in zip(kappa, heads, rows, strict=True))
+        return torch.stack([a * y for a, y in zip(alpha, said, strict=True)]).sum(0)

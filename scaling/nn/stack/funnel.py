@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.nn.context import Context
+from scaling.nn.dropout import drop
+from scaling.nn.pooling import Pooling
+from scaling.shape import Shape
+
+
+class Funnel(nn.Module):
+    """norm(h), h the stream after stages of blocks, each half as long as the one before. (Dai et al. 2020)
+
+        first block of a stage: h ← pool(h) + Attention(query pool(h), key and value h)
+        pool(h)_i = (h_2i + h_2i+1) / 2
+
+    The N layers are shared out evenly among `stages`, the first ones taking what is over; two layers are two stages.
+    The windows of a document are its own, so that packing changes nothing. A query that is pooled stands at the
+    position of its first token; in the layers behind, positions count windows, as in Narang et al. 2021, where Dai et
+    al. go on counting tokens. No token is kept out of the pooling, as Dai et al. keep [cls].
+    """
+
+    looks_ahead = True
+    shortens = True
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        stages: int = 3,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.stages = _shared_out(shape.layers, stages)
+        self.blocks = nn.ModuleList(block(index) for index in range(shape.layers))
+        first = position()
+        more = shape.layers - 1 if first.per == "layer" else 0
+        self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
+        self.norm, self.dropout = norm(shape.width), dropout
+        for stage in self.stages[1:]:
+            opening = self.blocks[stage.start]
+            pieces = [getattr(piece, "pools", False) for piece in opening.modules() if piece is not opening]
+            if not getattr(opening, "pools", False) or not any(pieces):
+                raise ScalingError(
+                    "the block that begins a stage pools the queries of its attention, and this one cannot",
+                    key="block.kind",
+                    value=type(opening).__name__,
+                    mend="take a Serial block with the mixer Attention",
+                )
+
+    @property
+    def executions(self) -> int:
+        return len(self.blocks)
+
+    def position(self, execution: int) -> nn.Module:
+        """The position that this execution uses: its block's own, or the one that all share."""
+        return self.positions[execution if len(self.positions) > 1 else 0]
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
+        for stage, layers in enumerate(self.stages):
+            x = self._stage(x, context, layers, pools=stage > 0)
+        return drop(self.norm(x), self.dropout, self.training)
+
+    def _stage(self, x: Tensor, context: Context, layers: range, *, pools: bool) -> Tensor:
+        if pools:
+            pooling = Pooling.of(context.places, x.shape[1])
+            context.stand(pooling.among, pooling.before, pooling)
+        return self._run(x, context, layers)
+
+    def _run(self, x: Tensor, context: Context, layers: range) -> Tensor:
+        for execution in layers:
+            context.execution, context.position = execution, self.position(execution)
+            x = self.blocks[execution](x, context)
+        return x
+
+
+class UpsampledFunnel(Funnel):
+    """A funnel and its decoder: norm(g(h_1 + up(h_M))), up giving each token its window's vector, h_1 the first stage's
+    stream and g `decoder` blocks more at full length. (Dai et al. 2020, section 2.3)
+
+    What an encoder needs whose head predicts every token.
+    """
+
+    shortens = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        stages: int = 3,
+        decoder: int = 2,
+        dropout: float = 0.0,
+    ):
+        if decoder < 0:
+            raise ScalingError("expected a number of blocks", key="decoder", value=decoder)
+        super().__init__(shape, block, position, norm=norm, stages=stages, dropout=dropout)
+        self.decoder = range(shape.layers, shape.layers + decoder)
+        self.blocks.extend(block(index) for index in self.decoder)
+        if self.positions[0].per == "layer":
+            self.positions.extend(position() for _ in self.decoder)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        full, poolings = context.places, []
+        first = x = self._run(x, context, self.stages[0])
+        for layers in self.stages[1:]:
+            x = self._stage(x, context, layers, pools=True)
+            poolings.append(context.pooling)
+        for pooling in reversed(poolings):
+            x = pooling.undo(x)
+        context.stand(full, full)
+        x = self._run(first + x if poolings else x, context, self.decoder)
+        return drop(self.norm(x), self.dropout, self.training)
+
+
+def _shared_out(layers: int, stages: int) -> list[range]:
+    """The layers of each stage."""
+    if stages < 1:
+        raise ScalingError("expected a number of stages", key="stages", value=stages)
+    if stages > layers == 1:
+        raise ScalingError(
+            "one layer is one stage, and pools nothing", key="stages", value=stages, mend="size.layers=2"
+        )
+    count = min(stages, layers)
+    each, over = divmod(layers, count)
+    starts = [stage * each + min(stage, over) for stage in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(starts)]

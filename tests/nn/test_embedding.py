@@ -1,0 +1,156 @@
+"""Embeddings against their papers' formulas in float64 numpy, and heads and towers that are tied to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.config import load
+from scaling.cost import cost
+from scaling.model.blank import blank
+from scaling.model.places import places
+from scaling.nn.embedding import Adaptive, Factorized
+from scaling.shape import Shape
+from scaling.train.parametrization import T5, MuP, Standard, initialise
+
+V, W = 61, 32
+SIZE = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"
+FACTORIZED = "model.embedding={kind: Factorized, rank: 8}"
+ADAPTIVE = "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"
+LINES = [FACTORIZED, ADAPTIVE]
+TIES = ["[]", "[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]"]
+
+
+def made(*changes: str) -> Any:
+    config = load("encoder_decoder", [SIZE, *changes])
+    return initialise(config.build("model", config["size"]), T5(), 0).double()
+
+
+def table(embedding) -> np.ndarray:
+    """The whole V × w table that an embedding in clusters stands for."""
+    rows = embedding.rows
+    found = []
+    for c, own in enumerate(rows.tables):
+        vectors = own.detach().double().numpy()
+        found.append(vectors @ rows.ups[str(c)].weight.detach().double().numpy().T if str(c) in rows.ups else vectors)
+    return np.concatenate(found)
+
+
+def ids(rows: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, V, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def embedded(tower, tokens: torch.Tensor) -> torch.Tensor:
+    found = []
+    with tower.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
+        tower(tokens)
+    return found[0].detach()
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("scale", ["none", "sqrt_width"])
+def test_look_up_equals_the_formula(line, scale):
+    model = made(line, f"model.embedding.scale={scale}")
+    tokens = torch.arange(V)[None]
+    expected = table(model.encoder.embedding) * (W**0.5 if scale == "sqrt_width" else 1)
+    np.testing.assert_allclose(embedded(model.encoder, tokens)[0].numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_tied_logits_and_losses_equal_the_formula(line):
+    model = made(line)
+    hidden = torch.randn(2, 5, W, dtype=torch.float64)
+    logits = hidden.numpy() @ table(model.encoder.embedding).T * W**-0.5
+    np.testing.assert_allclose(model.head(hidden).detach().numpy(), logits, atol=1e-12)
+    targets = ids(2, 5)
+    targets[0, 0] = IGNORE
+    for smoothing in (0.0, 0.1):
+        chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        chosen = np.take_along_axis(chances, targets.clamp(min=0).numpy()[..., None], -1)[..., 0]
+        expected = -(1 - smoothing) * chosen - smoothing * chances.mean(-1)
+        expected[0, 0] = 0
+        found = model.head.loss(hidden, targets, smoothing).detach().numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_gradients_of_a_tied_loss_are_those_of_the_plain_formula(line):
+    model = made(line)
+    hidden, targets = torch.randn(3, 4, W, dtype=torch.float64), ids(3, 4)
+    learned = list(model.head.rows.parameters())
+    found = torch.autograd.grad(model.head.loss(hidden, targets).sum(), learned)
+    plain = torch.nn.functional.cross_entropy(model.head(hidden).flatten(0, 1), targets.flatten(), reduction="sum")
+    for ours, expected in zip(found, torch.autograd.grad(plain, learned), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("tie", TIES)
+def test_every_tie(line, tie):
+    model = made(line, f"model.tie={tie}", "model.head=Linear")
+    own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
+    shared = len([name for name in ("encoder", "decoder") if name in tie]) > 1
+    tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
+    assert sum(p.numel() for place, p in places(model) if place.slot in ("embedding", "head")) == tables
+    assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
+    assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
+    tokens = ids(2, 6)
+    model.loss(Batch(tokens, tokens, source=tokens)).total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_ties_survive_the_meta_device(line):
+    config = load("encoder_decoder", [SIZE, line])
+    with blank():
+        empty: Any = config.build("model", config["size"])
+    filled: Any = initialise(empty, Standard(), 0)
+    assert filled.head.rows is filled.encoder.embedding.rows is filled.decoder.embedding.rows
+    assert not any(p.is_meta for p in filled.parameters())
+
+
+PUBLISHED = {  # parameters in thousands: the graph of Narang et al. 2021 under the relative bias
+    "Factorized, its softmax full": (
+        227_254,
+        ["model.embedding={kind: Factorized, rank: 128}", "model.tie=[encoder, decoder]", "model.head=Linear"],
+    ),
+    "Factorized and shared": (202_580, ["model.embedding={kind: Factorized, rank: 128}"]),
+    "Tied inputs": (247_718, ["model.tie=[encoder, decoder]", "model.head=Linear"]),
+    "Tied decoder": (247_718, ["model.tie=[decoder, head]"]),
+    "Untied": (272_392, ["model.tie=[]", "model.head=Linear"]),
+    "Adaptive": (203_583, ["model.embedding={kind: Adaptive, cutoffs: [2500, 8500], widths: [768, 256, 64]}"]),
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_parameters_as_published(row):
+    thousands, changes = PUBLISHED[row]
+    config = load("encoder_decoder", ["size=t5/base", *changes])
+    with blank():
+        model = config.build("model", config["size"])
+    assert round(sum(p.numel() for p in model.parameters()) / 1000) == thousands
+
+
+def test_shares_say_what_counts_say():
+    shape = Shape.of({"width": 768, "layers": 1, "heads": 12, "vocabulary": 32128, "length": 8})
+    with blank():
+        said = Adaptive(shape, cutoffs=[0.077814, 0.264567], widths=[1.0, 0.333333, 0.083333])
+        assert said.form == Adaptive(shape, cutoffs=[2500.0, 8500.0], widths=[768.0, 256.0, 64.0]).form
+        assert Factorized(shape, rank=0.1666667).form == Factorized(shape, rank=128.0).form
+
+
+def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
+    plain = cost(load("decoder", [SIZE]))
+    narrow = cost(load("decoder", [SIZE, FACTORIZED]))
+    assert narrow.parameters_non_embedding == plain.parameters_non_embedding + 8 * W
+    assert narrow.parameters_by_slot["embedding"] == 8 * (V + W)
+
+
+def test_a_projection_of_fixed_rank_learns_alike_at_every_width_under_mup():
+    up = next(place for place, _ in places(made(FACTORIZED, "model.tie=[]")) if ".ups." in place.name)
+    assert MuP(base=8).rate(up) == 1
+    assert MuP(base=8).draw(up).std == 8**-0.5

@@ -1,0 +1,213 @@
+"""The Funnel Transformer's pooling and stages against the paper's formulas in float64, and what it saves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.batch import Batch
+from scaling.cli import main
+from scaling.config import load
+from scaling.cost import cost
+from scaling.nn.places import Places
+from scaling.nn.pooling import Pooling
+from scaling.nn.stack.funnel import _shared_out
+from scaling.train.parametrization import Standard, initialise
+
+PUBLISHED = [
+    "size=t5/base",
+    "model.encoder.block.norm=RMSNorm",
+    "model.encoder.stack={kind: Funnel, norm: RMSNorm}",
+]
+
+
+def built(family: str, *changes: str, layers: int = 6) -> Any:
+    size = f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 31, length: 24}}"
+    config = load(family, [size, *changes])
+    with torch.device("meta"):
+        model = config.build("model", config["size"])
+    return initialise(model, Standard(head="normal"), 0).double().eval()
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=3))
+def test_windows_are_each_documents_own(rows):
+    """Lengths of padding and documents in turn, packed into rows: every document is pooled as if it were alone."""
+    length = max(1, *(sum(row) for row in rows))
+    documents = torch.zeros(len(rows), length, dtype=torch.long)
+    expected = []
+    x = torch.arange(1.0, 1 + documents.numel(), dtype=torch.float64).view(len(rows), length, 1)
+    for number, row in enumerate(rows):
+        start, means = 0, []
+        for index, size in enumerate(row):
+            if index % 2:
+                documents[number, start : start + size] = index
+                for window in range(start, start + size, 2):
+                    inside = x[number, window : min(window + 2, start + size), 0]
+                    means.append((index, window, inside.mean().item()))
+            start += size
+        expected.append(means)
+    pooling = Pooling.of(Places.of(documents, torch.arange(length)[None], documents), length)
+    pooled, told = pooling(x), pooling.after.documents
+    assert told is not None
+    for number, means in enumerate(expected):
+        count = len(means)
+        assert told[number].tolist() == [index for index, *_ in means] + [0] * (told.shape[1] - count)
+        assert pooling.among.positions[number, :count].tolist() == [window for _, window, _ in means]
+        assert pooling.after.positions[number, :count].tolist() == [window // 2 for _, window, _ in means]
+        assert pooled[number, :count, 0].tolist() == [mean for *_, mean in means]
+        back = pooling.undo(pooled)[number, :, 0]
+        for index, window, mean in means:
+            assert back[window].item() == mean
+            if window + 1 < length and documents[number, window + 1] == index:
+                assert back[window + 1].item() == mean
+
+
+def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
+    """h ← pool(h) + softmax(q(pool(norm h)) k(norm h)ᵀ + B) v(norm h) W, B at the positions of both."""
+    model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: NoNorm, stages: 2}", layers=2).double()
+    stack = model.encoder.stack
+    given: list[torch.Tensor] = []
+    made: list[torch.Tensor] = []
+    branch = stack.blocks[1].branches["mixer"]
+    branch.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0].detach()))
+    branch.register_forward_hook(lambda module, inputs, output: made.append(output.detach()))
+    source = torch.randint(0, 31, (2, 7))
+    model.encoder(source)
+    h = given[0].numpy()
+    p = {name: parameter.detach().numpy() for name, parameter in branch.named_parameters()}
+    mean = h.mean(-1, keepdims=True)
+    normed = (h - mean) / np.sqrt(h.var(-1, keepdims=True) + 1e-6) * p["norm.gain"] + p["norm.bias"]
+
+    def pool(x):
+        return np.stack([x[:, i : i + 2].mean(1) for i in range(0, 7, 2)], 1)
+
+    q = pool(normed) @ p["piece.query.weight"].T
+    k, v = (normed @ p[f"piece.{name}.weight"].T for name in ("key", "value"))
+    at = torch.arange(0, 7, 2)[None], torch.arange(7)[None]
+    bias = stack.positions[0].score(torch.zeros(1, 4, 2, 8), torch.zeros(1, 7, 2, 8), *at).detach().numpy()
+    heads = []
+    for i in range(2):
+        own = slice(8 * i, 8 * i + 8)
+        logits = q[..., own] @ k[..., own].swapaxes(-1, -2) + bias[0, i]
+        weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        heads.append(weights @ v[..., own])
+    expected = pool(h) + np.concatenate(heads, -1) @ p["piece.out.weight"].T
+    np.testing.assert_allclose(made[0].numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(f"model.position={kind}" for kind in ("RelativeBias", "Rotary", "Shaw", "ALiBi", "TransformerXL")),
+        "model.encoder.pattern={kind: Window, size: 5, pattern: Bidirectional}",
+        "model.block.residual=ReZero",
+        "model.encoder.block.branches=[channel, mixer, channel, mixer]",
+        "model.encoder.block.mixer={kind: Weighted, mixer: Attention, channel: {kind: Dense, activation: GeLU}}",
+    ],
+)
+def test_a_packed_batch_is_read_as_its_documents_alone(change):
+    model = built("encoder_decoder", change, "model.encoder.stack={kind: Funnel, norm: RMSNorm}").double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    documents = torch.tensor([[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 0], [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2]])
+    source = torch.randint(0, 31, documents.shape)
+    found = model.encoder(source, documents=documents)
+    for row in range(2):
+        for document in range(1, int(documents[row].max()) + 1):
+            alone = model.encoder(source[row][documents[row] == document][None]).hidden[0]
+            there = found.hidden[row][found.documents[row] == document]
+            torch.testing.assert_close(there, alone, rtol=0, atol=1e-12)
+
+
+def test_rows_of_single_tokens_beside_a_long_document():
+    """Where one row cannot be pooled at all, the others are."""
+    model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: RMSNorm}").double()
+    documents = torch.tensor([[1, 2, 3, 4], [1, 1, 1, 1]])
+    source = torch.randint(0, 31, (2, 4))
+    found = model.encoder(source, documents=documents)
+    alone = model.encoder(source[1:]).hidden[0]
+    torch.testing.assert_close(found.hidden[1][found.documents[1] == 1], alone, rtol=0, atol=1e-12)
+
+
+def test_a_text_is_classified_from_the_short_stream():
+    head = "model.head={kind: Sequence, classes: 3, activation: Tanh}"
+    model = built("encoder", head, "model.stack={kind: Funnel, norm: RMSNorm}", "model.tie=[]")
+    batch = Batch(torch.randint(0, 31, (2, 9)), torch.zeros(2, 9, dtype=torch.long), labels=torch.tensor([0, 2]))
+    assert model(batch).hidden.shape == (2, 3, 16)
+    assert model.loss(batch).total.isfinite()
+
+
+def test_upsampling_repeats_and_adds_the_first_stage():
+    model = built("encoder", "model.stack={kind: UpsampledFunnel, norm: NoNorm, decoder: 0}", "model.tie=[]", layers=3)
+    made: list[torch.Tensor] = []
+    for block in model.encoder.stack.blocks:
+        block.register_forward_hook(lambda module, inputs, output: made.append(output))
+    tokens = torch.randint(0, 31, (2, 7))
+    found = model(Batch(tokens, tokens)).hidden
+    first, _, last = made
+    assert [x.shape[1] for x in made] == [7, 4, 2]
+    torch.testing.assert_close(found, first + last.repeat_interleave(4, 1)[:, :7], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "expected"), [(12, 3, [4, 4, 4]), (5, 3, [2, 2, 1]), (2, 3, [1, 1]), (1, 1, [1])]
+)
+def test_layers_are_shared_out(layers, stages, expected):
+    assert [len(stage) for stage in _shared_out(layers, stages)] == expected
+
+
+def test_parameters_are_those_of_the_published_graph_and_a_pass_is_cheaper():
+    plain, funnel = cost(load("encoder_decoder", PUBLISHED[:2])), cost(load("encoder_decoder", PUBLISHED))
+    assert funnel.parameters == 223_024_128  # 223,024 thousand
+    assert funnel.flops_forward < 0.78 * plain.flops_forward
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "mend"),
+    [
+        ("decoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "take Sequential"),
+        (
+            "decoder model.pattern=Prefix model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
+            "model.stack.kind",
+            "pools",
+        ),
+        ("encoder_decoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "take Sequential"),
+        (
+            "encoder_decoder model.decoder.stack={kind: Funnel, norm: RMSNorm}",
+            "model.decoder.stack.kind",
+            "take Sequential",
+        ),
+        ("encoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "UpsampledFunnel"),
+        ("encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm, stages: 0}", "model.stack.stages=0", "stages"),
+        ("encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm, decoder: -1}", "stack.decoder=-1", "number"),
+        (
+            "encoder size.layers=1 model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
+            "model.stack.stages=3",
+            "size.layers=2",
+        ),
+        (
+            "encoder model.block.mixer={kind: Convolution} model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
+            "model.block.kind",
+            "Attention",
+        ),
+        (
+            "encoder_decoder model.memory=Transparent model.encoder.stack={kind: Funnel, norm: RMSNorm}",
+            "model.memory.kind='Transparent'",
+            "take Last",
+        ),
+    ],
+)
+def test_where_a_funnel_cannot_stand_is_said_in_one_line(command, place, mend, capsys):
+    words = re.split(r" (?=(?:model|size)\.)", command)
+    assert main(["inspect", *words]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert place in told
+    assert mend in told

@@ -1,0 +1,126 @@
+"""ReZero and Fixup against their papers: the formula, the identity that both start as, and Fixup's starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from scaling.batch import Batch
+from scaling.config import load
+from scaling.model.blank import blank
+from scaling.model.places import places
+from scaling.nn.context import Context, Mask, Places
+from scaling.nn.norm import LayerNorm, NoNorm, RMSNorm
+from scaling.nn.residual import Fixup, ReZero
+from scaling.shape import Shape
+from scaling.train.parametrization import T5, Standard, initialise
+
+SHAPE = Shape.of({"width": 8, "layers": 1, "heads": 1, "vocabulary": 5, "length": 8})
+SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"
+BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
+X = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x, context):
+        return 2 * x**2
+
+
+def nowhere() -> Context:
+    at = Places.of(torch.zeros(2, 4, dtype=torch.long))
+    return Context(at, at, Mask(), None)
+
+
+def made(*changes: str, parametrization=None, family: str = "encoder_decoder") -> Any:
+    config = load(family, [SIZE, *changes])
+    return initialise(config.build("model", config["size"]), parametrization or T5(), 0)
+
+
+@pytest.mark.parametrize("norm", [NoNorm, LayerNorm, RMSNorm])
+def test_rezero_equals_the_formula(norm):
+    residual = ReZero(SHAPE, lambda: norm(8), Doubled()).double()
+    assert torch.equal(residual(X, nowhere()), X)
+    residual.alpha.data.fill_(0.3)
+    torch.testing.assert_close(residual(X, nowhere()), X + 0.3 * 2 * residual.norm(X) ** 2)
+
+
+def test_fixup_equals_the_formula():
+    residual = Fixup(SHAPE, lambda: NoNorm(8), Doubled()).double()
+    torch.testing.assert_close(residual(X, nowhere()), X + 2 * X**2)
+    for parameter, value in ((residual.shift, 0.1), (residual.scale, 0.7), (residual.offset, -0.2)):
+        parameter.data.fill_(value)
+    torch.testing.assert_close(residual(X, nowhere()), X + 0.7 * 2 * (X + 0.1) ** 2 - 0.2)
+
+
+@pytest.mark.parametrize("residual", ["ReZero", "Fixup"])
+@pytest.mark.parametrize("family", ["decoder", "encoder", "encoder_decoder"])
+def test_a_model_starts_as_the_identity(residual, family):
+    model = made(f"model.block.residual={residual}", *BARE, family=family)
+    tokens = torch.randint(0, 61, (2, 6), generator=torch.Generator().manual_seed(0))
+    batch = Batch(tokens, tokens, source=tokens if family == "encoder_decoder" else None)
+    last = model.encoder if family == "encoder" else model.decoder
+    with last.embedding.register_forward_hook(lambda *call: seen.append(call[-1])):
+        seen: list[torch.Tensor] = []
+        hidden = model(batch).hidden
+    torch.testing.assert_close(hidden, seen[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("residual", ["ReZero", "Fixup"])
+def test_every_parameter_learns_after_the_first_step(residual):
+    model = made(f"model.block.residual={residual}", *BARE).double()
+    tokens = torch.randint(0, 61, (4, 8), generator=torch.Generator().manual_seed(0))
+    optimizer, losses = torch.optim.Adam(model.parameters(), 1e-3), []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = model.loss(Batch(tokens, tokens, source=tokens)).total
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(p.grad.abs().sum() > 0 for p in model.parameters())
+    assert losses[-1] < losses[0]
+
+
+def test_the_rules_of_fixup_act():
+    fixup = {place.name: p for place, p in places(made("model.block.residual=Fixup", *BARE, "model.tie=[]"))}
+    plain = {place.name: p for place, p in places(made(*BARE, "model.tie=[]"))}
+    branches = 3 * 2 + 3 * 3
+    for name, parameter in fixup.items():
+        kind = name.split(".")[-2]
+        if kind == "out" or name == "head.weight":
+            assert not parameter.any(), name
+        elif kind in ("query", "key", "value"):  # four matrices with `out`
+            torch.testing.assert_close(parameter, plain[name] * branches ** (-1 / 6))
+        elif kind == "hidden" and parameter.ndim == 2:  # two
+            torch.testing.assert_close(parameter, plain[name] * branches ** (-1 / 2))
+        elif parameter.ndim > 1:
+            assert torch.equal(parameter, plain[name]), name
+
+
+def test_a_gated_layer_has_three_matrices():
+    line = "model.block.channel={kind: Gated, activation: Swish}"
+    model = made("model.block.residual=Fixup", *BARE, line, family="decoder", parametrization=Standard())
+    start = {place.name.split(".")[-2]: place.start for place, _ in places(model) if ".channel.piece." in place.name}
+    assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
+
+
+def test_a_shared_block_counts_each_of_its_runs():
+    shared = made("model.block.residual=Fixup", *BARE, "model.stack.distinct=1", family="decoder")
+    hidden = next(place for place, _ in places(shared) if place.name.endswith("channel.piece.hidden.weight"))
+    assert hidden.start == 6 ** (-1 / 4)  # a decoder's channel is gated
+
+
+PUBLISHED = {  # parameters in thousands: the graph of Narang et al. 2021 under the relative bias
+    "ReZero": (222_948, ["model.block.residual=ReZero", *BARE]),
+    "Fixup": (222_856, ["model.block.residual=Fixup", *BARE, "model.block.channel.bias=false"]),
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_parameters_as_published(row):
+    thousands, changes = PUBLISHED[row]
+    config = load("encoder_decoder", ["size=t5/base", *changes])
+    with blank():
+        model = config.build("model", config["size"])
+    assert round(sum(p.numel() for p in model.parameters()) / 1000) == thousands

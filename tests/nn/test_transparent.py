@@ -1,0 +1,57 @@
+"""Transparent attention against the paper's sum in float64, and what it weighs at the size of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from scaling.config import load
+from scaling.cost import cost
+from scaling.ledger.identity import run_id
+from scaling.nn.memory import Last, Transparent
+
+SIZE = "size={width: 16, layers: 3, heads: 2, vocabulary: 31, length: 12, decoder: {layers: 2}}"
+
+
+def test_each_reader_reads_its_own_mean_of_all_layers():
+    layers = [torch.randn(2, 5, 4, dtype=torch.float64) for _ in range(4)]
+    memory = Transparent(3, 2).double()
+    torch.nn.init.normal_(memory.weight)
+    weights = memory.weight.detach().numpy().reshape(2, 4).T  # 4 layers × 2 readers
+    shares = np.exp(weights) / np.exp(weights).sum(0)
+    for reader, found in enumerate(memory(layers)):
+        expected = sum(shares[j, reader] * layers[j].numpy() for j in range(4))
+        np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
+
+
+def test_the_last_layer_is_what_is_read_by_default():
+    layers = [torch.randn(1, 2, 3) for _ in range(2)]
+    (found,) = Last(1, 5)(layers)
+    assert found is layers[-1]
+
+
+def test_layers_are_the_embedding_the_stream_and_the_output():
+    config = load("encoder_decoder", [SIZE, "model.memory=Transparent"])
+    encoder = config.build("model", config["size"]).encoder
+    streams: list[torch.Tensor] = []
+    for block in encoder.stack.blocks:
+        block.register_forward_hook(lambda module, given, made: streams.append(made))
+    source, layers = torch.randint(0, 31, (2, 6)), []
+    output = encoder(source, layers=layers)
+    for found, expected in zip(layers, [encoder.embedding.table[source], *streams[:-1], output.hidden], strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_parameters_are_those_of_the_published_graph():
+    plain = cost(load("encoder_decoder", ["size=t5/base"]))
+    transparent = cost(load("encoder_decoder", ["size=t5/base", "model.memory=Transparent"]))
+    assert transparent.parameters == 223_043_484
+    assert transparent.parameters - plain.parameters == 13 * 12
+
+
+def test_a_run_from_before_there_were_memories_keeps_its_name():
+    config = load("encoder_decoder", [SIZE])
+    spec = {"model": config["model"], "size": config["size"]}
+    assert "memory" not in spec["model"]
+    assert run_id({**spec, "model": {**spec["model"], "memory": "Last"}}) == run_id(spec)
+    assert run_id({**spec, "model": {**spec["model"], "memory": "Transparent"}}) != run_id(spec)
