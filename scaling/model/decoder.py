@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.batch import Batch
-from scaling.build import Recipe
+from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.family import Family, share_tables
-from scaling.model.tower import Output, Tower
+from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
 from scaling.shape import Shape
 
@@ -16,7 +16,7 @@ class Decoder(Family):
     """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
     prefix LM)
 
-    `tie: [decoder, head]` lets the head predict by the embedding's table.
+    `tie: [decoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
     """
 
     family = "decoder"
@@ -28,14 +28,23 @@ class Decoder(Family):
         embedding: Recipe,
         position: Recipe,
         pattern: Recipe,
-        block: Recipe,
+        block: Checked,
         stack: Recipe,
         head: Recipe,
         tie: list[str],
+        blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
         shape = Shape.of(size)
-        self.decoder = Tower(shape, embedding=embedding, position=position, pattern=pattern, block=block, stack=stack)
+        self.decoder = Tower(
+            shape,
+            embedding=embedding,
+            position=position,
+            pattern=pattern,
+            block=block,
+            blocks=blocks,
+            stack=stack,
+        )
         if self.decoder.crosses():
             raise ScalingError(
                 "cross-attention reads an encoder, and a decoder alone has none",
@@ -43,7 +52,8 @@ class Decoder(Family):
                 value="cross",
                 mend="leave out cross, or take model.kind=EncoderDecoder",
             )
-        self.head = head(shape)
+        self.decoder.check_writes()
+        self.head = built("head", head, shape)
         share_tables({"decoder": self.decoder}, self.head, tie)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.batch import Batch
-from scaling.build import Recipe
+from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.family import Family, Loss, mean_loss, share_tables
-from scaling.model.tower import Output, Tower
+from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
 from scaling.shape import Shape
 
@@ -17,7 +17,7 @@ class Encoder(Family):
 
     `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
     `boundary` is a third, which predicts a hidden span from the tokens beside it (SpanBERT).
-    `tie: [encoder, head]` lets the head predict by the embedding's table.
+    `tie: [encoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
     """
 
     family = "encoder"
@@ -29,16 +29,25 @@ class Encoder(Family):
         embedding: Recipe,
         position: Recipe,
         pattern: Recipe,
-        block: Recipe,
+        block: Checked,
         stack: Recipe,
         head: Recipe,
         tie: list[str],
+        blocks: Mapping[str, Any] = {},
         sentence: Recipe | None = None,
         boundary: Recipe | None = None,
     ):
         super().__init__()
         shape = Shape.of(size)
-        self.encoder = Tower(shape, embedding=embedding, position=position, pattern=pattern, block=block, stack=stack)
+        self.encoder = Tower(
+            shape,
+            embedding=embedding,
+            position=position,
+            pattern=pattern,
+            block=block,
+            blocks=blocks,
+            stack=stack,
+        )
         if self.encoder.crosses():
             raise ScalingError(
                 "cross-attention reads an encoder, and this is one",
@@ -46,12 +55,19 @@ class Encoder(Family):
                 value="cross",
                 mend="leave out cross, or take model.kind=EncoderDecoder",
             )
-        self.head = head(shape)
-        self.sentence = sentence(shape) if sentence else None
-        self.boundary = boundary(shape) if boundary else None
+        self.head = built("head", head, shape)
+        self.sentence = built("sentence", sentence, shape) if sentence else None
+        self.boundary = built("boundary", boundary, shape) if boundary else None
+        if getattr(self.encoder.stack, "shortens", False) and getattr(self.head, "reads", "tokens") != "text":
+            raise ScalingError(
+                f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
+                key="stack.kind",
+                value=type(self.encoder.stack).__name__,
+                mend="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
+            )
         share_tables({"encoder": self.encoder}, self.head, tie)
         if self.boundary is not None and "head" in tie:
-            self.boundary.tie(self.encoder.embedding.table)
+            self.boundary.tie(self.encoder.embedding)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         return self.encoder(

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
 from scaling.errors import ScalingError
 from scaling.model.family import Family, share_tables
-from scaling.model.tower import Output, Tower
+from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
 from scaling.shape import Shape
 
@@ -18,7 +21,8 @@ class EncoderDecoder(Family):
 
     The slots at the top hold for both; `encoder` and `decoder` overlay them for one, and so do `size.encoder` and
     `size.decoder`. `tie` names the parts that share a table: [encoder, decoder, head] is T5's, [encoder, decoder] T5
-    v1.1's, [decoder, head] and [] are the ablations'.
+    v1.1's, [decoder, head] and [] are the ablations'. `memory` is what the decoder reads of the encoder's layers,
+    `blocks` names those that differ, and how.
     """
 
     family = "encoder_decoder"
@@ -36,9 +40,18 @@ class EncoderDecoder(Family):
         decoder: Mapping[str, Any],
         head: Recipe,
         tie: list[str],
+        memory: Line = "Last",
+        blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
-        common = {"embedding": embedding, "position": position, "pattern": pattern, "block": block, "stack": stack}
+        common: dict[str, Any] = {
+            "embedding": embedding,
+            "position": position,
+            "pattern": pattern,
+            "block": block,
+            "blocks": blocks,
+            "stack": stack,
+        }
         self.encoder = _tower("encoder", size, common, encoder)
         self.decoder = _tower("decoder", size, common, decoder)
         if self.encoder.crosses():
@@ -55,7 +68,12 @@ class EncoderDecoder(Family):
                 value=self.encoder.shape.width,
                 mend=f"the decoder reads vectors of {self.decoder.shape.width}",
             )
-        self.head = head(self.decoder.shape)
+        try:
+            self.decoder.check_writes()
+        except ScalingError as error:
+            raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
+        self.memory = _memory(memory, self.encoder, self.decoder)
+        self.head = built("head", head, self.decoder.shape)
         share_tables({"encoder": self.encoder, "decoder": self.decoder}, self.head, tie)
 
     def encode(self, batch: Batch) -> Output:
@@ -66,7 +84,11 @@ class EncoderDecoder(Family):
                 key="objective",
                 mend="take objective=SpanCorruption or another that makes pairs",
             )
-        return self.encoder(batch.source, positions=batch.source_positions, documents=batch.source_documents)
+        layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
+        output = self.encoder(
+            batch.source, positions=batch.source_positions, documents=batch.source_documents, layers=layers
+        )
+        return replace(output, memories=self.memory(layers or [output.hidden]))
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
@@ -76,11 +98,10 @@ class EncoderDecoder(Family):
             positions=batch.positions,
             documents=batch.documents,
             prefix=batch.prefix,
-            memory=memory.hidden,
-            memory_documents=batch.source_documents,
+            memory=memory,
             cache=cache,
         )
-        return Output(output.hidden, _sum(memory.auxiliary, output.auxiliary))
+        return replace(output, auxiliary=_sum(memory.auxiliary, output.auxiliary))
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         return self.decode(batch, self.encode(batch), cache)
@@ -90,20 +111,36 @@ def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
 
 
+def _memory(line: Line, encoder: Tower, decoder: Tower) -> Any:
+    try:
+        memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
+    except ScalingError as error:
+        raise error.under("memory") from None
+    if memory.reads == "every layer" and getattr(encoder.stack, "looks_ahead", False):
+        raise ScalingError(
+            "layers of different lengths have no mean",
+            key="memory.kind",
+            value=type(memory).__name__,
+            mend=f"take Last, or a stack other than {type(encoder.stack).__name__}",
+        )
+    return memory
+
+
 def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:
     """A tower from the common lines under its own. An error is told where the key really stands: in `own` or above
     it.
     """
     both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}
     shape = Shape.of({**both, **(size.get(name) or {})})
-    recipes = {}
-    for slot, line in overlay(dict(common), dict(own)).items():
+    lines, recipes = overlay(dict(common), dict(own)), {}
+    blocks = lines.pop("blocks")
+    for slot, line in lines.items():
         try:
             recipes[slot] = recipe(slot, line)
         except ScalingError as error:
             inner = error.under(slot)
             raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
-    return Tower(shape, **recipes)
+    return Tower(shape, blocks=blocks, **recipes)
 
 
 def _stands(tree: Any, keys: list[str]) -> bool:

@@ -78,7 +78,9 @@ def mean_loss(head: Any, hidden: Tensor, batch: Batch, smoothing: float) -> Tens
 
 
 def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:
-    """Let the named parts (towers and the head) read from one table: that of the first tower among them."""
+    """Let the named parts share the vectors of one embedding, that of the first tower among them: the other towers read
+    them, the head predicts by them.
+    """
     parts = [*tables, "head"]
     for name in names:
         if name not in parts:
@@ -90,11 +92,11 @@ def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:
         raise ScalingError("tying takes two parts", key="tie", value=names, mend=f"name two of {', '.join(parts)}")
     first = towers[0].embedding
     for tower in towers[1:]:
-        if tower.shape.vocabulary != towers[0].shape.vocabulary or tower.shape.width != towers[0].shape.width:
+        if tower.embedding.form != first.form:
             raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
         tower.embedding.tie(first)
     if "head" in names:
         if not hasattr(head, "tie"):
             kind = type(head).__name__
             raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, mend="leave out head")
-        head.tie(first.table)
+        head.tie(first)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -19,7 +20,8 @@ class Place:
     """A parameter's name, shape and role, with the width, the layers and the head width of its tower.
 
     Roles: `embedding` and `position` are tables that are read by row, `output` the matrix onto the vocabulary or the
-    classes, `hidden` every other matrix, `vector` a gain or a bias.
+    classes, `hidden` every other matrix, `vector` a gain or a bias. `start` is what its residual asks its start to be
+    multiplied by (Fixup).
     """
 
     name: str
@@ -28,6 +30,7 @@ class Place:
     width: int
     layers: int
     head_width: int
+    start: float = 1.0
 
     @property
     def fan_in(self) -> int:
@@ -36,7 +39,7 @@ class Place:
 
     @property
     def fan_out(self) -> int:
-        return self.shape[0]
+        return self.shape[-2]
 
     @property
     def leaves(self) -> bool:
@@ -49,9 +52,11 @@ class Place:
         parts = self.name.split(".")
         if parts[0] in HEADS:
             return "head"
+        if parts[0] == "memory":
+            return "cross"
         if parts[1] == "embedding":
             return "norm" if "norm" in parts else "embedding"
-        if "positions" in parts:
+        if "positions" in parts or "coordinates" in parts:
             return "position"
         if "branches" in parts and "piece" in parts:
             return parts[parts.index("branches") + 1].split("_")[0]
@@ -67,13 +72,30 @@ def places(model: Family) -> list[tuple[Place, nn.Parameter]]:
     }
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
+    starts = {id(parameter): factor for parameter, factor in _starts(towers.values())}
+    head_start = min(getattr(module, "head_start", 1.0) for module in last.modules())
     found = []
     for name, parameter in model.named_parameters():
         shape = towers.get(name.split(".")[0], last).shape
         role = _role(name, owners[name], parameter)
-        place = Place(name, tuple(parameter.shape), role, shape.width, shape.layers, shape.head_width)
+        start = head_start if role == "output" else starts.get(id(parameter), 1.0)
+        place = Place(name, tuple(parameter.shape), role, shape.width, shape.layers, shape.head_width, start)
         found.append((place, parameter))
     return found
+
+
+def _starts(towers: Iterable[Tower]) -> Iterator[tuple[nn.Parameter, float]]:
+    """The parameters for which their residuals ask for another start, and its factor."""
+    asking: list[Any] = []
+    branches = 0.0
+    for tower in towers:
+        own = {name: module for name, module in tower.named_modules() if hasattr(module, "starts")}
+        blocks = len({name.partition(".branches.")[0] for name in own})
+        branches += len(own) * tower.stack.executions / max(1, blocks)
+        asking += own.values()
+    for residual in asking:
+        for name, factor in residual.starts(round(branches)).items():
+            yield residual.piece.get_parameter(name), factor
 
 
 def _role(name: str, owner: nn.Module, parameter: nn.Parameter) -> Role:
@@ -85,4 +107,5 @@ def _role(name: str, owner: nn.Module, parameter: nn.Parameter) -> Role:
         return "output"
     if isinstance(owner, nn.Linear):
         return "hidden"
-    return "embedding" if "embedding" in parts else "position" if "positions" in parts else "hidden"
+    place = "positions" in parts or "coordinates" in parts
+    return "embedding" if "embedding" in parts else "position" if place else "hidden"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
+from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
+from scaling.model.blocks import Blocks
 from scaling.nn.context import Cache, Context, Mask, Places
 from scaling.nn.pattern import render
 from scaling.shape import Shape
@@ -17,30 +20,56 @@ from scaling.shape import Shape
 
 @dataclass
 class Output:
-    """What a forward pass returns: the last hidden vectors, and the auxiliary losses of the pieces by name."""
+    """What a forward pass returns: the last hidden vectors, and the auxiliary losses of the pieces by name.
+
+    `documents` says which document each vector stands for, where that is told; `memories` is what a decoder reads of an
+    encoder: one tensor for all its layers, or one for each.
+    """
 
     hidden: Tensor
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    documents: Tensor | None = None
+    memories: tuple[Tensor, ...] = ()
+
+    def select(self, rows: Tensor) -> Output:
+        """These rows, in this order."""
+        documents = None if self.documents is None else self.documents[rows]
+        return Output(self.hidden[rows], self.auxiliary, documents, tuple(memory[rows] for memory in self.memories))
 
 
 class Tower(nn.Module):
     def __init__(
-        self, shape: Shape, *, embedding: Recipe, position: Recipe, pattern: Recipe, block: Recipe, stack: Recipe
+        self,
+        shape: Shape,
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Checked,
+        blocks: Mapping[str, Any],
+        stack: Recipe,
     ):
         super().__init__()
-        self.shape, self.pattern = shape, pattern()
-        self.embedding = _made("embedding", embedding, shape)
-        self.stack = _made(
-            "stack",
-            stack,
-            shape,
-            lambda: _made("block", block, shape),
-            lambda: _made("position", position, shape, self.pattern),
-        )
+        self.shape, self.pattern = shape, built("pattern", pattern)
+        self.embedding = built("embedding", embedding, shape)
+        made = Blocks(shape, block, blocks)
+        self.stack = built("stack", stack, shape, made, lambda: built("position", position, shape, self.pattern))
+        made.check()
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
         return any(getattr(piece, "reads_memory", False) for piece in self.modules())
+
+    def check_writes(self) -> None:
+        """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
+        if getattr(self.stack, "looks_ahead", False):
+            kind = type(self.stack).__name__
+            raise ScalingError(
+                f"{kind} pools tokens with those that come after, which a decoder is to predict",
+                key="stack.kind",
+                value=kind,
+                mend="take Sequential here; an encoder may pool",
+            )
 
     def forward(
         self,
@@ -50,21 +79,23 @@ class Tower(nn.Module):
         documents: Int[Tensor, "b t"] | None = None,
         prefix: Int[Tensor, " b"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
-        memory: Float[Tensor, "b s w"] | None = None,
-        memory_documents: Int[Tensor, "b s"] | None = None,
+        memory: Output | None = None,
         cache: Cache | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Output:
+        """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
         places = Places.of(tokens, positions, documents, prefix, start=0 if cache is None else cache.length)
         keys = places if cache is None else places.after(cache.places)
         context = Context(
-            places, keys, render(self.pattern, places, keys), self.stack.position(0), memory=memory, cache=cache
+            places, keys, render(self.pattern, places, keys), self.stack.position(0), cache=cache, layers=layers
         )
+        context.render = partial(render, self.pattern)
         if memory is not None:
-            context.memory_mask = _memory_mask(documents, memory_documents)
+            context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)
         hidden = self.stack(self.embedding(tokens, context, segments), context)
         if cache is not None:
             cache.places = keys
-        return Output(hidden, context.auxiliary)
+        return Output(hidden, context.auxiliary, context.places.documents)
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
@@ -77,10 +108,11 @@ def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> M
     return Mask(real & (documents[:, :, None] == memory_documents[:, None, :]))
 
 
-def _made(slot: str, recipe: Recipe, *shared: object) -> Any:
+def built(slot: str, recipe: Recipe, *shared: object) -> Any:
+    """The piece of a slot; what is wrong with it is told under the slot."""
     try:
         return recipe(*shared)
     except ScalingError as error:
         # A stack makes its blocks and positions; their mistakes are told under their own lines, beside the stack's.
-        beside = slot == "stack" and str(error.key).startswith(("block.", "position."))
+        beside = slot == "stack" and str(error.key).startswith(("block.", "blocks.", "position."))
         raise error if beside else error.under(slot) from None

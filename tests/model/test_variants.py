@@ -9,10 +9,13 @@ from safetensors.torch import save as save_tensors
 
 from scaling.batch import IGNORE, Batch
 from scaling.build import kinds
-from scaling.config import load
+from scaling.config import Config, load
 from scaling.nn.context import Cache
+from scaling.nn.places import Places
 from scaling.train.parametrization import Standard, initialise
 
+WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}
+CLUSTERS = {"cutoffs": "[20, 40]", "widths": "[32, 16, 8]"}
 # What a kind asks for beyond its name. A new piece without required keys is tested unasked.
 LINES = {
     ("head", "Transform"): {"activation": "GeLU", "norm": "LayerNorm"},
@@ -21,44 +24,84 @@ LINES = {
     ("head", "Tokens"): {"classes": 5},
     ("channel", "Dense"): {"activation": "GeLU"},
     ("channel", "Gated"): {"activation": "Swish"},
+    # As many seats as positions: where something is dropped, documents packed into a row compete.
+    ("channel", "MixtureOfExperts"): {"activation": "GeLU", "experts": 4, "capacity": 4.0},
+    ("channel", "Switch"): {"activation": "GeLU", "experts": 4, "capacity": 4.0},
+    ("channel", "ProductKeys"): {"norm": "LayerNorm", "heads": 2, "keys": 8, "key_width": 8, "nearest": 3},
     ("position", "Learned"): {"length": 32},
+    ("embedding", "Factorized"): {"rank": 8},
+    ("embedding", "Adaptive"): CLUSTERS,
+    ("head", "AdaptiveSoftmax"): {"cutoffs": "[20, 40]"},
+    ("head", "MixtureOfSoftmaxes"): {"softmaxes": 3},
+    ("pattern", "Window"): {"size": 3, "pattern": "Causal"},
+    ("mixer", "Weighted"): WEIGHTED,
 }
 PATHS = {
     "activation": "model.block.channel.activation",
+    "mixer": "model.block.mixer",
     "norm": "model.block.norm",
     "residual": "model.block.residual",
     "channel": "model.block.channel",
     "position": "model.position",
+    "embedding": "model.embedding",
     "head": "model.head",
     "pattern": "model.pattern",
 }
+EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channel": "{kind: Dense, activation: Swish}"}
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 CLASS_HEADS = ("Sequence", "NextSentence", "Span")
+# Mixers that know order by themselves: a position with parameters would be idle beside them.
+WITHOUT_POSITION = ("Convolution", "DynamicConvolution", "LightweightConvolution", "LSTM")
+POSITIONLESS = "; model.position=NoPosition"
+NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is blind to what Fixup adds to all alike
 
 
 def _flow(kind: str, keys: dict) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in {"kind": kind, **keys}.items()) + "}"
 
 
-def _cases() -> list[tuple[str, str]]:
-    cases = [(family, "") for family in FAMILIES]
+TIES = ("[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]")
+ADAPTIVE = _flow("Adaptive", CLUSTERS)
+WINDOW = "{kind: Window, size: 3, pattern: Causal}"
+EVOLVED_ENCODER = f"model.block={_flow('EvolvedEncoder', EVOLVED)}"
+EVOLVED_DECODER = f"model.block={_flow('EvolvedDecoder', EVOLVED)}"
+EVOLVED_CROSS = f"model.decoder.block={_flow('EvolvedDecoder', {**EVOLVED, 'cross': 'CrossAttention'})}"
+
+
+def cases() -> list[tuple[str, str]]:
+    found = [(family, "") for family in FAMILIES]
     for slot, path in PATHS.items():
         for kind in kinds(slot):
             if slot == "pattern" and kind == "Bidirectional":
                 continue  # the encoders' default
+            if kind in ("CrossAttention", "BidirectionalLSTM"):
+                continue  # one stands in every encoder-decoder, the other in stacks that look ahead
             for family in FAMILIES:
                 if slot == "head" and kind in (*CLASS_HEADS, "Tokens") and family != "encoder":
                     continue
                 if slot == "pattern" and family != "decoder":
                     continue
-                cases.append((family, f"{path}={_flow(kind, LINES.get((slot, kind), {}))}"))
-    cases += [
+                change = f"{path}={_flow(kind, LINES.get((slot, kind), {}))}"
+                change += POSITIONLESS if kind in WITHOUT_POSITION else NORMLESS if kind == "Fixup" else ""
+                found.append((family, change))
+    found += [
         ("decoder", "model.tie=[decoder, head]"),
         ("decoder", "size.key_heads=1"),
         ("decoder", "size.value_width=12"),
         ("decoder", "model.block.mixer.bias=true"),
         ("decoder", "model.block.mixer.norm=RMSNorm"),
+        ("decoder", "model.block.mixer={kind: DenseSynthesizer, mix: plus}"),
+        ("encoder_decoder", "model.block.mixer={kind: DenseSynthesizer, mix: alpha}"),
+        ("encoder_decoder", "model.block.mixer={kind: RandomSynthesizer, mix: plus}"),
+        ("decoder", "model.block.mixer={kind: RandomSynthesizer, mix: alpha}"),
+        (
+            "encoder_decoder",
+            "model.decoder.block.cross={kind: CrossAttention, heads_times: 0.5, head_width_times: 0.75}",
+        ),
+        ("encoder", "model.block.mixer=BidirectionalLSTM"),
         ("decoder", "model.position={kind: Rotary, part: 0.5}"),
+        ("encoder", "model.pattern={kind: Window, size: 4, pattern: Bidirectional}"),
+        ("encoder_decoder", f"model.pattern={WINDOW}; model.decoder.pattern={WINDOW}; model.position=Shaw"),
         ("decoder", "model.stack.distinct=1"),
         ("decoder", "model.stack.order=[0, 1, 0, 1]"),
         ("decoder", "model.embedding.scale=sqrt_width"),
@@ -67,17 +110,35 @@ def _cases() -> list[tuple[str, str]]:
         ("encoder", "model.embedding.segments=2"),
         ("encoder", "model.sentence={kind: NextSentence, activation: Tanh}"),
         ("encoder", "model.boundary={kind: Boundary, activation: GeLU, norm: LayerNorm}"),
+        *(("encoder_decoder", f"model.tie={tie}; model.embedding={ADAPTIVE}") for tie in TIES),
+        ("encoder_decoder", f"model.head={{kind: AdaptiveSoftmax, cutoffs: [20, 40]}}; model.embedding={ADAPTIVE}"),
+        ("decoder", f"model.head={_flow('AdaptiveSoftmax', CLUSTERS)}"),
         ("encoder_decoder", "model.tie=[]"),
         ("encoder_decoder", "model.tie=[encoder, decoder]"),
         ("encoder_decoder", "model.tie=[decoder, head]"),
         ("encoder_decoder", "size.encoder.layers=1"),
         ("encoder_decoder", "model.encoder.stack.distinct=1"),
         ("decoder", "model.block.kind=Parallel"),
+        ("encoder", EVOLVED_ENCODER),
+        ("decoder", EVOLVED_ENCODER),
+        ("decoder", EVOLVED_DECODER),
+        ("encoder_decoder", f"{EVOLVED_ENCODER}; {EVOLVED_CROSS}"),
+        ("decoder", "model.blocks={every 2: {channel: {kind: Dense, activation: ReLU}}, 1: {norm: LayerNorm}}"),
+        ("encoder_decoder", "model.decoder.blocks={-2: {channel: {kind: Gated, activation: GeLU}}}"),
+        *((family, "model.stack={kind: Universal, norm: RMSNorm}") for family in FAMILIES),
+        *((family, "model.stack={kind: Universal, norm: RMSNorm, halting: ACT}") for family in FAMILIES),
+        ("decoder", "model.stack={kind: Universal, norm: NoNorm, time: learned, place: none, before: 1, after: 2}"),
+        ("encoder_decoder", "model.memory=Transparent"),
+        ("encoder", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}"),
+        ("encoder", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}; model.position=Shaw"),
+        ("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: RMSNorm}"),
+        ("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: NoNorm}; model.block.residual=Post"),
+        ("encoder_decoder", f"model.decoder.block.cross={_flow('Weighted', {**WEIGHTED, 'mixer': 'CrossAttention'})}"),
     ]
-    return cases
+    return found
 
 
-def build(family: str, change: str):
+def configured(family: str, change: str) -> Config:
     overrides = ["size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"]
     if change.startswith("model.stack.order"):
         overrides.append("size.layers=4")
@@ -86,22 +147,36 @@ def build(family: str, change: str):
             "model.block={kind: Parallel, branches: [mixer, channel], norm: LayerNorm, residual: Pre, "
             "mixer: Attention, channel: {kind: Dense, activation: GeLU}}"
         )
-    config = load(family, [*overrides, *([change] if change else [])])
+    return load(family, [*overrides, *(change.split("; ") if change else [])])
+
+
+def build(family: str, change: str):
+    config = configured(family, change)
     with torch.device("meta"):
         model = config.build("model", config["size"])
-    return initialise(model, Standard(head="normal"), seed=0)
+    return awake(initialise(model, Standard(head="normal"), seed=0))
 
 
-def _name(case: tuple[str, str]) -> str:
+@torch.no_grad()
+def awake(model):
+    """What starts at zero (ReZero, Fixup) would hide all that stands behind it."""
+    draw = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if not parameter.any():
+            parameter.normal_(0, 0.2, generator=draw)
+    return model
+
+
+def case_name(case: tuple[str, str]) -> str:
     return " ".join(case).replace("model.", "")
 
 
-@pytest.fixture(params=_cases(), ids=_name)
+@pytest.fixture(params=cases(), ids=case_name)
 def case(request):
     return request.param
 
 
-@pytest.fixture(params=[case for case in _cases() if case[0] != "encoder"], ids=_name)
+@pytest.fixture(params=[case for case in cases() if case[0] != "encoder"], ids=case_name)
 def writer(request):
     """A case whose stack looks back only: a decoder, or an encoder-decoder's."""
     return request.param
@@ -204,6 +279,22 @@ def test_incremental_equals_whole(writer):
         piece = Batch(**{**vars(batch), "tokens": batch.tokens[:, start:stop], "segments": None})
         parts.append(model.decode(piece, memory, cache).hidden if memory else model(piece, cache).hidden)
     torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-10)
+
+
+def test_incremental_equals_whole_behind_padding(writer):
+    model = build(*writer).double().eval()
+    batch = batch_for(model)
+    documents = torch.ones_like(batch.tokens)
+    documents[0, :3] = documents[2, :1] = 0
+    positions = Places.of(batch.tokens, documents=documents).positions
+    whole = Batch(**{**vars(batch), "documents": documents, "segments": None})
+    cache, memory, parts = Cache(), model.encode(whole), []
+    for start, stop in ((0, 6), (6, 7), (7, 12)):
+        here = {"documents": documents, "positions": positions, "tokens": batch.tokens}
+        here = {name: tensor[:, start:stop] for name, tensor in here.items()}
+        parts.append(model.decode(Batch(**{**vars(whole), **here}), memory, cache).hidden)
+    difference = (torch.cat(parts, 1) - hidden(model, whole)).abs().amax(-1)
+    assert difference[documents > 0].max() < 1e-10
 
 
 def test_weights_survive_a_file(case):

@@ -1,0 +1,66 @@
+"""Blocks that differ: the lines of `blocks`, each laid on the block's line where its key says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from scaling.build import Checked
+from scaling.errors import ScalingError
+from scaling.shape import Shape
+
+_KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")
+
+
+class Blocks:
+    """Makes block `index` of a stack, counted from 0. `every 4` names the 4th, the 8th, …, in a shorter stack its last;
+    `11` the 11th; `-2` the last but one.
+    """
+
+    def __init__(self, shape: Shape, block: Checked, blocks: Mapping[str, Any]):
+        self._shape, self._plain = shape, (block, "block")
+        self._different: dict[int, tuple[Checked, str]] = {}
+        self._unmade = {str(key): _named(str(key), shape.layers) for key in blocks}
+        for key, line in blocks.items():
+            for index in self._unmade[str(key)]:
+                under, _ = self._different.get(index, self._plain)
+                try:
+                    self._different[index] = (under.over(line), f"blocks.{key}")
+                except ScalingError as error:
+                    raise error.under(f"blocks.{key}") from None
+
+    def __call__(self, index: int) -> nn.Module:
+        made, key = self._different.get(index, self._plain)
+        for indices in self._unmade.values():
+            indices.discard(index)
+        try:
+            return made(self._shape)
+        except ScalingError as error:
+            raise error.under(key) from None
+
+    def check(self) -> None:
+        """Refuse blocks that were named and that the stack did not ask for."""
+        for key, left in self._unmade.items():
+            if left:
+                raise ScalingError(
+                    f"the stack has no block {min(left) + 1}", key=f"blocks.{key}", mend="a shared block is one block"
+                )
+
+
+def _named(key: str, layers: int) -> set[int]:
+    if not _KEY.fullmatch(key):
+        raise ScalingError(
+            "expected the number of a block, or every N", key="blocks", value=key, mend="write {every 4: {channel: …}}"
+        )
+    if key.startswith("every "):
+        step = int(key.removeprefix("every "))
+        found = set(range(step - 1, layers, step)) or {layers - 1}
+    else:
+        number = int(key)
+        found = {number - 1 if number > 0 else layers + number}
+    if not found or not all(0 <= index < layers for index in found):
+        raise ScalingError(f"there are {layers} blocks", key=f"blocks.{key}", mend="set size.layers, or name another")
+    return found

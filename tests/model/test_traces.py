@@ -1,0 +1,49 @@
+"""A golden trace of every variant: what a piece computes changes only together with its `version`.
+
+The version is part of a run's identity, so runs from before a mend and after it are never taken for each other.
+`pytest tests/model/test_traces.py --golden` writes them anew, but not over one that changed under the same version.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling.build import versions
+from tests.model.test_variants import batch_for, build, case_name, cases, configured
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "traces.json"
+
+
+def trace(case: tuple[str, str]) -> dict[str, Any]:
+    """The loss and the length of its gradient on one batch, in float64, beside the versions of the pieces."""
+    model = build(*case).double().eval()
+    loss = model.loss(batch_for(model)).total
+    loss.backward()
+    gradient = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
+    return {"loss": loss.item(), "gradient": gradient**0.5, "versions": versions(configured(*case).tree)}
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return all(a[key] == pytest.approx(b[key], rel=1e-7) for key in ("loss", "gradient"))
+
+
+def test_what_is_computed_changes_only_with_a_version(request):
+    stored = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    once = {change: family for family, change in reversed(cases())}  # in the first family that takes it
+    found = {case_name((family, change)): trace((family, change)) for change, family in once.items()}
+    silent = [
+        name
+        for name in stored.keys() & found.keys()
+        if not same(stored[name], found[name]) and stored[name]["versions"] == found[name]["versions"]
+    ]
+    assert not silent, f"these compute something else: raise `version` in the class that was mended: {sorted(silent)}"
+    if request.config.getoption("--golden"):
+        GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        stored = found
+    assert stored.keys() == found.keys(), "write the traces of new variants: --golden"
+    moved = [name for name in found if stored[name]["versions"] != found[name]["versions"]]
+    assert not moved, f"other versions: write their traces: --golden: {moved}"
