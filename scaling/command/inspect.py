@@ -3,6 +3,7 @@
 scaling inspect gpt2                       the shipped model at its own size
 scaling inspect gpt2 size=gpt2/xl          another size of it
 scaling inspect gpt2 llama size=ladder/1M  two models at one size
+scaling inspect --table narang2021         every row of a table, as `scaling table narang2021 --counts`
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     config.add_arguments(parser)
+    parser.add_argument("--table", metavar="TABLE", help="a table, whose rows are counted in place of models")
     parser.add_argument(
         "--json", action="store_true", help="one JSON document: an object, or a list for several models"
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.table is not None:
+        from scaling.command.table import count
+
+        return count(arguments.table, arguments.words, arguments.json)
     configs = config.configs(arguments)
 
     from scaling.cost import cost  # imports torch: after the configs have been checked

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import Batch
 from scaling.config import Config
+from scaling.cost.flops import flops
+from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family
 from scaling.model.places import Place, places
@@ -115,8 +116,9 @@ def cost(config: Config) -> Cost:
     """The cost of the model that a config describes on one window of its length, without allocating it."""
     key = json.dumps([config["model"], config["size"]], sort_keys=True)
     if key not in _counted:
-        with torch.device("meta"):
+        with blank():
             model = config.build("model", config["size"])
+        with torch.device("meta"):
             _counted[key] = count(model, _window(model))
     return _counted[key]
 
@@ -132,10 +134,10 @@ def count(model: Family, batch: Batch) -> Cost:
         by_slot[place.slot] += parameter.numel()
         small += 0 if _is_vocabulary(place) else parameter.numel()
     with torch.no_grad():
-        forward = _traced(model, lambda: model.losses(batch))
+        forward = flops(model, lambda: model.losses(batch))
     kept = _Kept(model)
     with kept.hooks():
-        train = _traced(model, lambda: model.loss(batch).total.backward())
+        train = flops(model, lambda: model.loss(batch).total.backward())
     tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
@@ -169,30 +171,6 @@ def _window(model: Family) -> Batch:
 
 def _towers(model: Family) -> list[Tower]:
     return [child for child in model.children() if isinstance(child, Tower)]
-
-
-def _traced(model: Family, run: Callable[[], object]) -> Counter[str]:
-    """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
-    counter = FlopCounterMode(display=False, depth=999)
-    with counter:
-        run()
-    counts = counter.get_flop_counts()
-    total = counter.get_total_flops()
-    found: Counter[str] = Counter()
-    for name, _ in model.named_modules():
-        slot = _slot_of(name)
-        if slot is not None:
-            found[slot] += sum(counts.get(f"{type(model).__name__}.{name}", {}).values())
-    found["head"] += total - sum(found.values())
-    return found
-
-
-def _slot_of(name: str) -> str | None:
-    """The slot whose pieces' roots the module `name` is, if it is one."""
-    parts = name.split(".")
-    if parts[-1] == "piece":
-        return parts[-2].split("_")[0]
-    return "embedding" if len(parts) == 2 and parts[1] == "embedding" else None
 
 
 class _Kept:
