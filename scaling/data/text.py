@@ -14,8 +14,6 @@ from scaling.data.source import SPLITS, Source
 from scaling.data.store import open_split
 from scaling.errors import ScalingError, nearest
 
-_PREPARE = "run `scaling data prepare` with the same data first"
-
 
 class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
@@ -52,7 +50,11 @@ class Text:
             raise ScalingError(f"there is no split {split!r}", mend=nearest(split, SPLITS))
         home = self.home(folder)
         if home is None:
-            raise ScalingError("the data have not been prepared", key="data", mend=_PREPARE)
+            raise ScalingError(
+                f"the data have not been prepared in {folder}",
+                key="data",
+                mend="run `scaling data prepare` with the same data= and runs= first",
+            )
         outdated = self.outdated(Manifest.read(home))
         if outdated is not None:
             raise outdated

@@ -97,7 +97,7 @@ def test_the_entropy_is_shown_where_it_is_known(capsys: pytest.CaptureFixture[st
         (["show"], "no data are named"),
         (["show", "pyhton"], "there is no data 'pyhton'; did you mean 'python'?"),
         (["show", "python", "c4"], "one at a time"),
-        (["show", "python"], "configs/data/python.yaml:2: data: the data have not been prepared"),
+        (["show", "python"], "configs/data/python.yaml:2: data: the data have not been prepared in "),
         (["prepare", "synthetic"], "Synthetic needs no preparing"),
         (["prepare", "files"], "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file"),
         (["prepare", "files", "data.shard=0"], "data.shard=0: expected a number from 1"),

@@ -111,7 +111,7 @@ class Hub:
                 yield Document(text, source, name)
 
     def _open(self, split: str, revision: str | None) -> Any:
-        library = reading.library()
+        library = reading.quiet_datasets()
         try:
             return library.load_dataset(
                 str(Path(self.path).expanduser()) if revision is None else self.path,

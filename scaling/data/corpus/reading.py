@@ -15,7 +15,7 @@ from scaling.errors import ScalingError
 BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}  # anything else is text
 
 
-def library() -> ModuleType:
+def quiet_datasets() -> ModuleType:
     """`datasets`, told to keep quiet and to count no downloads."""
     import datasets
     import datasets.config
@@ -51,7 +51,7 @@ def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
         raise ScalingError(f"files of several formats: {', '.join(sorted(kinds))}", mend="name files of one format")
     kind = kinds.pop()
     try:
-        yield from library().load_dataset(
+        yield from quiet_datasets().load_dataset(
             kind,
             data_files=[glob.escape(str(file)) for file in files],
             split="train",

@@ -165,6 +165,7 @@ class Language:
         return spelled(tokens, self.specials)
 
 
+@lru_cache
 def fingerprint(law: Any, split: str) -> str:
     """Names a law by its parameters and version, and one of its splits."""
     told = f"{type(law).__name__} {law.version} {sorted(asdict(law).items())} {split}"
