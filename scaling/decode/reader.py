@@ -11,7 +11,6 @@ from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.model.family import Family
-from scaling.model.tower import Output
 from scaling.nn.context import Cache, Places
 
 
@@ -55,7 +54,7 @@ class Reader:
         self._batch = self._batch.map(lambda tensor: tensor[rows])
         self.position, self.next = self.position[rows], self.next[rows]
         if self.memory is not None:
-            self.memory = Output(self.memory.hidden[rows], self.memory.auxiliary)
+            self.memory = self.memory.select(rows)
 
     def _logits(self, batch: Batch) -> Tensor:
         hidden = self.model.decode(batch, self.memory, self.cache).hidden

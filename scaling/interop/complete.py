@@ -42,6 +42,8 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
         sizes.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
     for slot in ("head", "sentence"):
         model[slot] = _spelled(slot, model.get(slot))
+    if len(parts) > 1:
+        model["memory"] = _spelled("memory", model.get("memory", "Last"))
     model["tie"] = sorted(model["tie"])
     return both
 

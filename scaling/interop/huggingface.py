@@ -27,6 +27,7 @@ from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
 from scaling.interop.names import to_ours, to_theirs
 from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
+from scaling.model.blank import blank
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _SPECIALS = ("pad_token", "bos_token", "eos_token", "unk_token", "mask_token", "cls_token", "sep_token")
@@ -187,7 +188,7 @@ def _ids(form: Format, known: Mapping[str, int]) -> dict[str, int | None]:
 
 
 def _on_meta(sections: Mapping[str, Any]) -> torch.nn.Module:
-    with torch.device("meta"):
+    with blank():
         return build("model", sections["model"], sections["size"])
 
 

@@ -27,6 +27,7 @@ from scaling.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
+from scaling.model.blank import blank
 from scaling.model.family import Family
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
@@ -128,7 +129,7 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
 
 def _run(tree: Mapping[str, Any], file: Path, tokenizer: Path | None) -> Run:
     sections = {"model": tree["model"], "size": tree["size"]}
-    with torch.device("meta"):
+    with blank():
         empty = build("model", sections["model"], sections["size"])
     tensors = weights.once(weights.read(file), empty, file)
     weights.check(tensors, weights.of(empty), file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -39,10 +40,21 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """One weight file, whole or not there."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, {"format": "pt"})
+        save(partial, tensors)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors as a file; a full disk is an `OSError`, as it is everywhere else."""
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def of(model: nn.Module) -> dict[str, Tensor]:

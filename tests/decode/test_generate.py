@@ -23,7 +23,7 @@ SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 11, "length": 24}
 STOP = frozenset({3})
 TEXTS = ([5, 7, 9, 4, 8], [6, 4], [10, 5, 7])
 
-# Every kind of position, the tied and the parallel, grouped keys, a prefix, and an encoder behind.
+# Every kind of position, the tied and the parallel, grouped keys, a prefix, halting, and an encoder behind.
 MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     **{f"position {kind}": ("decoder", {"position": kind}, {}) for kind in kinds("position")},
     "grouped keys": ("decoder", {}, {"key_heads": 1}),
@@ -33,6 +33,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "prefix": ("decoder", {"pattern": "Prefix"}, {}),
     "t5": ("t5", {}, {}),
     "bart": ("bart", {}, {}),
+    "universal": ("decoder", {"stack": {"kind": "Universal", "norm": "RMSNorm", "halting": "ACT"}}, {}),
+    "transparent": ("encoder_decoder", {"memory": "Transparent"}, {}),
+    "funnel": ("encoder_decoder", {"encoder": {"stack": {"kind": "Funnel", "norm": "RMSNorm"}}}, {}),
 }
 
 
@@ -75,7 +78,7 @@ def test_greedy_is_its_definition(name: str) -> None:
         same(row[0], slow.one_by_one(made, single, lambda logits, step: int(logits.argmax()), 6, STOP))
 
 
-@pytest.mark.parametrize("name", ["position Rotary", "gpt2", "prefix", "t5"])
+@pytest.mark.parametrize("name", ["position Rotary", "gpt2", "prefix", "t5", "transparent", "funnel"])
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_beam_search_is_its_definition(name: str, penalty: float) -> None:
     made = model(name)
