@@ -41,7 +41,9 @@ UNCOUNTED = frozenset(
 # Keys that came after runs had been made, with the value that means what was done before the key existed. A key is a
 # path from the top ("train.z_loss") or an argument of a kind, wherever it stands ("Gated:bias"). At this value the key
 # is left out, so that old runs keep their names.
-LATER: Mapping[str, Any] = {}
+LATER: Mapping[str, Any] = {
+    "model.memory": "Last",
+}
 
 _DEEPEST = 40
 
@@ -58,43 +60,51 @@ def identity(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
     data = spec.get("data")
     if isinstance(data, Mapping) and "fingerprint" in data:
         spec = {**spec, "data": {"fingerprint": data["fingerprint"]}}
-    counted = _counted(spec, (), {key: _canonical(value, (key,)) for key, value in later.items()})
+    counted = _counted(spec, "", {key: _canonical(value, key, {}) for key, value in later.items()})
     return json.dumps(counted, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _counted(node: Mapping[str, Any], path: tuple[str, ...], later: Mapping[str, Any]) -> dict[str, Any]:
+def _counted(node: Mapping[str, Any], path: str, later: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    kind = node.get("kind")
+    above = f"{path}." if path else ""
+    kind = f"{node.get('kind')}:"
+    known = {name: value for name, value in later.items() if name.startswith((above, kind))}
     for key, value in node.items():
         if not isinstance(key, str):
-            raise ScalingError("keys of a spec are text", key=".".join(path) or "spec", value=key)
-        here = (*path, key)
-        if ".".join(here) in UNCOUNTED:
+            raise ScalingError("keys of a spec are text", key=path or "spec", value=key)
+        here = above + key
+        if here in UNCOUNTED:
             continue
         plain = _canonical(value, here, later)
-        names = (".".join(here), f"{kind}:{key}")
-        if any(name in later and _same(later[name], plain) for name in names):
+        if known and any(name in known and _same(known[name], plain) for name in (here, kind + key)):
             continue
         kept[key] = plain
     return kept
 
 
-def _canonical(value: Any, path: tuple[str, ...], later: Mapping[str, Any] | None = None) -> Any:
-    if len(path) > _DEEPEST:
-        raise ScalingError(f"a spec is at most {_DEEPEST} levels deep", key=".".join(path[:3]) + "…")
-    if isinstance(value, Mapping):
-        return _counted(value, path, later or {})
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item, (*path, str(index)), later) for index, item in enumerate(value)]
-    if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, str) and value in SPELLED):
-        raise ScalingError("a spec holds finite numbers", key=".".join(path), value=value)
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, int) and abs(value) >= 2**64:
-        raise ScalingError("a spec holds whole numbers below 2**64", key=".".join(path))
-    if value is None or isinstance(value, (bool, int, str)):
+def _canonical(value: Any, path: str, later: Mapping[str, Any]) -> Any:
+    """One spelling of a value. The commonest types come first: a plan names ten thousand runs in a second."""
+    if isinstance(value, str):
+        if value in SPELLED:
+            raise ScalingError("a spec holds finite numbers", key=path, value=value)
         return value
-    raise ScalingError("a spec holds plain values", key=".".join(path), value=value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= 2**64:
+            raise ScalingError("a spec holds whole numbers below 2**64", key=path)
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ScalingError("a spec holds finite numbers", key=path, value=value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if path.count(".") >= _DEEPEST:
+        raise ScalingError(f"a spec is at most {_DEEPEST} levels deep", key=".".join(path.split(".")[:3]) + "…")
+    if isinstance(value, (list, tuple)):
+        return [_canonical(item, f"{path}.{index}", later) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return _counted(value, path, later)
+    raise ScalingError("a spec holds plain values", key=path, value=value)
 
 
 def _same(one: Any, other: Any) -> bool:

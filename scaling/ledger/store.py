@@ -137,6 +137,16 @@ class Ledger:
             return None
         return Attempt(claimed, self.lease, self._means, {*pinned, *self.needed(run)})
 
+    def bury(self, run: str) -> None:
+        """End the newest attempt where it is known to be dead, so that a worker who comes new need not watch it first.
+
+        Like `claim`, this looks at the heartbeat of a worker elsewhere; call again until the lease has run out.
+        """
+        newest = next(reversed(self.attempts(run)), None)
+        if newest is not None and newest.exit is None and not self._is_worked_on(newest):
+            told = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
+            publish(newest.folder / "exit.json", seal(told), self._means)
+
     def is_gone(self, record: Record) -> bool:
         """True where the attempt's process ran on this machine and is known to run no more."""
         return is_gone(record.claim, self.machine)

@@ -15,6 +15,7 @@ import pytest
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Attempt, Ledger, checkpoint
 from scaling.ledger.document import seal
+from tests.disk import fill
 
 
 @pytest.fixture
@@ -234,24 +235,6 @@ def test_a_link_in_place_of_a_file_is_damage(attempt: Attempt, tmp_path: Path) -
 # A disk that is full
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def _fill(folder: Path, leave: int) -> None:
-    with (folder / "filler").open("wb", buffering=0) as file:
-        free = os.statvfs(folder)
-        file.write(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
-
-
 @pytest.mark.parametrize("leave", [0, 8 * 4096, 40 * 4096])
 def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     """One line and code 74; when there is room again the run goes on from where it was."""
@@ -263,7 +246,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     def run_out_of_space() -> None:
         with first:
             _save(first, 1)
-            _fill(small_disk, leave)
+            fill(small_disk, leave)
             _save(first, 2, size=200 * 4096)
 
     with pytest.raises(ScalingError, match="No space left") as full:
