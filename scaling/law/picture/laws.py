@@ -8,6 +8,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit
+from scaling.law.forms import Form
 from scaling.law.picture.paint import BLACK, GREY, KINDS, ordered
 from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Panel, Picture
 from scaling.law.picture.words import caption, label, levels, short
@@ -15,7 +16,7 @@ from scaling.law.points import Points
 
 SAMPLES = 121
 BAND_STEP = 15
-"""A band is smooth in logarithms and dear to compute, so it is known at every fifteenth sample and joined between."""
+"""A band's width is smooth in logarithms and dear to compute: it is known at every fifteenth sample, joined between."""
 MARGIN = 1.25
 """Axes reach a quarter beyond the points."""
 
@@ -64,7 +65,7 @@ def _panel(
     band: Interval | None,
 ) -> Panel:
     form = found.form
-    along = np.concatenate([_column(table, axis) for table in shown])
+    along = np.concatenate([_beside(form, table, axis) for table in shown])
     losses = np.concatenate([table[form.target] for table in shown])
     x = np.geomspace(along.min() / MARGIN, along.max() * MARGIN, SAMPLES)
     parts: list[Band | Line | Marks] = []
@@ -83,7 +84,8 @@ def _panel(
         parts += _curve(found, x, {axis: x}, BLACK, "law", band)
     for table, paint, hollow in zip(shown, paints, (False, True)):
         name = ("held out" if hollow else "fitted") if len(shown) > 1 else ""
-        parts.append(Marks(_column(table, axis), table[form.target], paint, name, hollow=hollow, names=_names(table)))
+        x = _beside(form, table, axis)
+        parts.append(Marks(x, table[form.target], paint, name, hollow=hollow, names=_names(table)))
     title = ", ".join(f"{name} = {short(value)}" for name, value in held.items())
     # A law far from its points says nothing here, so the points set the height.
     height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06)
@@ -95,12 +97,13 @@ def _curve(
 ) -> list[Band | Line]:
     """The law along x, over its band where there is one."""
     columns = {key: np.broadcast_to(np.asarray(value, float), x.shape) for key, value in inputs.items()}
-    line = Line(x, found.predict(**columns), colour, name)
+    y = found.predict(**columns)
+    line = Line(x, y, colour, name)
     if band is None:
         return [line]
-    knots = x[::BAND_STEP]
-    ends = band({key: column[::BAND_STEP] for key, column in columns.items()})
-    low, high = (np.exp(np.interp(np.log(x), np.log(knots), np.log(end))) for end in ends)
+    knots = slice(None, None, BAND_STEP)
+    ends = band({key: column[knots] for key, column in columns.items()})
+    low, high = (y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(end / y[knots]))) for end in ends)
     return [Band(x, low, high, colour), line]
 
 
@@ -219,6 +222,11 @@ def _column(points: Points, axis: str) -> np.ndarray:
     if axis == "C" and "C" not in points:
         return 6 * points["N"] * points["D"]
     return points[axis]
+
+
+def _beside(form: Form, points: Points, axis: str) -> np.ndarray:
+    """A column of the law; beside curves at C = 6ND the points stand at 6ND, however their own C was counted."""
+    return points[axis] if axis in form.inputs else 6 * points["N"] * points["D"]
 
 
 def _names(points: Points) -> tuple[str, ...]:
