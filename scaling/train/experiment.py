@@ -4,9 +4,11 @@ run.
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 import torch
@@ -20,8 +22,10 @@ from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError, nearest
 from scaling.interop.run import Run, read
+from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.objective import Distil
+from scaling.train import loggers
 from scaling.train.optimizer import Optimizer
 from scaling.train.parametrization import Parametrization
 from scaling.train.ranks import wanted
@@ -29,10 +33,12 @@ from scaling.train.schedule import WSD, Constant, Schedule, check
 
 CHOICES = {
     "train.precision": ("float32", "bf16_autocast", "bf16"),
-    "train.strategy": ("auto", "ddp"),
+    "train.strategy": ("auto", "ddp", "fsdp"),
     "log.wandb": ("auto", "online", "offline", "disabled"),
 }
-ABOVE_ZERO = ("clip", "steps", "tokens", "micro_batch", "checkpoint_every", "round_vocabulary")
+ABOVE_ZERO = ("clip", "micro_batch", "checkpoint_every", "round_vocabulary")
+BUDGET = ("train.steps", "train.tokens")
+VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 
@@ -49,12 +55,14 @@ class Experiment:
     batches: Batches
     validation: Batches
     evaluations: int  # batches of one evaluation
+    row_tokens: int  # of one row that a model reads, on both its sides where it has two
+    versions: Mapping[str, int]  # of the pieces
     teacher: Run | None = None  # whose predictions the objective distils
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
-        """The model on the meta device; `initialise` gives it weights."""
-        with torch.device("meta"):
+        """The model without weights; `initialise` gives it some."""
+        with blank():
             return self.config.build("model", self.config["size"])
 
     @property
@@ -68,13 +76,6 @@ class Experiment:
     @property
     def held_out(self) -> Source:
         return self.validation.source
-
-    @cached_property
-    def row_tokens(self) -> int:
-        """Tokens of one row that a model reads, on both its sides where it has two."""
-        plan = cast(Windows, self.validation.plan)
-        row = replace(self.validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-        return row.tokens.numel() + (0 if row.source is None else row.source.numel())
 
     def tokens(self, step: int) -> int:
         """Tokens seen when update `step` begins."""
@@ -90,7 +91,7 @@ class Experiment:
             **{key: tree[key] for key in counted},
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
             "train": {**train, "steps": self.steps},
-            "versions": build.versions(tree),
+            "versions": self.versions,
         }
         return spec if self.horizon else _stable(spec)
 
@@ -138,14 +139,56 @@ def _assemble(config: Config) -> Experiment:
         batches=training(train, objective, size, config["seed"]),
         validation=validation,
         evaluations=evaluations,
+        row_tokens=_row_tokens(config, validation),
+        versions=build.versions(config.tree),
         teacher=_teacher(config, objective),
     )
     experiment.model()
+    if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
+        name = type(experiment.optimizer).__name__
+        raise config.error(
+            "train.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
+        )
     if train.lengths is None:
         _divisible(config, size)
-    steps = _steps(config, size, experiment.row_tokens)
+    return _budgeted(experiment, config)
+
+
+def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
+    config = experiment.config.varied(values)
+    try:
+        return _budgeted(experiment, config)
+    except ScalingError as error:
+        raise config.place(error) from None
+
+
+def _budgeted(experiment: Experiment, config: Config) -> Experiment:
+    """The experiment with the seed and the budget of a config."""
+    for key in BUDGET:
+        _above_zero(config, key)
+    seed = config.tree["seed"]
+    if seed < 0:
+        raise config.error("seed", "expected a number from 0")
+    steps = _steps(config, experiment.size, experiment.row_tokens)
     check(experiment.schedule, steps)
-    return replace(experiment, steps=steps)
+    known = experiment.batches
+    batches = training(known.source, known.objective, experiment.size, seed)
+    return replace(experiment, config=config, steps=steps, batches=batches)
+
+
+def _row_tokens(config: Config, validation: Batches) -> int:
+    """How long a row is that the objective makes of a window; seen once, for a study asks many times."""
+    told = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
+    key = json.dumps(told, sort_keys=True)
+    if key not in _seen:
+        plan = cast(Windows, validation.plan)
+        row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
+        _seen[key] = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+    return _seen[key]
+
+
+_seen: dict[str, int] = {}
 
 
 def _size(told: int | Mapping[str, Any]) -> BatchSize:
@@ -156,16 +199,16 @@ def _size(told: int | Mapping[str, Any]) -> BatchSize:
 
 
 def _check(config: Config) -> None:
+    loggers.check(config)
     for key, choices in CHOICES.items():
         if config[key] not in choices:
             raise config.error(key, "there is no such choice", nearest(config[key], choices))
     if torch.cuda.is_available() and config["train.precision"] != "float32" and not torch.cuda.is_bf16_supported():
         raise config.error("train.precision", "this GPU does not compute in bfloat16", "take float32")
-    if config["train.strategy"] == "ddp" and wanted(config) == 1:
+    if config["train.strategy"] != "auto" and wanted(config) == 1:
         raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
     for key in (*(f"train.{name}" for name in ABOVE_ZERO), "evaluate.windows"):
-        if config[key] is not None and not config[key] > 0:
-            raise config.error(key, "expected a number above 0")
+        _above_zero(config, key)
     for key in config.origin:
         if (
             key.endswith((".dropout", ".smoothing"))
@@ -173,9 +216,15 @@ def _check(config: Config) -> None:
             and not 0 <= rate < 1
         ):
             raise config.error(key, "expected a share from 0 up to 1")
-    for key, least in (("log.every", 1), ("evaluate.points", 1), ("seed", 0)):
-        if config[key] < least:
-            raise config.error(key, f"expected a number from {least}")
+    for key in ("log.every", "evaluate.points"):
+        if config[key] < 1:
+            raise config.error(key, "expected a number from 1")
+
+
+def _above_zero(config: Config, key: str) -> None:
+    value = config[key]
+    if value is not None and not value > 0:
+        raise config.error(key, "expected a number above 0")
 
 
 def _divisible(config: Config, size: BatchSize) -> None:
@@ -215,16 +264,18 @@ def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
 
 def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:
     """Updates: as said, or the fewest that see `train.tokens`."""
-    steps, tokens = config["train.steps"], config["train.tokens"]
-    if steps is not None:
-        return steps
-    if tokens is None:
+    train = config.tree["train"]
+    if train["steps"] is not None:
+        return train["steps"]
+    if train["tokens"] is None:
         raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
-    least = size.before(1) * row_tokens
-    if tokens < least:
+    least = size.size(0) * row_tokens
+    if train["tokens"] < least:
         raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
-    low, high = 1, -(-tokens // row_tokens)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if size.before(middle) * row_tokens >= tokens else (middle + 1, high)
-    return low
+    return _updates(size, -(-train["tokens"] // row_tokens))
+
+
+@lru_cache(maxsize=4096)
+def _updates(size: BatchSize, rows: int) -> int:
+    """The fewest updates that draw so many rows."""
+    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)

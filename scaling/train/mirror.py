@@ -2,29 +2,41 @@
 
 A thread of its own holds W&B, so that training waits for it at no time but the end, and there for a bounded one. Only
 what the ledger knows is sent: the spec, the entries, the result. No arguments, environment, code, or facts of the host.
+
+In a sweep the agent names the W&B run, and a stop that the server asks for (hyperband's, or a person's) prunes it.
 """
 
 from __future__ import annotations
 
-import logging
 import netrc
 import os
-import queue
+import re
+import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scaling.ledger import Attempt
-from scaling.train.experiment import Experiment
+from scaling.train.aside import Aside, Entry
+from scaling.train.point import point
+from scaling.train.signals import PRUNE
+
+if TYPE_CHECKING:
+    from scaling.ledger import Attempt, Ledger
+    from scaling.train.experiment import Experiment
 
 START, EXIT = 10.0, 25.0  # seconds that W&B may take
-MOST = 10_000  # entries that wait for W&B; further ones are dropped, and counted
+HEARD = 16.0  # seconds after which W&B's client knows of a stop that its server asks for; it looks every 15
 
-logger = logging.getLogger(__name__)
-
-Entry = Mapping[str, Any]
+# The names under which entries are logged: KIND/KEY.
+METRICS = (
+    *(f"train/{key}" for key in ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "mfu")),
+    *(f"evaluate/{key}" for key in ("loss", "loss_plain", "bits_per_byte", "accuracy", "excess", "entropy", "targets")),
+    "spike/above",
+)
+SWEEP = "WANDB_SWEEP_ID"  # set by W&B's agent, and by ours
+AGENT = "SCALING_AGENT"  # set by ours, whose SIGTERM is never W&B's wish
 
 
 def mode(experiment: Experiment) -> str:
@@ -35,74 +47,103 @@ def mode(experiment: Experiment) -> str:
     named = os.environ.get("WANDB_MODE", "")
     if named in ("online", "offline", "disabled"):
         return named
-    return "online" if os.environ.get("WANDB_API_KEY") or _has_login() else "offline"
+    return "online" if os.environ.get("WANDB_API_KEY") or has_login() else "offline"
+
+
+class Listener(Protocol):
+    """Hears a run's log; `pruned` says whether a SIGTERM was W&B's wish to stop the run early."""
+
+    def __call__(self, entry: Entry) -> None: ...
+
+    def end(self, result: Mapping[str, Any]) -> None: ...
+
+    def pruned(self) -> bool: ...
+
+
+class Deaf:
+    """Where W&B is disabled, or the rank has no attempt."""
+
+    def __call__(self, entry: Entry) -> None: ...
+
+    def end(self, result: Mapping[str, Any]) -> None: ...
+
+    def pruned(self) -> bool:
+        return False
 
 
 @contextmanager
-def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Callable[[Entry], None]]:
-    """What to tell each entry of the log to; it hears nothing where W&B is disabled, or the rank has no attempt."""
+def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Listener]:
+    """What to tell each entry of the log to, and at the end the result."""
     found = mode(experiment)
     if attempt is None or found == "disabled":
-        yield lambda entry: None
+        yield Deaf()
         return
-    mirror = Mirror(experiment, attempt, found)
+    mirror = Mirror(experiment, attempt.run_id, attempt.number, attempt.folder, found)
     try:
         yield mirror
     finally:
         mirror.close()
 
 
+def told_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
+    """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
+    if SWEEP not in os.environ or mode(experiment) == "disabled":
+        return
+    run, number = result["run"], result["attempt"]
+    (record,) = (one for one in ledger.attempts(run) if one.number == number)
+    mirror = Mirror(experiment, run, number, record.folder, mode(experiment))
+    for entry in ledger.history(run):
+        if entry.get("kind") in ("train", "evaluate", "spike"):
+            mirror(entry)
+    mirror.end(result)
+    mirror.close()
+
+
 class Mirror:
     """The entries on their way to W&B."""
 
-    def __init__(self, experiment: Experiment, attempt: Attempt, found: str):
-        self._waiting: queue.Queue[Entry | None] = queue.Queue(MOST)
-        self._dropped = 0
+    def __init__(self, experiment: Experiment, run: str, attempt: int, folder: Path, found: str):
+        self._asked = threading.Event()
+        self._online = found == "online"
         self._flops = experiment.cost.flops_train_per_token
-        self._given = _given(experiment, attempt, found)
-        self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
-        self._thread.start()
+        self._given = _given(experiment, run, attempt, folder, found)
+        self._result: Mapping[str, Any] = {}
+        self._aside = Aside("W&B", self._mirror, EXIT)
 
     def __call__(self, entry: Entry) -> None:
-        try:
-            self._waiting.put_nowait(entry)
-        except queue.Full:
-            self._dropped += 1
+        self._aside(entry)
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Say how the run ended; without it W&B shows the run as failed."""
+        self._result = result
+
+    def pruned(self) -> bool:
+        """Whether W&B wants the run of a sweep stopped. The agent's SIGTERM comes before its client knows why."""
+        asked = self._online and SWEEP in os.environ and AGENT not in os.environ
+        return asked and self._asked.wait(HEARD)
+
+    def _stop(self) -> None:
+        """W&B asks for a stop: the run saves and leaves at its next step."""
+        self._asked.set()
+        os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
 
     def close(self) -> None:
         """Let W&B finish, for at most EXIT seconds."""
-        self._say_the_end()
-        self._thread.join(EXIT)
-        if self._thread.is_alive():
-            logger.warning("W&B did not finish in time; the ledger has everything")
-        if self._dropped:
-            logger.warning("W&B was too slow for %d entries; the ledger has them", self._dropped)
+        self._aside.close()
 
-    def _say_the_end(self) -> None:
-        while True:
-            try:
-                return self._waiting.put_nowait(None)
-            except queue.Full:
-                self._waiting.get_nowait()
-                self._dropped += 1
-
-    def _work(self) -> None:
-        try:
-            self._mirror()
-        except Exception as error:
-            logger.warning("W&B: %s; the run goes on without it", " ".join(str(error).split())[:200])
-
-    def _mirror(self) -> None:
+    def _mirror(self, entries: Iterator[Entry]) -> None:
         import wandb
         from lightning.pytorch.loggers import WandbLogger
 
         Path(self._given["dir"]).mkdir(exist_ok=True)
-        run = wandb.init(**self._given, settings=wandb.Settings(**_SILENT))
+        run = wandb.init(**self._given, settings=wandb.Settings(**SILENT, stop_fn=self._stop))
+        if run.url:
+            (Path(self._given["dir"]) / "address").write_text(run.url, encoding="utf-8")
         lightning = WandbLogger(experiment=run)
         for axis in ("tokens", "flops"):
             run.define_metric(axis, hidden=True)
         run.define_metric("*", step_metric="tokens")
-        while (entry := self._waiting.get()) is not None:
+        for entry in entries:
             values = {
                 f"{entry['kind']}/{key}": value
                 for key, value in entry.items()
@@ -110,12 +151,16 @@ class Mirror:
             }
             axes = {"tokens": entry["tokens"], "flops": entry["tokens"] * self._flops}
             lightning.log_metrics({**values, **axes}, step=entry["step"])
-        run.finish()
+        for key in _ENDS:
+            if self._result.get(key) is not None:
+                run.summary[key] = self._result[key]
+        run.finish(0 if self._result else 1)
 
 
 _AXES = ("kind", "step", "steps", "tokens")
+_ENDS = ("outcome", "loss", "step", "reason")
 
-_SILENT: dict[str, Any] = {
+SILENT: dict[str, Any] = {
     "init_timeout": START,
     "finish_timeout": EXIT - 5,
     "console": "off",
@@ -135,24 +180,37 @@ _SILENT: dict[str, Any] = {
 }
 
 
-def _given(experiment: Experiment, attempt: Attempt, found: str) -> dict[str, Any]:
+def _given(experiment: Experiment, run: str, attempt: int, folder: Path, found: str) -> dict[str, Any]:
     """The arguments of `wandb.init`: one W&B run an attempt, of an id that follows from it."""
     log = experiment.config["log"]
     return {
         "project": log["project"] or "scaling",
         "group": log["group"],
-        "name": log["name"] or attempt.run_id,
+        "name": log["name"] or run,
         "tags": [str(tag) for tag in log["tags"]],
-        "id": f"{attempt.run_id}-{attempt.number:03d}",
+        "id": f"{run}-{attempt:03d}",
         "job_type": "train" if experiment.horizon else "trunk",
-        "config": {**experiment.spec, "run": attempt.run_id, "attempt": attempt.number},
+        "config": {**shown(experiment.spec), "run": run, "attempt": attempt, "point": point(experiment)},
         "mode": found,
-        "dir": str(attempt.folder / "wandb"),
+        "dir": str(folder / "wandb"),
         "resume": "allow",
     }
 
 
-def _has_login() -> bool:
+def shown(value: Any) -> Any:
+    """What W&B may see of a spec: of a file its name alone, of an address neither user nor password."""
+    if isinstance(value, Mapping):
+        return {key: shown(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if "://" in value:
+        return re.sub(r"//[^/@]*@", "//", value)
+    return Path(value).name if value.startswith(("/", "~")) else value
+
+
+def has_login() -> bool:
     try:
         return any("wandb" in host for host in netrc.netrc().hosts)
     except (OSError, netrc.NetrcParseError):

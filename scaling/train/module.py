@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -17,8 +18,10 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.model.family import Family, Loss
 from scaling.objective import Distil
+from scaling.train import state
 from scaling.train.experiment import Experiment
 from scaling.train.precision import Weights
+from scaling.train.sharding import shard, whole
 
 
 class Diverged(Exception):
@@ -45,15 +48,38 @@ class TrainingModule(LightningModule):
     split over micro batches and ranks, and so that nothing that is not finite ever reaches the weights.
     """
 
-    def __init__(self, experiment: Experiment, model: Family, start: int):
+    def __init__(self, experiment: Experiment, model: Family, start: int, checkpoint: Path | None = None):
         super().__init__()
         self.automatic_optimization = False
-        self.experiment, self.model, self.start = experiment, model, start
+        self.experiment, self.model, self.start, self.checkpoint = experiment, model, start, checkpoint
         train = experiment.config["train"]
         self.clip, self.micro_rows, self.smoothing = train["clip"], train["micro_batch"], train["smoothing"]
         self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
-        self.weights = Weights(model, train["precision"])
-        self.torch_optimizers = experiment.optimizer.make(self.weights.parameters, experiment.parametrization)
+        self.torch_optimizers: list[torch.optim.Optimizer] = []
+        if train["strategy"] != "fsdp":
+            self.configure_model()
+
+    def configure_model(self) -> None:
+        """Shard the model where the strategy has made a mesh of ranks, make its optimizers, take up a checkpoint.
+
+        Lightning calls it when the ranks are joined.
+        """
+        if self.torch_optimizers:
+            return
+        if self.sharded:
+            shard(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
+        self.weights = Weights(self.model, self.experiment.config["train.precision"])
+        self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.parametrization)
+        if self.checkpoint is not None:
+            state.restore(self.checkpoint, self.weights.parameters, self.torch_optimizers)
+            self.weights.spread()
+        if self.experiment.config["train.compile"]:
+            self.model.compile()
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank holds a part of the model only, so that all must take part wherever it is used."""
+        return self._device_mesh is not None
 
     def configure_optimizers(self) -> Any:
         return self.torch_optimizers
@@ -111,14 +137,16 @@ class TrainingModule(LightningModule):
 
     def _apart(self, apart: bool) -> AbstractContextManager[Any]:
         """Let ranks add up their gradients once an update, not once a micro batch."""
+        if self.sharded:
+            cast(Any, self.model).set_requires_gradient_sync(not apart)
         model = self.trainer.strategy.model
         return model.no_sync() if apart and isinstance(model, DistributedDataParallel) else nullcontext()
 
     def _norm(self) -> Tensor:
         masters = [master for master in self.weights.masters if master.grad is not None]
         if self.clip is None:
-            return torch.nn.utils.get_total_norm([master.grad for master in masters if master.grad is not None])
-        return torch.nn.utils.clip_grad_norm_(masters, self.clip)
+            return whole(torch.nn.utils.get_total_norm([one.grad for one in masters if one.grad is not None]))
+        return whole(torch.nn.utils.clip_grad_norm_(masters, self.clip))
 
     def _ranks(self) -> int:
         return self.trainer.world_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ Group = dict[str, Any]
 
 class Optimizer(Protocol):
     lr: float
+    shardable: ClassVar[bool]  # whether torch has it for weights that are shared out over ranks
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         """Torch optimizers that together hold every parameter once; `peak` in a group is its peak learning rate."""
@@ -29,6 +30,8 @@ class AdamW:
 
     Weight decay spares vectors: norms and biases.
     """
+
+    shardable = True
 
     def __init__(
         self,
@@ -66,6 +69,8 @@ class Adam(AdamW):
 class SGD:
     """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
 
+    shardable = True
+
     def __init__(self, *, lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0):
         self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, _decay(weight_decay)
         if not 0 <= momentum < 1:
@@ -81,6 +86,8 @@ class Adafactor:
 
     (Shazeer & Stern 2018; T5's optimizer with lr 1 and the schedule 1/√max(s, 10⁴).)
     """
+
+    shardable = False
 
     def __init__(self, *, lr: float = 0.01, beta2_decay: float = -0.8, clip: float = 1.0, weight_decay: float = 0.0):
         self.lr, self.beta2_decay, self.clip, self.weight_decay = (
@@ -101,6 +108,8 @@ class Muon:
 
     `lr` is Muon's, with updates scaled to AdamW's root mean square (Liu et al. 2025), so that one rate serves both.
     """
+
+    shardable = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import torch
@@ -125,8 +126,10 @@ class MuP(Standard):
         return Draw(draw.std * (self.base / place.fan_in) ** 0.5) if place.role == "output" else draw
 
     def rate(self, place: Place) -> float:
-        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here.
-        return self.base / place.width if place.role in ("hidden", "output") else 1.0
+        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
+        # embedding projects is as narrow at every width.
+        grows = place.role in ("hidden", "output") and place.slot != "embedding"
+        return self.base / place.width if grows else 1.0
 
 
 def _deviation(std: float) -> float:
@@ -155,7 +158,8 @@ def initialise(
             module.reset_parameters()  # type: ignore[operator]
     for place, parameter in places(model):
         if place.role != "vector":
-            _fill(parameter, parametrization.draw(place), seed, place.name)
+            draw = parametrization.draw(place)
+            _fill(parameter, replace(draw, std=draw.std * place.start), seed, place.name)
     return model
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from scaling.model.family import Family
 from scaling.model.places import places
 from scaling.train.parameter import Parameter
+from scaling.train.sharding import own
 
 Precision = Literal["float32", "bf16_autocast", "bf16"]
 
@@ -45,4 +46,4 @@ class Weights:
     def spread(self) -> None:
         """Round the masters into the weights."""
         if self.separate:
-            torch._foreach_copy_(self.own, self.masters)
+            torch._foreach_copy_([own(one) for one in self.own], [own(one) for one in self.masters])

@@ -87,6 +87,7 @@ def joined() -> Iterator[Ranks]:
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield Ranks(int(environment["RANK"]), int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"]))
+        distributed.barrier()  # the first holds the others' meeting place, and may not leave before them
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ class Stopped(Exception):
 class Recorder(Callback):
     """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror).
 
-    Ranks other than the first have no attempt: they only agree on signals.
+    Ranks other than the first have no attempt: they agree on signals, and take part where the model is sharded.
+    `pinned` are steps whose checkpoints others want.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Recorder(Callback):
         attempt: Attempt | None,
         signals: Signals,
         tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
+        pinned: Collection[int] = (),
     ):
         config = experiment.config
         self.experiment, self.attempt, self.signals, self.tell = experiment, attempt, signals, tell
@@ -49,7 +52,7 @@ class Recorder(Callback):
         # A trunk is looked at by its branches.
         points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
         self.evaluated = set(points)
-        self.pinned = set() if attempt is None else set(attempt.pinned)
+        self.pinned = set(pinned)
         self.latest: dict[str, Any] = {}
         self.spikes = Spikes()
         self.peak = peak(config["train.precision"])
@@ -62,7 +65,7 @@ class Recorder(Callback):
         step = module.start + trainer.fit_loop.batch_idx + 1
         pulse()
         signal = self.signals.agreed(trainer)
-        if self.attempt is not None:
+        if self.attempt is not None or module.sharded:
             self._record(step, module, stopping=bool(signal))
         if signal:
             raise Stopped(signal, step)
@@ -122,9 +125,8 @@ class Recorder(Callback):
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
 
     def _save(self, step: int, module: TrainingModule) -> None:
-        assert self.attempt is not None
-        begun = time.perf_counter()
-        with self.attempt.checkpoint(step, note={"tokens": self.experiment.tokens(step)}) as folder:
+        begun, note = time.perf_counter(), {"tokens": self.experiment.tokens(step)}
+        with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note=note) as folder:
             state.save(folder, module.weights.parameters, module.torch_optimizers)
         self._since += time.perf_counter() - begun
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import signal
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,20 +18,21 @@ from typing import Any
 import torch
 from lightning import Trainer
 from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 
 from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
-from scaling.train import state
 from scaling.train.experiment import Experiment, assemble
-from scaling.train.mirror import mirrored
+from scaling.train.loggers import logged
+from scaling.train.mirror import Listener, mirrored, told_again
 from scaling.train.module import MODULES, Diverged
 from scaling.train.parametrization import initialise
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
 from scaling.train.recorder import Recorder, Stopped
-from scaling.train.signals import Signals
+from scaling.train.signals import PRUNE, Signals
 from scaling.train.supervisor import supervise
 
 PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
@@ -38,11 +40,20 @@ PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true
 Tell = Callable[[Mapping[str, Any]], None]
 
 
+class Pruned(Exception):
+    """A sweep stopped the run early; `found` is its last evaluation."""
+
+    def __init__(self, step: int | None, found: Mapping[str, Any]):
+        self.step, self.found = step, found
+        super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
+
+
 def train(config: Config, tell: Collection[Tell] = ()) -> dict[str, Any]:
     """The result of the run that a config describes: the one that stands, or that of training it now."""
     experiment = assemble(config)
     ledger = _ledger(config)
     if ledger is not None and not launched() and (known := ledger.result(ledger.add(experiment.spec))) is not None:
+        told_again(experiment, ledger, known)
         return {**known, "already": True}
     found = train_run(experiment, ledger, tell)
     if found is not None or ledger is None:
@@ -77,9 +88,12 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[
         if claim is None:
             return False
         attempt, start = claim
-        _fitted(experiment, ranks, attempt, start, tell)
+        with mirrored(experiment, attempt) as mirror:
+            _fitted(experiment, ranks, attempt, start, tell, mirror)
+            reason = f"grown to step {experiment.steps}; it goes on where a branch needs more"
+            mirror.end({"outcome": "stopped", "reason": reason})
         if attempt is not None:
-            attempt.end("stopped", f"grown to step {experiment.steps}; it goes on where a branch needs more")
+            attempt.end("stopped", reason)
     return True
 
 
@@ -132,47 +146,56 @@ def _trained(
     """Train, and publish what comes out; ranks other than the first return nothing."""
     begun = time.perf_counter()
     outcome: Outcome = "finished"
-    try:
-        found = _fitted(experiment, ranks, attempt, start, tell)
-    except Diverged as error:
-        outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
-    if attempt is None:
-        return {}
-    if outcome == "finished":
-        found = _result(experiment, found)
-    circumstances = {
-        **surroundings(),
-        "ranks": ranks.count,
-        "seconds": time.perf_counter() - begun,
-        "from_step": 0 if start is None else start.step,
-    }
-    return dict(attempt.finish(outcome, {**found, "circumstances": circumstances}).stands)
+    with mirrored(experiment, attempt) as mirror:
+        try:
+            found = _fitted(experiment, ranks, attempt, start, tell, mirror)
+        except Diverged as error:
+            outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
+        except Pruned as error:
+            outcome, found = "pruned", {"loss": None, **error.found, "step": error.step, "reason": str(error)}
+        if attempt is None:
+            return {}
+        if outcome == "finished":
+            found = _result(experiment, found)
+        circumstances = {
+            **surroundings(),
+            "ranks": ranks.count,
+            "seconds": time.perf_counter() - begun,
+            "from_step": 0 if start is None else start.step,
+        }
+        verdict = attempt.finish(outcome, {**found, "circumstances": circumstances})
+        mirror.end(verdict.stands)
+    return dict(verdict.stands)
 
 
 def _fitted(
-    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, tell: Collection[Tell]
+    experiment: Experiment,
+    ranks: Ranks,
+    attempt: Attempt | None,
+    start: Checkpoint | None,
+    tell: Collection[Tell],
+    mirror: Listener,
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
-    with Signals() as signals, mirrored(experiment, attempt) as mirror:
-        recorder = Recorder(experiment, attempt, signals, [*tell, mirror])
+    with Signals() as signals, logged(experiment, attempt) as loggers:
+        pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
+        recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
         trainer = _trainer(experiment, ranks, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-        module = MODULES[model.family](experiment, model, begin)
-        if start is not None:
-            state.restore(start.folder, module.weights.parameters, module.torch_optimizers)
-            module.weights.spread()
-        if experiment.config["train.compile"]:
-            model.compile()
+        module = MODULES[model.family](experiment, model, begin, None if start is None else start.folder)
         data = DataModule(
             experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )
         try:
             if begin < experiment.steps:
                 trainer.fit(module, data)
-            if experiment.horizon and not recorder.latest:
+            if experiment.horizon and ranks.first and not recorder.latest:
+                module.configure_model()
                 recorder.evaluate_now(experiment.steps, module)
         except Stopped as error:
+            if error.signal == PRUNE or (error.signal == signal.SIGTERM and ranks.told(mirror.pruned())):
+                raise Pruned(error.step, recorder.latest) from None
             if attempt is not None:
                 attempt.end("stopped", str(error))
             raise
@@ -200,7 +223,7 @@ def _trainer(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> Traine
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
         num_nodes=ranks.machines,
-        strategy="auto" if ranks.count == 1 else "ddp",
+        strategy=_strategy(experiment, ranks),
         plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
         precision=PLUGINS[experiment.config["train.precision"]],  # type: ignore[arg-type]
         max_epochs=1,
@@ -213,6 +236,14 @@ def _trainer(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> Traine
         limit_val_batches=0,  # the recorder evaluates
         use_distributed_sampler=False,
     )
+
+
+def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
+    if ranks.count == 1:
+        return "auto"
+    if experiment.config["train.strategy"] != "fsdp":
+        return "ddp"
+    return ModelParallelStrategy(data_parallel_size=ranks.count, tensor_parallel_size=1)
 
 
 def _result(experiment: Experiment, found: Mapping[str, Any]) -> dict[str, Any]:

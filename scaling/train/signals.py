@@ -11,7 +11,8 @@ import torch
 import torch.distributed
 from lightning import Trainer
 
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its result
+HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, PRUNE)
 
 
 class Signals:
@@ -33,7 +34,8 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         for one, handler in self._before.items():
-            signal.signal(one, handler)
+            # The wish to stop early may come when the run is over, and then it means nothing.
+            signal.signal(one, signal.SIG_IGN if one == PRUNE else handler)
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         if self.heard and number == signal.SIGINT:

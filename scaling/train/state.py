@@ -6,49 +6,57 @@ optimizer.safetensors    the optimizer's tensors by parameter and name
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaling.errors import ScalingError
+from scaling.interop import weights as files
 from scaling.train.parameter import Parameter
+from scaling.train.sharding import laid_out, whole
 
 WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
 
 
-def save(folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Write parameters and optimizer state into a folder."""
-    save_file({one.place.name: one.tensor.detach().contiguous() for one in parameters}, folder / WEIGHTS)
+def save(folder: Path | None, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Write parameters and optimizer state into a folder; without one, only help others to gather what is sharded."""
     states = {}
     for one in parameters:
         for optimizer in optimizers:
             for key, value in optimizer.state.get(one.tensor, {}).items():
                 tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-                states[f"{one.place.name}/{key}"] = tensor.detach().contiguous().clone()
-    save_file(states, folder / OPTIMIZER)
+                states[f"{one.place.name}/{key}"] = tensor.detach().clone()
+    for file, tensors in ((WEIGHTS, {one.place.name: one.tensor for one in parameters}), (OPTIMIZER, states)):
+        gathered = ((name, whole(tensor.detach())) for name, tensor in tensors.items())
+        if folder is not None:
+            files.save(folder / file, dict(gathered))
+        else:
+            deque(gathered, maxlen=0)  # one after the other, and none kept
 
 
 @torch.no_grad()
 def restore(folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Read back what `save` wrote, into the same parameters and fresh optimizers."""
     own = {one.place.name: one.tensor for one in parameters}
-    weights = load_file(folder / WEIGHTS)
+    weights = files.read(folder / WEIGHTS)
     _match(folder / WEIGHTS, own, weights)
     for name, tensor in own.items():
-        tensor.copy_(weights[name])
+        tensor.copy_(laid_out(weights[name], tensor))
     owner = {
         id(tensor): optimizer
         for optimizer in optimizers
         for group in optimizer.param_groups
         for tensor in group["params"]
     }
-    for key, value in load_file(folder / OPTIMIZER).items():
+    for key, value in files.read(folder / OPTIMIZER).items():
         name, _, part = key.rpartition("/")
+        if name not in own:
+            raise ScalingError(f"{name} is not the model's", file=folder / OPTIMIZER)
         tensor = own[name]
-        owner[id(tensor)].state[tensor][part] = value.to(tensor.device) if value.ndim else value
+        owner[id(tensor)].state[tensor][part] = laid_out(value, tensor) if value.ndim else value
 
 
 def _match(file: Path, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 import torch
 
-# Dense bfloat16 operations a second, from the makers' data sheets; a name is found within the device's.
-PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
+from scaling.config import document, shipped
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a device can do at most: dense operations a second by precision, and bytes of memory."""
+
+    bf16: float
+    float32: float
+    memory: float
+    source: str
+
+    def peak(self, precision: str) -> float:
+        """Operations a second in a run's precision; both of bfloat16 multiply in it."""
+        return self.float32 if precision == "float32" else self.bf16
+
+
+@cache
+def devices() -> dict[str, Device]:
+    """The devices of configs/devices.yaml by name."""
+    tree = document(shipped() / "devices.yaml").tree
+    return {name: Device(**{**told, "memory": float(told["memory"])}) for name, told in tree.items()}
 
 
 def peak(precision: str) -> float | None:
@@ -13,4 +36,4 @@ def peak(precision: str) -> float | None:
     if precision == "float32" or not torch.cuda.is_available():
         return None
     name = torch.cuda.get_device_name()
-    return next((value for part, value in PEAKS.items() if part in name), None)
+    return next((device.peak(precision) for part, device in devices().items() if part in name), None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -105,3 +107,10 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
 def test_two_runs_at_once(tmp_path, capsys):
     assert cli.main(["train", "decoder", "encoder", f"runs={tmp_path}"]) == 2
     assert "one run at a time" in capsys.readouterr().err
+
+
+def test_it_is_told_before_lightning_is_imported(tmp_path):
+    told = ["train", *words(tmp_path / "runs"), "optimizer.lr=-1"]
+    program = "import sys; from scaling import cli; print(cli.main(sys.argv[1:]), 'lightning' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, *told], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"

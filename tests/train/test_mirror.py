@@ -66,7 +66,7 @@ def online(port: int, start: float) -> Callable[[], None]:
     def prepare() -> None:
         os.environ.pop("WANDB_MODE", None)
         os.environ.update(WANDB_BASE_URL=f"http://127.0.0.1:{port}", WANDB_API_KEY=KEY)
-        mirror._SILENT["init_timeout"] = start
+        mirror.SILENT["init_timeout"] = start
 
     return prepare
 
@@ -157,3 +157,12 @@ def test_the_mode(told, environment, wanted, monkeypatch, tmp_path):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert mirror.mode(assemble(load(words(Path("unused"), log__wandb=told)))) == wanted
+
+
+def test_of_files_and_addresses_only_what_is_public_is_shown():
+    data = {"kind": "Files", "paths": [f"/home/{CANARY}/corpus.txt", "~/a.txt", "corpus/b.txt"], "rows": 3}
+    told = mirror.shown({"data": data, "at": f"https://user:{CANARY}@example.org/c.txt", "lr": 1e-3})
+    assert CANARY not in str(told)
+    assert told["data"]["paths"] == ["corpus.txt", "a.txt", "corpus/b.txt"]
+    assert told["at"] == "https://example.org/c.txt"
+    assert told["lr"] == 1e-3

@@ -30,6 +30,13 @@ def test_accumulation_is_the_whole_batch(rows, tmp_path, run):
     assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
 
 
+def test_experts_drop_the_same_positions_however_a_batch_is_split(tmp_path, run):
+    crowded = {**STILL, "model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}
+    run(runs=tmp_path / "whole", **crowded)
+    run(runs=tmp_path / "parts", train__micro_batch=1, **crowded)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
 def test_accumulation_weighs_by_targets(tmp_path, run):
     """Masked rows hold different numbers of targets: the loss is the mean over targets, not over rows."""
     told = {"name": "encoder", "size.length": 32, **STILL}

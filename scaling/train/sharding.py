@@ -1,0 +1,55 @@
+"""Sharding: weights, gradients and optimizer states shared out over the ranks (FSDP2), and gathered to be saved.
+
+(Rajbhandari et al. 2019, ZeRO stage 3; Zhao et al. 2023, PyTorch FSDP)
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from scaling.model.family import Family
+from scaling.model.tower import Tower
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+def shard(model: Family, mesh: DeviceMesh) -> None:
+    """Share a model's parameters out over the ranks of `mesh`: a unit a block, and one of all the rest.
+
+    The last holds the tables, so that one that is read at both ends is gathered once and stays until the loss is known.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    # It warns of operations in place on what a block returns; the stream is never changed in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
+    for tower in model.children():
+        if isinstance(tower, Tower):
+            for block in getattr(tower.stack, "blocks", ()):
+                fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor, gathered from its shards where it has them: then all ranks must ask."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
+
+
+def own(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor, which is all of it where it is not sharded."""
+    local = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
+
+
+def laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """A full tensor as `like` is held: on its device, and this rank's shard of it where that is sharded."""
+    mesh = getattr(like, "device_mesh", None)
+    if mesh is None or value.shape != like.shape:
+        return value.to(like.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value.to(like.device), mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]
