@@ -9,85 +9,59 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import signal
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
+
+from scaling.command.report import document, show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="STUDY", help="a shipped study or a path")
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides that hold for every run")
-    parser.add_argument("--workers", type=int, default=None, metavar="N", help="processes; one a core unless said")
+    parser.add_argument("--at", metavar="SCALE", help="a scale that the study names, as `paper`")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes; what suits the machine unless said")
+    parser.add_argument("--launcher", choices=("local", "slurm"), default="local", help="who starts the workers")
+    parser.add_argument(
+        "--slurm", action="append", default=[], metavar="key=value", help="of sbatch, as submitit names it; repeats"
+    )
     parser.add_argument("--json", action="store_true", help="the findings as one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.study.findings import fitted, rows, write_points
-    from scaling.study.launch import launch
-    from scaling.study.plan import enter, plan
-    from scaling.study.question import read
+    from scaling.report.summary import mirror
+    from scaling.report.write import write
+    from scaling.study.launch import train
+    from scaling.study.record import enter
+    from scaling.study.suited import suited
+    from scaling.study.view import view
 
-    question = read(arguments.name)
-    found = plan(question, arguments.words)
-    ledger = found.ledger()
-    enter(ledger, question.name, found)
-    report = ledger.study_folder(question.name) / "report"
-    report.mkdir(exist_ok=True)
-    words = [arguments.name, *arguments.words]
-    workers = arguments.workers or len(os.sched_getaffinity(0))
+    found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
+    if why is not None:
+        print(f"scaling: {why}", file=sys.stderr)
+    name, ledger = found.question.name, found.ledger()
+    enter(ledger, name, found)
+    # Asked to end, it asks its workers first: leaving by an exception is what stops them.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    told = {"workers": arguments.workers, "launcher": arguments.launcher, "parameters": _parameters(arguments.slurm)}
     try:
-        launch(ledger, found, words, workers, _teller(len(found.runs)), report.parent / "workers.log")
+        with view() as tell:
+            train(ledger, name, found, tell, **told)
     except KeyboardInterrupt:
         print("scaling: stopped; the same command goes on", file=sys.stderr)
         return 130
-    write_points(rows(ledger, found), report / "points.csv")
-    document = fitted(question, report / "points.csv", report)
+    findings, page = write(ledger, found)
+    mirror(findings, page, ledger, found)
     if arguments.json:
-        print(json.dumps(document, indent=1))
+        print(json.dumps(document(findings, page), indent=1))
     else:
-        _show(document, str(report))
+        show(findings, page)
     return 0
 
 
-def _teller(planned: int) -> Callable[[int, float], None]:
-    """A line of progress: rewritten in place on a terminal; otherwise one for each run or twentieth of the compute."""
-    begun, first, told = time.monotonic(), -1.0, (-1, -1)
-    in_place = sys.stderr.isatty()
+def _parameters(words: Sequence[str]) -> dict[str, Any]:
+    from scaling.config.scalar import scalar
 
-    def tell(done: int, share: float) -> None:
-        nonlocal first, told
-        first = share if first < 0 else first
-        mark = (done, int(20 * share))
-        if not in_place and mark == told:
-            return
-        told = mark
-        gained, passed = share - first, time.monotonic() - begun
-        left = f", {_clock(passed * (1 - share) / gained)} left" if gained > 0 and share < 1 else ""
-        line = f"{done} of {planned} runs, {share:.0%} of the compute, {_clock(passed)}{left}"
-        end = "\n" if not in_place or done == planned else "\r"
-        print(f"{line:<70}" if in_place else line, file=sys.stderr, end=end, flush=True)
-
-    return tell
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-def _show(document: dict[str, Any], folder: str) -> None:
-    from rich.console import Console
-
-    from scaling.law.terminal import show
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(document["question"], style="bold", markup=False)
-    show(document, console)
-    entropy = document.get("entropy")
-    if entropy is not None:
-        inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
-        console.print(f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E")
-        for error in entropy["excess_errors"]:
-            console.print(f"held-out excess over the entropy foretold to {error:+.1%}")
-    console.print(f"points, fit and figures: {folder}")
+    pairs = (word.partition("=") for word in words)
+    return {key: scalar(value) for key, _, value in pairs}

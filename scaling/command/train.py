@@ -2,6 +2,7 @@
 
 scaling train decoder size=ladder/100k data=python train.tokens=20M
 scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
+scaling train study=quickstart run=0123456789abcdef     one run of a planned study
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    configs = config.configs(arguments)
-    if len(configs) > 1:
-        raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")
-    (resolved,) = configs.values()
+    resolved = _resolved(arguments)
+
+    from scaling.train.experiment import assemble
+
+    assemble(resolved)  # what is wrong with it is told before Lightning is imported, which takes seconds
 
     from scaling.train.progress import teller
     from scaling.train.ranks import first
@@ -45,6 +47,20 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_summary(result))
     return 0
+
+
+def _resolved(arguments: argparse.Namespace) -> config.Config:
+    if any(word.startswith("study=") for word in arguments.words):
+        from scaling.sweep.study import planned
+
+        found = planned(arguments.words)
+        assert found is not None
+        return found
+    configs = config.configs(arguments)
+    if len(configs) > 1:
+        raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")
+    (resolved,) = configs.values()
+    return resolved
 
 
 def _summary(result: Mapping[str, Any]) -> str:

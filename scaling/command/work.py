@@ -1,5 +1,6 @@
 """One worker of a study: trains what is not done until nothing is left. Start it on any machine that sees the folder.
 
+scaling work quickstart
 scaling work quickstart runs=/shared/runs
 """
 
@@ -7,24 +8,24 @@ from __future__ import annotations
 
 import argparse
 
+from scaling.errors import ScalingError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="STUDY", help="a shipped study or a path")
-    parser.add_argument("words", nargs="*", metavar="key=value", help="the overrides that the study was started with")
+    parser.add_argument("words", nargs="+", metavar="STUDY|runs=FOLDER", help="a study that was started, and where")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.study.plan import enter, plan
-    from scaling.study.question import read
+    from scaling.command.runs import opened
+    from scaling.study.record import entered
     from scaling.study.work import work
     from scaling.train.recorder import Stopped
 
-    question = read(arguments.name)
-    found = plan(question, arguments.words)
-    ledger = found.ledger()
-    enter(ledger, question.name, found)
+    ledger, names = opened(arguments.words)
+    if len(names) != 1:
+        raise ScalingError("name one study", mend="as in scaling work quickstart")
     try:
-        work(ledger, found)
+        work(ledger, entered(ledger, names[0], [f"runs={ledger.root}"]))
     except Stopped as stopped:
         return 128 + stopped.signal
     return 0

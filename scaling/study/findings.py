@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling import atomic
+from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.study.plan import Plan, Run
 from scaling.study.question import Question
+from scaling.train.point import point
 
-FIGURES = (".pdf", ".png", ".svg", ".html")
+if TYPE_CHECKING:
+    from scaling.law.fit import Fit
+    from scaling.law.picture import Picture
+    from scaling.law.points import Points
+
+FIGURES = (".pdf", ".png")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
+
+    Without a law, `reason` says why. `document` is what fit.json holds.
+    """
+
+    question: Question
+    rows: tuple[Mapping[str, Any], ...]
+    points: Points
+    law: Fit | None = None
+    document: Mapping[str, Any] | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a result."""
+        return all(row["status"] != "missing" for row in self.rows)
 
 
 def rows(ledger: Ledger, found: Plan) -> list[dict[str, Any]]:
@@ -23,35 +52,23 @@ def rows(ledger: Ledger, found: Plan) -> list[dict[str, Any]]:
 
 
 def _row(ledger: Ledger, one: Run) -> dict[str, Any]:
-    experiment, result = one.experiment, ledger.result(one.run)
-    cost, tokens = experiment.cost, experiment.tokens(experiment.steps)
-    row = {
+    result = ledger.result(one.run)
+    return {
         "run": one.run,
         "name": one.name,
         "status": "missing" if result is None else result["outcome"],
         "held_out": int(one.held_out),
-        "N": cost.parameters_non_embedding,
-        "D": tokens,
-        "C": cost.flops_train_per_token * tokens,
         "loss": None if result is None else result["loss"],
-        "N_definition": "without embeddings",
-        "D_definition": "tokens read, repeats counted",
-        "loss_definition": "held-out cross-entropy, nats a token",
-        "C_definition": "matrix products as they run, forward and backward",
-        "N_total": cost.parameters,
-        **{f"C_{name}": per_token * tokens for name, per_token in cost.approximations.items()},
-        "S": experiment.steps,
-        "B": experiment.size.size(0) * experiment.row_tokens,
-        "lr": experiment.optimizer.lr,
-        "seed": experiment.seed,
-        "width": cost.shape.width,
-        "depth": cost.shape.layers,
-        "tokenizer": experiment.batches.source.fingerprint,
-        "validation": experiment.held_out.fingerprint,
+        **_variant(one),
+        **point(one.experiment),
     }
-    if experiment.held_out.entropy is not None:
-        row["entropy"] = experiment.held_out.entropy
-    return row
+
+
+def _variant(one: Run) -> dict[str, str]:
+    """The row of a table that the run is of, where the study compares rows."""
+    words = (word.partition("=") for word in one.overrides)
+    row = next((value for key, _, value in words if key == "row"), None)
+    return {} if row is None else {"row": row.strip('"')}
 
 
 def write_points(table: list[dict[str, Any]], path: Path) -> None:
@@ -63,30 +80,80 @@ def write_points(table: list[dict[str, Any]], path: Path) -> None:
     atomic.write(path, text.getvalue())
 
 
-def fitted(question: Question, points: Path, folder: Path) -> dict[str, Any]:
-    """The account of the law over the points, written beside them as fit.json with its figures."""
+def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findings:
+    """What the finished runs say: points.csv, and where they bear the law fit.json and its figures, in `folder`.
+
+    Runs that do not bear it are no error: a study can be looked at from its first run on.
+    """
+    from scaling.law.reading import read
+
+    if not any(row["status"] == "finished" for row in table):
+        raise ScalingError("no run is finished", key="study", value=question.name, mend="`scaling study` trains them")
+    write_points(table, folder / "points.csv")
+    points = replace(read(folder / "points.csv"), source=f"study {question.name}")
+    if question.law is None:
+        return Findings(question, tuple(table), points, reason="the study asks for none")
+    try:
+        return _fitted(question, question.law, table, points, folder)
+    except ScalingError as error:
+        reason = error.what if error.key is None else f"{error.key} {error.what}"
+        return Findings(question, tuple(table), points, reason=reason)
+
+
+def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: Points, folder: Path) -> Findings:
     from scaling.law import fit, named
     from scaling.law.account import account
     from scaling.law.picture import save
     from scaling.law.picture.album import of_law
-    from scaling.law.reading import read
 
-    table = replace(read(points), source=f"study {question.name}")
-    held = table.numbers("held_out") > 0
-    train, test = table.hold_out(held) if held.any() else (table, None)
-    found = fit(named(question.law), train)
+    held = points.numbers("held_out") > 0
+    train, test = points.hold_out(held) if held.any() else (points, None)
+    law = fit(named(name), train)
     targets = [dict(question.target)] if question.target else []
     stated = {"hypothesis": question.question, **question.define}
-    document = account(found, held_out=test, targets=targets, stated=stated)
+    document = account(law, held_out=test, targets=targets, stated=stated)
     document["question"] = question.question
-    entropies = set(table.numbers("entropy").tolist()) if "entropy" in table else set()
+    entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())
+    document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / "fit.json", document)
-    for name, picture in of_law(found, test).items():
+    pictures = of_law(law, test)
+    for name, picture in pictures.items():
         for kind in FIGURES:
             save(picture, folder / (name + kind))
-    return document
+    return Findings(question, tuple(table), points, law, document, pictures)
+
+
+def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
+    """The laws that were asked for beside the first, on the same points: AICc, its weight, and the held-out error.
+
+    None where there are too few points for AICc to weigh anything.
+    """
+    from scaling.law import aicc, compare, fit, named
+    from scaling.law.compare import judge
+
+    fits, refused = {first.form.name: first}, []
+    for name in others:
+        try:
+            fits[name] = fit(named(name), train)
+        except ScalingError as error:
+            refused.append({"law": name, "reason": error.what})
+    fits = {name: law for name, law in fits.items() if isfinite(aicc(law))}
+    if len(fits) < 2:
+        return []
+    weighed = compare(fits)
+    told = [
+        {
+            "law": name,
+            "formula": fits[name].form.formula,
+            "aicc": criterion,
+            "weight": weighed.weights[name],
+            "held_out": None if test is None else judge(fits[name], test).to_json(),
+        }
+        for name, criterion in weighed.aicc.items()
+    ]
+    return told + refused
 
 
 def _against(document: Mapping[str, Any], entropy: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Launch: worker processes on this machine, watched until the study is done. One dies, the others go on."""
+"""Launch: workers started on this machine or by SLURM, watched until the study is done. One dies, the others go on."""
 
 from __future__ import annotations
 
@@ -7,60 +7,117 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any, Literal, Protocol
 
-from scaling.ledger import RESULTS, Ledger
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
 from scaling.study.plan import Plan
+from scaling.study.progress import Progress, Watch
+from scaling.study.size import Size, sized
 
-LOOK = 0.5  # seconds between looks at the ledger
+LOOK = 0.5  # seconds between looks at the ledger, at least
+SHARE = 0.1  # of the watching process's time that looking may take, so that ten thousand runs are looked at more rarely
+
+Launcher = Literal["local", "slurm"]
 
 
-def launch(
-    ledger: Ledger, found: Plan, words: Sequence[str], workers: int, tell: Callable[[int, float], None], log: Path
+class Crew(Protocol):
+    """Workers that were started."""
+
+    def alive(self) -> bool: ...
+
+    def stop(self) -> None:
+        """Have each save its run at the next step and leave."""
+        ...
+
+
+def train(
+    ledger: Ledger,
+    name: str,
+    found: Plan,
+    tell: Callable[[Progress], None],
+    *,
+    workers: int | None = None,
+    launcher: Launcher = "local",
+    parameters: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run `workers` processes of `scaling work` to the end; `tell` hears how many runs are done, and of what work.
-
-    One torch thread each: on two cores, two processes do more than one process with two threads.
-    """
-    left = [one for one in found.runs if ledger.result(one.run) is None]
-    if not left:
+    """Train what is not done of the study that was entered under `name`; `tell` hears how far it is."""
+    watch = Watch(ledger, found)
+    now = watch.look()
+    tell(now)
+    if now.settled == now.planned:
         return
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "scaling", "work", *words]
-    with log.open("ab") as told:
-        processes = [
-            subprocess.Popen(command, env=environment, stdout=told, stderr=told, stdin=subprocess.DEVNULL)
-            for _ in range(min(workers, len(left)))
-        ]
+    folder = ledger.study_folder(name)
+    command = [sys.executable, "-m", "scaling", "work", name, f"runs={ledger.root.resolve()}"]
+    if launcher == "slurm":
+        crew: Crew = Submitted(command, workers or 1, folder / "slurm", parameters or {})
+    else:
+        crew = Local(command, sized(found, workers), now.planned - now.settled, folder / "workers.log")
+    try:
+        while crew.alive():
+            begun = time.monotonic()
+            tell(watch.look())
+            time.sleep(max(LOOK, (time.monotonic() - begun) / SHARE))
+    except BaseException:
+        crew.stop()
+        raise
+    tell(watch.look())
+
+
+class Local:
+    """Processes of this machine, each with its threads and its GPU."""
+
+    def __init__(self, command: Sequence[str], size: Size, most: int, log: Path):
+        with log.open("ab") as told:
+            self.processes = [_started(command, size, number, told) for number in range(min(size.workers, most))]
+
+    def alive(self) -> bool:
+        return any(process.poll() is None for process in self.processes)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            process.wait()
+
+
+def _started(command: Sequence[str], size: Size, number: int, told: IO[bytes]) -> subprocess.Popen[bytes]:
+    own = {"OMP_NUM_THREADS": str(size.threads), "MKL_NUM_THREADS": str(size.threads)}
+    if size.gpus:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = seen.split(",") if seen else [str(index) for index in range(size.gpus)]
+        own["CUDA_VISIBLE_DEVICES"] = names[number % size.gpus]
+    return subprocess.Popen(command, env={**os.environ, **own}, stdout=told, stderr=told, stdin=subprocess.DEVNULL)
+
+
+class Submitted:
+    """An array of SLURM jobs, each one worker; `parameters` are sbatch's, as submitit names them."""
+
+    def __init__(
+        self, command: Sequence[str], workers: int, folder: Path, parameters: Mapping[str, Any], cluster: str = "slurm"
+    ):
         try:
-            while any(process.poll() is None for process in processes):
-                tell(*progress(ledger, found))
-                time.sleep(LOOK)
-        except BaseException:
-            # Each saves its run at the next step and leaves; the same command goes on from there.
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-            for process in processes:
-                process.wait()
-            raise
-    tell(*progress(ledger, found))
+            import submitit
+        except ImportError:
+            mend = "install it: pip install 'scaling[slurm]'"
+            raise ScalingError(
+                "SLURM is spoken to through submitit", key="--launcher", value="slurm", mend=mend
+            ) from None
+        try:
+            executor = submitit.AutoExecutor(folder, cluster=cluster)
+            executor.update_parameters(**parameters)
+        except (RuntimeError, NameError, TypeError) as error:
+            what = " ".join(str(error).split())
+            raise ScalingError(f"submitit refuses: {what}", key="--launcher", value="slurm") from None
+        work = submitit.helpers.CommandFunction(list(command), verbose=False)
+        with executor.batch():
+            self.jobs = [executor.submit(work) for _ in range(workers)]
 
+    def alive(self) -> bool:
+        return any(not job.done() for job in self.jobs)
 
-def progress(ledger: Ledger, found: Plan) -> tuple[int, float]:
-    """How many runs are done, and how much of the study's compute, by the last step that each run has logged."""
-    trunks = {name: (trunk, ledger.status(name).step or 0) for name, trunk in found.trunks.items()}
-    done, passed, whole = 0, 0.0, 0.0
-    for one in found.runs:
-        row = ledger.status(one.run)
-        done += row.state in RESULTS
-        first = one.trunk[1] if one.trunk else 0
-        steps = one.experiment.steps
-        reached = steps if row.state in RESULTS else max(first, row.step or 0)
-        passed += one.flops * (reached - first) / (steps - first)
-        whole += one.flops
-    for trunk, step in trunks.values():
-        flops = trunk.tokens(trunk.steps) * trunk.cost.flops_train_per_token
-        passed += flops * min(1.0, step / trunk.steps)
-        whole += flops
-    return done, passed / whole
+    def stop(self) -> None:
+        for job in self.jobs:
+            job.cancel()

@@ -2,108 +2,170 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
 
+from scaling import build
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
-from scaling.study.question import Question
-from scaling.train.experiment import Experiment, assemble
+from scaling.study.assembly import Words, assembled
+from scaling.study.grid import Cell
+from scaling.study.question import Question, flat
+from scaling.study.rate import Rate
+from scaling.train.experiment import VARIED, Experiment, assemble
+
+Data = Literal["prepared", "stand_in"]
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a study; `trunk` names the run it may branch from, and the step."""
+class Job:
+    """What a worker trains: a run, or a trunk as far as the last branch wants it. `flops` are its own alone.
+
+    `trunk` names the run that it may branch from, and the step.
+    """
 
     run: str
+    steps: int
+    flops: float
+    trunk: tuple[str, int] | None
+    assembled: Callable[[], Experiment] = field(repr=False, compare=False)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return self.assembled()
+
+
+@dataclass(frozen=True)
+class Run(Job):
+    """One run of a study."""
+
     name: str
     overrides: tuple[str, ...]
     held_out: bool
-    experiment: Experiment
-    trunk: tuple[str, int] | None
-
-    @property
-    def flops(self) -> float:
-        """What is left to compute once the trunk stands."""
-        experiment = self.experiment
-        own = experiment.tokens(experiment.steps) - (experiment.tokens(self.trunk[1]) if self.trunk else 0)
-        return own * experiment.cost.flops_train_per_token
 
 
 @dataclass(frozen=True)
 class Plan:
     question: Question
     runs: tuple[Run, ...]
-    trunks: Mapping[str, Experiment]  # by run id, as far as the last branch wants it
+    trunks: Mapping[str, Job]  # by run id
 
     def ledger(self) -> Ledger:
         """The ledger that its runs belong to, made where there is none."""
         return Ledger.create(self.runs[0].experiment.config["runs"])
 
-    def document(self) -> dict[str, Any]:
-        """What the ledger keeps: which runs, and why."""
-        question = self.question
-        return {
-            "question": question.question,
-            "base": question.base,
-            "law": question.law,
-            "runs": [
-                {
-                    "run": one.run,
-                    "name": one.name,
-                    "overrides": list(one.overrides),
-                    "held_out": one.held_out,
-                    "trunk": None if one.trunk is None else {"run": one.trunk[0], "step": one.trunk[1]},
-                }
-                for one in self.runs
-            ],
-        }
 
+def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepared") -> Plan:
+    """Every run of a question, checked; `overrides` hold for all of them.
 
-def plan(question: Question, overrides: Sequence[str] = ()) -> Plan:
-    """Every run of a question, checked; `overrides` hold for all of them."""
-    runs, trunks = [], {}
-    for cell, held_out in question.cells():
-        words = (*question.overrides(cell), *overrides)
-        experiment = assemble(load(question.base, (f"log.group={question.name}", *words)))
-        found = experiment.trunk()
-        trunk = None
-        if found is not None:
-            name, step = run_id(found[0].spec), found[1]
-            trunk = (name, step)
-            if name not in trunks or trunks[name].steps < step:
-                trunks[name] = found[0]
-        runs.append(Run(run_id(experiment.spec), _name(cell), tuple(words), held_out, experiment, trunk))
-    _distinct(runs)
-    shared = {one.trunk[0] for one in runs if one.trunk and _branches(runs, one.trunk[0]) > 1}
+    Where data are not prepared, what their runs cost can still be told: a language stands in for each of them.
+    """
+
+    def said(cell: Cell) -> Words:
+        words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
+        return words if data == "prepared" else stood_in(words)
+
+    cells = _cells(question, said)
+    words = [said(cell) for cell, _ in cells]
+    experiments, families = zip(*assembled(question.base, words))
+    trunks = _trunks(experiments, families)
+    last: dict[str, tuple[int, Experiment]] = {}
+    for experiment, trunk in zip(experiments, trunks):
+        if trunk and trunk[1] > last.get(trunk[0], (-1,))[0]:
+            last[trunk[0]] = (trunk[1], experiment)
+    branches = Counter(trunk[0] for trunk in trunks if trunk)
     # A trunk with one branch saves nothing: that run trains its own stable phase.
-    runs = [one if one.trunk and one.trunk[0] in shared else replace(one, trunk=None) for one in runs]
-    return Plan(question, tuple(runs), {name: trunk for name, trunk in trunks.items() if name in shared})
+    shared = {name: _trunk(name, experiment) for name, (_, experiment) in last.items() if branches[name] > 1}
+    runs = [
+        _run(_name(cell), own, held_out, experiment, trunk if trunk and trunk[0] in shared else None)
+        for (cell, held_out), own, experiment, trunk in zip(cells, words, experiments, trunks)
+    ]
+    _distinct(runs)
+    _enough(question, runs)
+    return Plan(question, tuple(runs), shared)
 
 
-def enter(ledger: Ledger, name: str, found: Plan) -> None:
-    """Write the plan and its runs into the ledger; a different plan of that name is refused."""
-    for one in found.runs:
-        ledger.add(one.experiment.spec)
-    for trunk in found.trunks.values():
-        ledger.add(trunk.spec)
-    ledger.save_plan(name, found.document())
+def stood_in(words: Words) -> Words:
+    """The words with a synthetic language in the place of the data, another one for other data."""
+    data = [word for word in words if word.startswith(("data=", "data."))]
+    kept = tuple(word for word in words if word not in data)
+    return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}") if data else words
 
 
-def _name(cell: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={_short(value)}" for key, value in cell.items())
+def _cells(question: Question, said: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
+    """Each run's own keys with its budget and its learning rate worked out, and whether it is held out."""
+    known: dict[Words, Experiment] = {}
+
+    def probe(cell: Cell) -> Experiment:
+        """A run of the cell's model; its budget is any."""
+        model = {key: value for key, value in cell.items() if key not in VARIED}
+        words = (*said(model), f"train.steps={10**12}")
+        if words not in known:
+            known[words] = assemble(load(question.base, words))
+        return known[words]
+
+    cells = list(question.cells(lambda cell: probe(cell).cost))
+    if question.rate is None:
+        return cells
+    rate: Rate = build.build("rate", question.rate)
+    return [({**_rated(rate, probe(cell)), **cell}, held_out) for cell, held_out in cells]
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ",".join(f"{key}:{inner}" for key, inner in value.items())
-    return str(value)
+def _rated(rate: Rate, experiment: Experiment) -> Cell:
+    """The learning rate to four digits: a person can type it, and another machine's logarithm gives the same run."""
+    return {"optimizer.lr": float(f"{rate.lr(experiment.cost, experiment.config['runs']):.4g}")}
 
 
-def _branches(runs: Sequence[Run], trunk: str) -> int:
-    return sum(one.trunk is not None and one.trunk[0] == trunk for one in runs)
+def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
+    """The trunk that each run may branch from, and the step; runs of a family and a seed have one trunk."""
+    names: dict[tuple[Words, int], str] = {}
+    trunks = []
+    for experiment, family in zip(experiments, families):
+        found, key = experiment.trunk(), (family, experiment.seed)
+        if found is not None and key not in names:
+            names[key] = run_id(found[0].spec)
+        trunks.append(None if found is None else (names[key], found[1]))
+    return trunks
+
+
+def _run(
+    name: str, words: tuple[str, ...], held_out: bool, experiment: Experiment, trunk: tuple[str, int] | None
+) -> Run:
+    flops = _flops(experiment, 0 if trunk is None else trunk[1])
+    return Run(
+        run=run_id(experiment.spec),
+        steps=experiment.steps,
+        flops=flops,
+        assembled=lambda: experiment,
+        name=name,
+        overrides=words,
+        held_out=held_out,
+        trunk=trunk,
+    )
+
+
+def _trunk(name: str, last: Experiment) -> Job:
+    """The trunk as far as its last branch wants it."""
+    found = last.trunk()
+    assert found is not None
+    experiment, _ = found
+    return Job(name, experiment.steps, _flops(experiment, 0), None, lambda: experiment)
+
+
+def _flops(experiment: Experiment, first: int) -> float:
+    """What there is to compute from a step on."""
+    own = experiment.tokens(experiment.steps) - experiment.tokens(first)
+    return own * experiment.cost.flops_train_per_token
+
+
+def _name(cell: Cell) -> str:
+    """A run among its study's: `width=16 heads=1 tokens=500k`."""
+    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in flat(cell).items())
 
 
 def _distinct(runs: Sequence[Run]) -> None:
@@ -116,3 +178,23 @@ def _distinct(runs: Sequence[Run]) -> None:
                 mend="an axis does not change what is computed, or the held-out runs stand in the grid",
             )
         seen[one.run] = one.name
+
+
+def _enough(question: Question, runs: Sequence[Run]) -> None:
+    """Refuse a law that has more parameters than the runs that are left to fit it have sizes and budgets."""
+    if question.law is None:
+        return
+    from scaling.law import named
+
+    points = {(one.experiment.cost.parameters, one.steps) for one in runs if not one.held_out}
+    needed = len(named(question.law).parameter_names)
+    if len(points) <= needed:
+        raise ScalingError(
+            f"{_left(len(points))} left to fit {needed} parameters",
+            key="grid",
+            mend="add sizes or budgets, hold out less, or ask for a law with fewer parameters",
+        )
+
+
+def _left(points: int) -> str:
+    return "1 size and budget is" if points == 1 else f"{points} sizes and budgets are"

@@ -2,94 +2,203 @@
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
+from scaling import build
 from scaling.config import Config, document, find
+from scaling.config.scalar import quantity
+from scaling.config.table import table_file
 from scaling.errors import ScalingError, nearest
+from scaling.ledger.identity import UNCOUNTED
+from scaling.study.grid import Cell, Grid, Price, Product
 
-KEYS = ("question", "base", "set", "grid", "held_out", "law", "target", "define")
+KEYS = ("question", "base", "set", "grid", "held_out", "rate", "law", "target", "suppose", "define", "minutes", "at")
 MOST_RUNS = 100_000
+LONGEST_NAME = 100
+
+Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Question:
-    """`set` holds for every run; `grid` and `held_out` are axes whose products are the runs."""
+    """`set` holds for every run; `grid` and `held_out` are grids, or lists of them: axes, or a kind with its keys.
+
+    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` says each run's learning
+    rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
+    none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
+    where a study has several; `minutes` is what it promises to take, or else its scale `small` is taken.
+    """
 
     name: str
     question: str
     base: str
     set: Mapping[str, Any]
-    grid: Mapping[str, Sequence[Any]]
-    law: str
-    held_out: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    grid: Line | Sequence[Line]
+    laws: Sequence[str] = ()
+    held_out: Line | Sequence[Line] = field(default_factory=dict)
+    rate: Line | None = None
     target: Mapping[str, float] = field(default_factory=dict)
+    suppose: Mapping[str, float] = field(default_factory=dict)
     define: Mapping[str, str] = field(default_factory=dict)
+    minutes: float | None = None
+    at: str | None = None
 
-    def cells(self) -> Iterator[tuple[dict[str, Any], bool]]:
+    @property
+    def law(self) -> str | None:
+        """The law that answers."""
+        return next(iter(self.laws), None)
+
+    def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
         """Each run's own keys, and whether it is held out."""
-        for axes, held_out in ((self.grid, False), (self.held_out, True)):
-            if axes:
-                for values in itertools.product(*axes.values()):
-                    yield dict(zip(axes, values, strict=True)), held_out
+        for lines, held_out in ((self.grid, False), (self.held_out, True)):
+            for line in filter(None, _each(lines)):
+                for cell in _grid(line).cells(price):
+                    yield cell, held_out
 
-    def overrides(self, cell: Mapping[str, Any]) -> list[str]:
+    def overrides(self, cell: Cell) -> tuple[str, ...]:
         """A run's keys as words of the command line."""
-        return [f"{key}={_word(value)}" for key, value in {**_flat(self.set), **_flat(cell)}.items()]
+        own = flat(cell)
+        common = (word for key, word in self._common.items() if key not in own)
+        return (*common, *(_word(key, value) for key, value in own.items()))
+
+    @cached_property
+    def _common(self) -> dict[str, str]:
+        return {key: _word(key, value) for key, value in flat(self.set).items()}
 
 
-def read(name: str) -> Question:
-    """The study of a name among the shipped ones, or of a path."""
+def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:
+    """The study of a name among the shipped ones, or of a path, at one of its scales.
+
+    Scale and `words`, which hold for every run, make it another study, so its name says them.
+    """
     path = find("study", name)
     found = document(path)
-    return Question(name=_name(path), **_checked(found))
-
-
-def _name(path: Path) -> str:
-    return path.stem
-
-
-def _checked(found: Config) -> dict[str, Any]:
-    tree = found.tree
-    for key in tree:
+    scale = _scale(found, at)
+    for key in found.tree:
         if key not in KEYS:
             raise found.error(key, "a study has no such key", nearest(key, KEYS))
-    for key in ("question", "base", "grid", "law"):
-        if key not in tree:
-            raise ScalingError("a study needs it", key=key, file=next(iter(found.origin.values())).rpartition(":")[0])
-    runs = 0
+    told = {**found.tree, **scale, "set": {**found.tree.get("set", {}), **scale.get("set", {})}}
+    for key in ("question", "base", "grid"):
+        if key not in told:
+            raise ScalingError("a study needs it", key=key, file=path)
     for part in ("grid", "held_out"):
-        axes = tree.get(part, {})
-        if not isinstance(axes, dict):
-            raise found.error(part, "expected axes", f"write {part}: {{train.tokens: [1M, 2M]}}")
-        count = 1 if axes else 0
-        for key, values in axes.items():
-            if not isinstance(values, list) or not values:
-                raise found.error(f"{part}.{key}", "expected a list of values", "write [1M, 2M]")
-            if len({json.dumps(value) for value in values}) < len(values):
-                raise found.error(f"{part}.{key}", "a value stands twice")
-            count *= len(values)
-        runs += count
-    if runs == 0:
+        where = f"at.{at}.{part}" if part in scale else part
+        told[part] = _checked(found, where, told.get(part, {}), told["base"])
+    _count(found, told)
+    if told.get("rate") is not None:
+        _built(found, "rate", told["rate"])
+    law = told.pop("law", [])
+    return Question(
+        **{**told, "laws": [law] if isinstance(law, str) else law, "name": named(path.stem, at, words), "at": at}
+    )
+
+
+def named(stem: str, at: str | None, words: Sequence[str]) -> str:
+    """`quickstart data=python` is quickstart-data-python. Words that change no run are no part of the name."""
+    counted = [word for word in words if not _uncounted(word.partition("=")[0])]
+    parts = [stem, *([] if at is None else [at]), *counted]
+    name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-") for part in parts)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:8]}"
+
+
+def _uncounted(key: str) -> bool:
+    return key in UNCOUNTED or key.partition(".")[0] in UNCOUNTED
+
+
+def _scale(found: Config, at: str | None) -> Line:
+    """The keys that a study's YAML says otherwise for a scale: under `at`, by its name."""
+    scales = found.tree.get("at", {})
+    if at is None:
+        return {}
+    if at not in scales:
+        raise ScalingError("the study has no such scale", key="at", value=at, mend=nearest(at, scales))
+    for key in scales[at]:
+        if key not in KEYS or key == "at":
+            raise found.error(f"at.{at}.{key}", "a study has no such key", nearest(key, KEYS))
+    return scales[at]
+
+
+def _checked(found: Config, where: str, lines: Any, base: str) -> Any:
+    """A grid, or a list of them, its quantities as numbers and its rows spelled out."""
+    if isinstance(lines, list):
+        return [_checked(found, f"{where}.{index}", line, base) for index, line in enumerate(lines)]
+    if not isinstance(lines, dict):
+        raise found.error(where, "expected axes", f"write {where}: {{train.tokens: [1M, 2M]}}")
+    if not lines:
+        return lines
+    if "kind" not in lines:
+        return _axes(found, where, lines, base)
+    line = {key: _numbers(value) for key, value in lines.items() if key != "axes"}
+    if "axes" in lines:
+        line["axes"] = _axes(found, f"{where}.axes", lines["axes"], base)
+    _built(found, where, line)
+    return line
+
+
+def _axes(found: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
+    if not isinstance(axes, dict) or not axes:
+        raise found.error(where, "expected axes", "write axes: {size: [ladder/10k, ladder/30k]}")
+    if axes.get("row") == "all":
+        axes = {**axes, "row": list(table_file(base).rows)}
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise found.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
+        if len({json.dumps(value) for value in values}) < len(values):
+            raise found.error(f"{where}.{key}", "a value stands twice")
+    return axes
+
+
+def _numbers(value: Any) -> Any:
+    """`1T` and lists of the like as numbers, which only where a run's config is resolved they are by themselves."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    number = quantity(value) if isinstance(value, str) else None
+    return value if number is None else number
+
+
+def _built(found: Config, where: str, line: Any) -> None:
+    """Refuse a line that is none of its slot's, at its place in the file."""
+    try:
+        build.build("rate" if where == "rate" else "grid", line)
+    except ScalingError as error:
+        raise found.place(error.under(where)) from None
+
+
+def _count(found: Config, told: Mapping[str, Any]) -> None:
+    most = {part: sum(_grid(line).most for line in _each(told[part]) if line) for part in ("grid", "held_out")}
+    if most["grid"] == 0:
         raise found.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
-    if runs > MOST_RUNS:
+    if (runs := sum(most.values())) > MOST_RUNS:
         raise found.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
-    return {"set": {}, **tree}
 
 
-def _flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _grid(line: Line) -> Grid:
+    return build.build("grid", line) if "kind" in line else Product(axes=dict(line))
+
+
+def _each(lines: Line | Sequence[Line]) -> Sequence[Line]:
+    return [lines] if isinstance(lines, Mapping) else lines
+
+
+def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in node.items():
-        whole = not isinstance(value, Mapping) or not value or "kind" in value
-        flat |= {above + key: value} if whole else _flat(value, f"{above}{key}.")
-    return flat
+        if isinstance(value, Mapping) and value and "kind" not in value:
+            found |= flat(value, f"{above}{key}.")
+        else:
+            found[above + key] = value
+    return found
 
 
-def _word(value: Any) -> str:
-    """A value as our reader reads it back; plain words stay plain, so that 4M is a number and tiny a name."""
-    return value if isinstance(value, str) else json.dumps(value)
+def _word(key: str, value: Any) -> str:
+    """An override that our reader reads back; plain words stay plain, so that 4M is a number and tiny a name."""
+    return f"{key}={value if isinstance(value, str) and key != 'row' else json.dumps(value)}"

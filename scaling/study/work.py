@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
-from scaling.study.plan import Plan, Run
-from scaling.train.experiment import Experiment
+from scaling.study.plan import Job, Plan, Run
+from scaling.train.recorder import Stopped
 from scaling.train.run import train_run, train_trunk
 
+FAILURES = ("failed", "out_of_memory")
 RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
 PAUSE = 0.2  # seconds between looks where all that is left waits for someone else
 
@@ -19,41 +21,68 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 def work(ledger: Ledger, found: Plan, tell: Collection[Tell] = ()) -> None:
     """Train until nothing is left that this process could do."""
-    while left := [one for one in found.runs if not _settled(ledger, one.run)]:
-        if not any(_try(ledger, job, tell) for job in _jobs(ledger, found, left)):
+    left, branches = _dearest_first(found), _branches(found)
+    while left:
+        worked, kept = False, []
+        for job in left:
+            if _done(ledger, job, branches):
+                continue
+            worked |= _ready(ledger, job) and _try(ledger, job, tell)
+            kept.append(job)
+        left = kept
+        if not worked and left:
             time.sleep(PAUSE)
 
 
-def _jobs(ledger: Ledger, found: Plan, left: list[Run]) -> list[Run | Experiment]:
-    """What could be trained now: trunks that are not grown, then runs whose trunk stands, each the dearest first."""
-    needed: dict[str, int] = {}
-    ready: list[Run | Experiment] = []
-    for one in sorted(left, key=lambda run: run.flops, reverse=True):
-        if one.trunk is None or ledger.checkpoint(*one.trunk) is not None or _hopeless(ledger, one.trunk[0]):
-            ready.append(one)
-        else:
-            needed[one.trunk[0]] = max(needed.get(one.trunk[0], 0), one.trunk[1])
-    trunks = [found.trunks[name] for name in needed]
-    trunks.sort(key=lambda trunk: trunk.tokens(trunk.steps) * trunk.cost.flops_train_per_token, reverse=True)
-    return [*trunks, *ready]
+def settled(ledger: Ledger, run: str) -> bool:
+    """Whether nothing is left to do: it has a result, or has failed too often."""
+    return ledger.result(run) is not None or _hopeless(ledger, run)
 
 
-def _try(ledger: Ledger, job: Run | Experiment, tell: Collection[Tell]) -> bool:
-    """Train one job; False where another worker has it. What goes wrong stays in that run's own record."""
+def _branches(found: Plan) -> dict[str, list[Run]]:
+    branches: dict[str, list[Run]] = {name: [] for name in found.trunks}
+    for one in found.runs:
+        if one.trunk is not None:
+            branches[one.trunk[0]].append(one)
+    return branches
+
+
+def _dearest_first(found: Plan) -> list[Job]:
+    """All jobs by what hangs on them: a run's own work, a trunk's and that of its dearest branch after it."""
+    after = {name: max(one.flops for one in runs) for name, runs in _branches(found).items()}
+    jobs: list[Job] = [*found.trunks.values(), *found.runs]
+    return sorted(jobs, key=lambda job: (-job.flops - after.get(job.run, 0.0), job.run))
+
+
+def _done(ledger: Ledger, job: Job, branches: Mapping[str, Sequence[Run]]) -> bool:
+    """Whether a run is settled, or a trunk has grown as far as the branches that are not settled want it."""
+    if job.run not in branches:
+        return settled(ledger, job.run)
+    return all(_ready(ledger, one) or settled(ledger, one.run) for one in branches[job.run])
+
+
+def _ready(ledger: Ledger, job: Job) -> bool:
+    """Whether a job can begin: a branch waits for its trunk, unless that cannot be grown."""
+    return job.trunk is None or ledger.checkpoint(*job.trunk) is not None or _hopeless(ledger, job.trunk[0])
+
+
+def _try(ledger: Ledger, job: Job, tell: Collection[Tell]) -> bool:
+    """Train one job; False where another worker has it. What goes wrong in training stays in that run's own record."""
+    experiment = job.experiment
     try:
-        if isinstance(job, Experiment):
-            return train_trunk(job, ledger, tell)
-        return train_run(job.experiment, ledger, tell) is not None
-    except Exception:
+        if experiment.horizon:
+            return train_run(experiment, ledger, tell) is not None
+        return train_trunk(experiment, ledger, tell)
+    except Stopped:
+        raise
+    except Exception as error:
+        if isinstance(error, ScalingError) and error.code == DISK:
+            raise
         # The attempt has written the reason down; the study goes on with the other runs.
         return True
 
 
-def _settled(ledger: Ledger, run: str) -> bool:
-    return ledger.result(run) is not None or _hopeless(ledger, run)
-
-
 def _hopeless(ledger: Ledger, run: str) -> bool:
     """Whether a run has failed more often than it is tried again."""
-    failures = [record for record in ledger.attempts(run) if record.exit and record.exit["outcome"] == "failed"]
+    failures = [record for record in ledger.attempts(run) if record.exit and record.exit["outcome"] in FAILURES]
     return len(failures) > RETRIES

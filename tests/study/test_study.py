@@ -10,22 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scaling.cli import main
-from scaling.config import shipped
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.study.findings import rows
-from scaling.study.plan import enter, plan
+from scaling.study.launch import train
+from scaling.study.plan import plan
 from scaling.study.question import read
+from scaling.study.record import enter
 from scaling.study.work import work
 from scaling.train.run import train_run
 
 SMALL = str(Path(__file__).parent / "small.yaml")
-SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,7 @@ def test_branches_share_a_trunk_and_land_where_full_runs_land(done, tmp_path):
     assert ledger.result(branch.run)["circumstances"]["from_step"] == branch.trunk[1]
     alone = Ledger.create(tmp_path)
     whole = train_run(branch.experiment, alone)
+    assert whole is not None
     assert whole["circumstances"]["from_step"] == 0
     assert whole["loss"] == ledger.result(branch.run)["loss"]
 
@@ -74,15 +76,18 @@ def test_points_carry_every_definition(done):
 def test_a_changed_study_under_the_same_name_is_refused(done):
     ledger, _ = done
     other = plan(read(SMALL), [f"runs={ledger.root}", "optimizer.lr=1e-2"])
-    with pytest.raises(ScalingError, match="has another plan"):
+    with pytest.raises(ScalingError, match=r"has another plan: 10 runs are new .* 10 runs are gone") as told:
         enter(ledger, "small", other)
+    assert "\n" not in str(told.value)
+    few = replace(read(SMALL), held_out={}, laws=("kaplan_n_d",))
+    with pytest.raises(ScalingError, match=r"1 run is gone \(width=32 heads=4 tokens=8k\).*'chinchilla'.*'kaplan_n_d'"):
+        enter(ledger, "small", plan(few, [f"runs={ledger.root}"]))
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_study_plans(name, tmp_path):
-    found = plan(read(name), [f"runs={tmp_path}"])
-    assert len({one.run for one in found.runs}) == len(found.runs)
-    assert any(one.held_out for one in found.runs)
+def test_words_that_change_no_run_are_the_same_study(done):
+    ledger, found = done
+    enter(ledger, "small", plan(read(SMALL), [f"runs={ledger.root}", "log.every=7", "train.checkpoint_every=50"]))
+    assert len(ledger.runs()) == len(found.runs) + len(found.trunks)
 
 
 def study(folder: Path) -> list[str]:
@@ -94,15 +99,23 @@ def scientific(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def attempts(folder: Path) -> int:
+    return len(list((folder / "store").glob("*/attempts/*/claim.json")))
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
     chance = random.Random(kills)
     for _ in range(kills):
+        before = attempts(tmp_path)
         process = subprocess.Popen(
             study(tmp_path), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        time.sleep(chance.uniform(5, 12))
-        os.killpg(process.pid, signal.SIGKILL)
+        while process.poll() is None and attempts(tmp_path) == before:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     finished = subprocess.run(study(tmp_path), capture_output=True, text=True, timeout=300, check=False)
     assert finished.returncode == 0, finished.stderr
@@ -116,6 +129,20 @@ def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
     report = tmp_path / "studies" / "small" / "report"
     assert json.loads((report / "fit.json").read_text())["law"] == "chinchilla"
     assert list(report.glob("*.png"))
+
+
+@pytest.mark.slow
+def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
+    small = read(SMALL)
+    size = {"width": 8, "heads": 1}
+    asked = replace(small, name="many", grid={"size": [size], "seed": list(range(1000))}, held_out={}, laws=())
+    words = ["train.steps=2", "schedule={kind: Constant}", "evaluate.windows=8", "log.wandb=disabled"]
+    found = plan(asked, [f"runs={tmp_path}", *words])
+    ledger = found.ledger()
+    enter(ledger, "many", found)
+    train(ledger, "many", found, lambda _: None, workers=16)
+    assert all(ledger.result(one.run) is not None for one in found.runs)
+    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 1000
 
 
 BAD = {
@@ -138,6 +165,23 @@ BAD = {
         "less than one batch",
     ),
     "an unknown base": ("question: x\nbase: decodr\nlaw: chinchilla\ngrid: {seed: [1]}\n", "'decoder'"),
+    "a held-out set that leaves too few": (
+        "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\n"
+        "grid: {train.tokens: [100k]}\nheld_out: {train.tokens: [200k, 300k, 400k, 500k, 600k]}\n",
+        "1 size and budget is left to fit 5 parameters",
+    ),
+    "a law there is not": (
+        "question: x\nbase: decoder\nlaw: chinchila\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [100k, 200k]}\n",
+        "'chinchilla'",
+    ),
+    "a grid of no kind": ("question: x\nbase: decoder\ngrid: {kind: IsoFlop, axes: {seed: [1]}}\n", "'IsoFLOP'"),
+    "a grid without its budgets": ("question: x\nbase: decoder\ngrid: {kind: IsoFLOP, axes: {seed: [1]}}\n", "flops"),
+    "equal compute below one batch": (
+        "question: x\nbase: decoder\nset: {schedule.warmup: 0}\n"
+        "grid: {kind: IsoFLOP, flops: [1e6], axes: {size: [tiny]}}\n",
+        "less than one batch",
+    ),
+    "a rate of no kind": ("question: x\nbase: decoder\nrate: Kaplna\ngrid: {seed: [1]}\n", "'Kaplan'"),
     "data that cannot be had": (
         "question: x\nbase: decoder\nlaw: chinchilla\nset: {data: python, size.vocabulary: null}\ngrid: {seed: [1]}\n",
         "prepare",
@@ -155,3 +199,10 @@ def test_a_bad_study_is_one_line(name, tmp_path, capsys, monkeypatch):
     assert out == ""
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["study", SMALL, f"runs={tmp_path / 'file' / 'runs'}"]) in (2, 74)
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)

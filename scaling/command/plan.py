@@ -1,0 +1,187 @@
+"""What a study will cost and what it will tell, before it is run: every run, time, memory, money, the interval.
+
+scaling plan quickstart
+scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.study.estimate import Elsewhere
+    from scaling.study.plan import Data, Plan
+    from scaling.study.question import Question
+
+MOST_ROWS = 60  # of a table on a terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="STUDY", help="a shipped study or a path")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="overrides that hold for every run")
+    parser.add_argument("--at", metavar="SCALE", help="a scale that the study names, as `paper`")
+    parser.add_argument(
+        "--on", action="append", default=[], metavar="DEVICE", help="a device of configs/devices.yaml; repeats"
+    )
+    parser.add_argument("--devices", type=int, default=1, metavar="N", help="how many of them train a run")
+    parser.add_argument("--sharding", choices=("ddp", "fsdp"), default="ddp", help="what each of them holds")
+    parser.add_argument("--tensor", type=int, default=1, metavar="N", help="how many share each matrix")
+    parser.add_argument(
+        "--utilisation", type=float, default=0.4, metavar="SHARE", help="of the devices' peak; 0.4 unless said"
+    )
+    parser.add_argument("--price", type=float, metavar="MONEY", help="of one device for an hour")
+    parser.add_argument("--json", action="store_true", help="the plan as one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from scaling.study.calibration import calibrate
+    from scaling.study.estimate import elsewhere, estimates, totals
+    from scaling.study.memory import Layout
+    from scaling.study.outlook import outlook
+    from scaling.study.question import read
+    from scaling.study.size import sized
+
+    question = read(arguments.name, arguments.at, arguments.words)
+    layout = Layout(arguments.devices, arguments.sharding, arguments.tensor)
+    places = [elsewhere(name, layout, arguments.utilisation, arguments.price) for name in arguments.on]
+    found, data = _planned(question, arguments.words)
+    runs = found.runs[0].experiment.config["runs"]
+    speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration")
+    rows = estimates(found, speed, places)
+    document = {
+        "study": question.name,
+        "question": question.question,
+        "data": data,
+        "runs": rows,
+        "total": {**totals(found, rows, speed, places), "workers": sized(found).workers},
+        "outlook": outlook(question, rows, _fitted(runs, question)),
+    }
+    if arguments.json:
+        print(json.dumps(document, indent=1))
+    else:
+        _show(document, places)
+
+
+def _planned(question: Question, words: Sequence[str]) -> tuple[Plan, Data]:
+    """The plan; on paper where the data are not at hand, since that is when one asks what a study would cost."""
+    from scaling.study.plan import plan
+
+    try:
+        return plan(question, words), "prepared"
+    except ScalingError as error:
+        if error.key != "data":
+            raise
+        print(f"scaling: {error.what}; the costs are told without them", file=sys.stderr)
+        return plan(question, words, "stand_in"), "stand_in"
+
+
+def _fitted(runs: str, question: Question) -> dict[str, float]:
+    """The estimates of the law, where the study has been fitted before."""
+    from scaling import atomic
+
+    file = Path(runs) / "studies" / question.name / "report" / "fit.json"
+    if not file.exists():
+        return {}
+    known = atomic.read_json(file)
+    return dict(known["estimates"]) if known.get("law") == question.law else {}
+
+
+def _show(document: dict[str, Any], places: Sequence[Elsewhere]) -> None:
+    heads = [
+        "run",
+        "N",
+        "D",
+        "C",
+        "time",
+        "memory",
+        *(head for place in places for head in (place.name, "on each", "")),
+    ]
+    rows = document["runs"]
+    cells = [heads, *(_cells(row, places) for row in rows[:MOST_ROWS])]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    print(document["question"])
+    for name, *numbers in cells:
+        told = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True))
+        print(f"{name:<{widths[0]}}", *told, sep="  ")
+    if len(rows) > MOST_ROWS:
+        print(f"… and {len(rows) - MOST_ROWS:,} more (--json tells all)")
+    print()
+    for line in _said(document, places):
+        print(line)
+
+
+def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
+    name = row["name"] + ("  held out" if row["held_out"] else "")
+    cells = [name, f"{row['N']:,}", f"{row['D']:.3g}", f"{row['C']:.3g}", _span(row["seconds"]), _bytes(row["bytes"])]
+    for place in places:
+        there = row[place.name]
+        money = f"{there['price']:,.2f}" if "price" in there else ""
+        held = _bytes(sum(there["bytes"].values()))
+        cells += [_span(there["seconds"]), held if there["fits"] else f"{held} too much", money]
+    return cells
+
+
+def _said(document: dict[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
+    total, outlook = document["total"], document["outlook"]
+    yield f"{total['runs']:,} runs, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
+    if total["trunks"]:
+        yield (
+            f"{total['trunks']} shared trunks save {total['saved']:.0%} of {total['C_without_trunks']:.3g}; "
+            "a branch's time is its own"
+        )
+    if "seconds" in total:
+        workers = f"{total['workers']} workers" if total["workers"] > 1 else "one worker"
+        yield f"on this machine {_span(total['seconds'])} of a worker's time, by a few steps timed here; {workers}"
+    else:
+        yield "this machine is too small to time a step of these models"
+    for place in places:
+        there = total[place.name]
+        money = f", {there['price']:,.0f} at {place.price:g} an hour" if "price" in there else ""
+        fits = "" if there["fits"] else f"; it does not fit: {_bytes(there['bytes'])} on each"
+        yield (
+            f"on {there['devices']:,} × {place.name} at {place.utilisation:.0%} of the peak: "
+            f"{_span(there['seconds'])}, {there['device_hours']:,.1f} device hours{money}{fits}"
+        )
+    if outlook is not None:
+        yield from _foretold(outlook)
+
+
+def _foretold(outlook: dict[str, Any]) -> Iterator[str]:
+    if "reason" in outlook:
+        yield f"what interval it will give cannot be said: {outlook['reason']}"
+        return
+    supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
+    yield f"{outlook['target']} is expected as {_interval(outlook)}"
+    yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
+    better = outlook.get("better")
+    if better is not None:
+        grid = "; ".join(
+            f"N {size:,}: D {', '.join(f'{count:.2g}' for count in tokens)}"
+            for size, tokens in better["tokens_by_size"].items()
+        )
+        yield f"a better grid for no more compute, run apart: {better['runs']} runs, {_interval(better)}: {grid}"
+
+
+def _interval(told: dict[str, Any]) -> str:
+    return f"95% [{told['low']:.4f}, {told['high']:.4f}]"
+
+
+def _span(seconds: float | None) -> str:
+    """A span of time as a person says it."""
+    if seconds is None:
+        return "?"
+    for length, unit in ((31557600, "years"), (86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

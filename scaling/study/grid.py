@@ -1,0 +1,106 @@
+"""Grids: which runs a study makes. A grid without a kind is a product of axes; a list of grids is their union."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from scaling.cost import Cost
+from scaling.errors import ScalingError
+
+Cell = dict[str, Any]  # a run's own keys
+Axes = Mapping[str, Sequence[Any]]
+Price = Callable[[Cell], Cost]  # what the model of a cell costs; a budget is no part of it
+
+Definition = Literal[
+    "exact", "6N", "6N_non_embedding", "kaplan_with_attention", "with_last_layer", "with_attention_and_last_layer"
+]
+
+
+class Grid(Protocol):
+    @property
+    def most(self) -> int:
+        """No more cells than these."""
+        ...
+
+    def cells(self, price: Price) -> Iterator[Cell]: ...
+
+
+class Product:
+    """Every combination of the axes' values: dotted keys of a run's config, `seed`, and `row` of a table."""
+
+    def __init__(self, *, axes: dict[str, Any]):
+        self.axes = axes
+
+    @property
+    def most(self) -> int:
+        return math.prod(map(len, self.axes.values()))
+
+    def cells(self, price: Price) -> Iterator[Cell]:
+        for values in itertools.product(*self.axes.values()):
+            yield dict(zip(self.axes, values, strict=True))
+
+
+class IsoFLOP:
+    """D = C / c(N) for each budget C of `flops` and each model: equal compute, split differently. (Hoffmann et al.
+    2022, section 3.2)
+
+    c is the training FLOPs of a token: exact, as the matrix products run, or a paper's approximation. Cells outside
+    `tokens_per_parameter` (of N without embeddings), where a parabola no longer holds, are left out.
+    """
+
+    def __init__(
+        self,
+        *,
+        flops: list[float],
+        axes: dict[str, Any],
+        definition: Definition = "exact",
+        tokens_per_parameter: list[float] | None = None,
+    ):
+        self.flops, self.product, self.definition = flops, Product(axes=axes), definition
+        self.low, self.high = _bounds(tokens_per_parameter)
+
+    @property
+    def most(self) -> int:
+        return len(self.flops) * self.product.most
+
+    def cells(self, price: Price) -> Iterator[Cell]:
+        for budget, cell in itertools.product(self.flops, self.product.cells(price)):
+            cost = price(cell)
+            each = {"exact": cost.flops_train_per_token, **cost.approximations}[self.definition]
+            tokens = budget / each
+            if self.low <= tokens / cost.parameters_non_embedding <= self.high:
+                yield {**cell, "train.tokens": round(tokens)}
+
+
+class TokensPerParameter:
+    """D = k N for each k of `multiples`: 20 trains a model of its size best, far more over-trains it. (Hoffmann et al.
+    2022; Gadre et al. 2024)
+
+    N counts all parameters, as in both papers, or those without embeddings.
+    """
+
+    def __init__(
+        self, *, multiples: list[float], axes: dict[str, Any], parameters: Literal["all", "non_embedding"] = "all"
+    ):
+        self.multiples, self.product, self.parameters = multiples, Product(axes=axes), parameters
+
+    @property
+    def most(self) -> int:
+        return len(self.multiples) * self.product.most
+
+    def cells(self, price: Price) -> Iterator[Cell]:
+        for cell, multiple in itertools.product(self.product.cells(price), self.multiples):
+            cost = price(cell)
+            size = cost.parameters if self.parameters == "all" else cost.parameters_non_embedding
+            yield {**cell, "train.tokens": round(multiple * size)}
+
+
+def _bounds(told: Sequence[float] | None) -> tuple[float, float]:
+    if told is None:
+        return 0.0, float("inf")
+    if len(told) != 2 or not 0 <= told[0] < told[1]:
+        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=told, mend="as in [1, 300]")
+    return told[0], told[1]

@@ -1,0 +1,47 @@
+"""Suited: a study that promises to be done in so many minutes takes its scale `small` on a machine that is too slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from scaling.ledger import Ledger
+from scaling.study.calibration import calibrate
+from scaling.study.estimate import estimates, totals
+from scaling.study.plan import Plan, plan
+from scaling.study.question import read
+from scaling.study.size import sized
+
+SMALL = "small"
+
+
+def suited(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
+    """The plan of a study, and why it is smaller than was asked for, where it is.
+
+    What was once begun is gone on with: the machine is timed before the first run alone.
+    """
+    question = read(name, at, words)
+    found = plan(question, words)
+    if question.minutes is None or at is not None or torch.cuda.is_available():
+        return found, None
+    ledger = found.ledger()
+    if question.name in ledger.studies():
+        scale, why = ledger.plan(question.name)["study"]["at"], "it was begun so"
+    else:
+        minutes = _minutes(found, ledger, workers)
+        scale = None if minutes is None or minutes <= question.minutes else SMALL
+        why = f"this machine would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+    if scale is None:
+        return found, None
+    return plan(replace(read(name, scale, words), name=question.name), words), f"a smaller grid: {why}"
+
+
+def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> float | None:
+    speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration")
+    if speed is None:
+        return None
+    total = totals(found, estimates(found, speed, ()), speed, ())
+    return total["seconds"] / sized(found, workers).workers / 60
