@@ -1,0 +1,51 @@
+"""One agent of a W&B sweep, for a whole node: it starts the ranks itself, and loses no run to a kill or a requeue.
+
+scaling agent me/scaling/abcd1234
+scaling agent me/scaling/abcd1234 runs=/shared/runs     the folder that all agents of the sweep see
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.sweep.assignment import Assignment
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="+", metavar="SWEEP|key=value", help="ENTITY/PROJECT/ID; overrides for this node"
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="runs to take at most")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    names = [word for word in arguments.words if "=" not in word]
+    words = [word for word in arguments.words if "=" in word]
+    if len(names) != 1:
+        raise ScalingError("name one sweep", key="SWEEP", mend="as in scaling agent me/scaling/abcd1234")
+    environment = dict(os.environ)
+    # The agent looks at configs and never at a device: those are its runs' alone.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+    from scaling.sweep.agent import Agent
+    from scaling.sweep.server import Path, Server
+    from scaling.train.recorder import Stopped
+
+    agent = Agent.of(Server.found(), Path.of(names[0]), words, environment, _told, arguments.count)
+    try:
+        agent.serve()
+    except Stopped as stopped:
+        print(f"scaling: stopped by signal {stopped.signal}; the same command goes on", file=sys.stderr)
+        return 128 + stopped.signal
+    return 0
+
+
+def _told(one: Assignment, outcome: str, reason: str | None) -> None:
+    told = f"{one.name}: run {one.run or '-'} {outcome}" + (f": {reason}" if reason else "")
+    print(told, file=sys.stderr, flush=True)

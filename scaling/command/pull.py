@@ -1,0 +1,146 @@
+"""Bring runs back from W&B, whole, into points.csv and a folder that tables, fits and reports read like any ledger.
+
+scaling pull me/scaling                       a project, into runs/pulled/me-scaling
+scaling pull me/scaling/abcd1234              one sweep of it
+scaling pull wandb/                           runs that W&B's client wrote offline, and nobody synced
+scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
+scaling pull me/scaling --table narang2021 size=tiny seeds=2
+
+The same command goes on where it stopped, and fetches what is new. WANDB_BASE_URL says which server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.study.plan import Plan
+    from scaling.sweep.pull.copy import Copy
+    from scaling.sweep.pull.pull import Pulled
+
+SOME = 5  # sentences of a kind on a terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words", nargs="+", metavar="PROJECT|SWEEP|FOLDER|key=value", help="whence; overrides of the study or table"
+    )
+    parser.add_argument("--to", metavar="FOLDER", help="where to; runs/pulled/ENTITY-PROJECT unless said")
+    held = parser.add_mutually_exclusive_group()
+    held.add_argument("--study", metavar="NAME", help="enter this study's plan too")
+    held.add_argument("--table", metavar="NAME", help="enter this table's runs as a study too")
+    parser.add_argument("--json", action="store_true", help="what was found as one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    names = [word for word in arguments.words if "=" not in word]
+    words = [word for word in arguments.words if "=" in word]
+    if len(names) != 1:
+        raise ScalingError("name one project, sweep or folder", key="PROJECT", mend="as in scaling pull me/scaling")
+    if words and not (arguments.study or arguments.table):
+        raise ScalingError("overrides are a study's or a table's", key=words[0], mend="name it: --study or --table")
+    copy, pulled, path = bring(names[0], arguments.to, lambda: _planned(arguments, words))
+    if arguments.json:
+        print(json.dumps(_document(copy, pulled, path), indent=1))
+    else:
+        print(_told(pulled, path))
+    return 0 if pulled.complete else 1
+
+
+def bring(
+    name: str, to: str | None = None, planned: Callable[[], tuple[str, Plan] | None] = lambda: None
+) -> tuple[Copy, Pulled, Path]:
+    """Pull what `name` says, and write its points; a plan makes them those of its study."""
+    from scaling.sweep.pull import offline, online
+
+    folder = Path(name)
+    place = None if folder.exists() else online.find(name)
+    found = planned()
+    # Only now what takes seconds to import.
+    from scaling.study.findings import rows, write_points
+    from scaling.study.record import enter
+    from scaling.sweep.pull.copy import Copy
+    from scaling.sweep.pull.pull import points, pull
+
+    source = offline.Offline(folder) if place is None else online.Online(place)
+    under = folder.resolve().name if place is None else str(place).replace("/", "-")
+    copy = Copy(Path(to or Path("runs", "pulled", under)))
+    pulled = pull(source, copy, _progress)
+    table = points(pulled, copy)
+    if found is not None:
+        enter(copy.ledger, *found)
+        table = rows(copy.ledger, found[1])
+    if not table:
+        raise ScalingError("none of its runs are ours", key="PROJECT", value=name)
+    path = copy.ledger.root / "points.csv"
+    write_points(table, path)
+    return copy, pulled, path
+
+
+def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, Plan] | None:
+    """The plan to hold the runs to, under its name; what it says is checked before anything is asked of W&B."""
+    from scaling.config.override import override
+    from scaling.study.plan import plan
+    from scaling.study.question import read as read_study
+    from scaling.table.study import question as question_of
+    from scaling.table.table import Seeds
+    from scaling.table.table import read as read_table
+
+    if arguments.study:
+        asked = read_study(arguments.study, None, words)
+    elif arguments.table:
+        from dataclasses import replace
+
+        table = read_table(arguments.table)
+        seeds = [override(word)[1].plain() for word in words if word.startswith("seeds=")]
+        words = [word for word in words if not word.startswith("seeds=")]
+        asked = question_of(replace(table, seeds=Seeds.of(seeds[-1])) if seeds else table, words)
+    else:
+        return None
+    return asked.name, plan(asked, words)
+
+
+def _progress(done: int, all: int) -> None:
+    if done == all or done % 50 == 0:
+        print(f"{done} of {all} histories", file=sys.stderr, flush=True)
+
+
+def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:
+    return {
+        "folder": str(copy.ledger.root),
+        "points": str(path),
+        "complete": pulled.complete,
+        "wandb_runs": pulled.shown,
+        "fetched": pulled.fetched,
+        "known": pulled.known,
+        "running": pulled.running,
+        "foreign": pulled.foreign,
+        "runs": dict(pulled.outcomes()),
+        "missing": {name: list(told) for name, told in pulled.missing.items()},
+        "differing": list(pulled.differing),
+    }
+
+
+def _told(pulled: Pulled, path: Path) -> str:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in pulled.outcomes().items())
+    lines = [f"{pulled.shown} W&B runs: {pulled.fetched} fetched, {pulled.known} known before"]
+    if pulled.running:
+        lines.append(f"{pulled.running} still running: the same command brings them when they have ended")
+    if pulled.foreign:
+        lines.append(f"{pulled.foreign} not ours, left out")
+    lines.append(f"{sum(pulled.outcomes().values())} runs: {outcomes}")
+    lines += _some([f"not complete: {name}: {'; '.join(told)}" for name, told in pulled.missing.items()])
+    lines += _some([f"another result: {told}" for told in pulled.differing])
+    return "\n".join([*lines, f"points: {path}"])
+
+
+def _some(told: Sequence[str]) -> list[str]:
+    more = len(told) - SOME
+    return [*told[:SOME], *([f"and {more} more such (--json tells all)"] if more > 0 else [])]

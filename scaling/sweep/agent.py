@@ -1,0 +1,206 @@
+"""Agent: one a node. It takes runs from the W&B server, has `scaling train` start the ranks, and loses none.
+
+    what others left   →   train it   →   ask the server   →   write the assignment down   →   train it   →   …
+
+A run is trained by a process of its own, as W&B's agent does it, so that whatever kills it leaves the agent. What the
+server hands out is written beside the ledger first: after a kill or a requeue, any agent of the sweep finds it there,
+and the ledger says whether it is done. An agent leaves when the server has no more runs and every assigned one is done.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from scaling.errors import BAD_INPUT, ScalingError
+from scaling.ledger import Ledger
+from scaling.study.work import settled
+from scaling.sweep.assignment import Assignment, Roster
+from scaling.sweep.check import experiment
+from scaling.sweep.command import words_of
+from scaling.sweep.server import Path, Server
+from scaling.train.mirror import AGENT, SWEEP
+from scaling.train.recorder import Stopped
+from scaling.train.signals import PRUNE
+
+BEAT = 5.0  # seconds between heartbeats, as of W&B's own agent
+LOOK = 0.1  # seconds between looks at the run
+TRIES = 3  # of a run by one agent, where its process dies or fails
+
+Tell = Callable[[Assignment, str, str | None], None]
+
+
+@dataclass
+class Agent:
+    """One agent's life; `count` runs at most are taken from the server."""
+
+    server: Server
+    path: Path
+    overrides: Sequence[str]  # for every run, on this node
+    environment: Mapping[str, str]  # of the runs
+    ledger: Ledger
+    roster: Roster
+    tell: Tell
+    count: int | None = None
+    tries: dict[str, int] = field(default_factory=dict)
+    taken: int = 0
+    stop: int = 0  # the signal that was heard
+
+    @staticmethod
+    def of(
+        server: Server,
+        path: Path,
+        overrides: Sequence[str],
+        environment: Mapping[str, str],
+        tell: Tell,
+        count: int | None = None,
+    ) -> Agent:
+        """An agent of a sweep that the server knows, over the ledger that the sweep's command and overrides name."""
+        tree = yaml.safe_load(server.sweep(path)["config"])
+        said = [word for word in (*words_of(tree["command"], tree["program"]), *overrides) if word.startswith("runs=")]
+        ledger = Ledger.create(said[-1].removeprefix("runs=") if said else "runs")
+        roster = Roster(ledger.root / "sweeps" / path.sweep)
+        return Agent(server, path, overrides, environment, ledger, roster, tell, count)
+
+    def serve(self) -> None:
+        """Train until nothing is left; Stopped where a signal said so."""
+        with self._listening(), self.roster.present():
+            agent = self.server.register(self.path)
+            while not self.stop:
+                if self._leftovers(agent):
+                    continue
+                if self.count is not None and self.taken >= self.count:
+                    return
+                command = self._asked(agent)
+                if command is not None:
+                    self._taken(agent, command)
+                elif next(self._open(), None) is None:
+                    return
+                else:
+                    self._sleep(BEAT)  # an agent that has one of them may yet die
+        raise Stopped(self.stop, None)
+
+    def _asked(self, agent: str) -> Mapping[str, Any] | None:
+        """The server's next run, None where it has none."""
+        commands = self.server.heartbeat(agent, [])
+        return next((one for one in commands if one.get("type") in ("run", "resume")), None)
+
+    def _taken(self, agent: str, command: Mapping[str, Any]) -> None:
+        """Write a run down and train it. The command is read anew: a sweep may be edited while it runs."""
+        self.taken += 1
+        tree = yaml.safe_load(self.server.sweep(self.path)["config"])
+        given = [f"{key}={line['value']}" for key, line in command["args"].items()]
+        words = (*words_of(tree["command"], tree["program"]), *given)
+        try:
+            run = self.ledger.add(experiment([*words, *self.overrides]).spec)
+        except ScalingError as error:
+            self.tell(Assignment(command["run_id"], "", words, ""), "refused", str(error))
+            return
+        self._train(agent, self.roster.take(Assignment(command["run_id"], "", words, run)))
+
+    def _leftovers(self, agent: str) -> bool:
+        """Train one assigned run that nobody is at; False where there is none."""
+        for one in self._open():
+            if not self.roster.is_left(one):
+                continue
+            # Its agent is gone; the process that trained it may not be, or may be known to be only here.
+            self.ledger.bury(one.run)
+            if self.ledger.status(one.run).state not in ("running", "stale"):
+                self._train(agent, self.roster.take(one))
+                return True
+        return False
+
+    def _open(self) -> Iterator[Assignment]:
+        """Assigned runs that may still be trained, by whomever."""
+        for one in self.roster.assigned():
+            if not settled(self.ledger, one.run) and self.tries.get(one.name, 0) < TRIES:
+                yield one
+
+    def _train(self, agent: str, one: Assignment) -> None:
+        self.tries[one.name] = self.tries.get(one.name, 0) + 1
+        words = [sys.executable, "-m", "scaling", "train", *one.words, *self.overrides]
+        told = {
+            AGENT: self.roster.own,
+            SWEEP: self.path.sweep,
+            "WANDB_RUN_ID": one.name,
+            "WANDB_PROJECT": self.path.project,
+            "WANDB_ENTITY": self.path.entity,
+        }
+        process = subprocess.Popen(
+            words,
+            env={**self.environment, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            process_group=0,
+        )
+        try:
+            self._watch(agent, one, process)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        self._judge(one, process.returncode)
+
+    def _watch(self, agent: str, one: Assignment, process: subprocess.Popen[bytes]) -> None:
+        """Until the run's process ends: beat, and hand on what the server and the scheduler ask for."""
+        beat, pruned, told = time.monotonic() + BEAT, False, False
+        while process.poll() is None:
+            time.sleep(LOOK)
+            if self.stop and not told:
+                process.send_signal(signal.SIGTERM)  # it saves at its next step, and leaves
+                told = True
+            if time.monotonic() >= beat and not self.stop:
+                beat = time.monotonic() + BEAT
+                pruned = pruned or self._stops(agent, one)
+            # A process that has not begun to train would die of it, and leave no result.
+            if pruned and not told and self.ledger.status(one.run).step is not None:
+                process.send_signal(PRUNE)
+                told = True
+
+    def _stops(self, agent: str, one: Assignment) -> bool:
+        """Whether the server wants the run stopped. One that is out of reach is no reason to stop it."""
+        try:
+            commands = self.server.heartbeat(agent, [one.name], patience=0.0)
+        except ScalingError:
+            return False
+        return any(command.get("type") in ("stop", "exit") for command in commands)
+
+    def _judge(self, one: Assignment, code: int) -> None:
+        result = self.ledger.result(one.run)
+        if result is not None:
+            self.tell(one, result["outcome"], result.get("reason"))
+        elif code == BAD_INPUT and self.ledger.status(one.run).state == "running":
+            self.tries[one.name] -= 1  # another process was quicker
+        elif code == BAD_INPUT:
+            self.tries[one.name] = TRIES
+            self.tell(one, "refused", "it said why")
+        elif not self.stop:
+            self.tell(one, "failed", f"its process ended with code {code}")
+
+    def _sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.stop and time.monotonic() < until:
+            time.sleep(LOOK)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """The first signal lets the run save and leave."""
+
+        def hear(number: int, _: FrameType | None) -> None:
+            self.stop = self.stop or number
+
+        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,76 @@
+"""Assignments: which W&B run an agent was given, and what it was told to train; kept beside the ledger.
+
+    runs/sweeps/<sweep>/agents/<agent>/{who.json, heartbeat}    one folder an agent
+    runs/sweeps/<sweep>/assigned/<W&B run>.json                 whose it is, its words, the run of the ledger
+
+W&B forgets a run whose agent dies: grid search does not hand it out again. So every agent writes down what it is given
+before it starts, and takes over what a dead one left; who is dead is told as in the ledger, by the process or the beat.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from scaling import atomic
+from scaling.ledger import Lease
+from scaling.ledger.heartbeat import Heartbeat, Watch
+from scaling.ledger.machine import is_gone, signature, this_machine
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One W&B run: its id, the agent that has it, the words of its command, and the run of the ledger they mean."""
+
+    name: str
+    agent: str
+    words: tuple[str, ...]
+    run: str
+
+
+@dataclass
+class Roster:
+    """The agents and assignments of one sweep, as one agent among them sees and writes them."""
+
+    folder: Path
+    lease: Lease = field(default_factory=Lease)
+    own: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def __post_init__(self) -> None:
+        self._watch = Watch(self.lease)
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Be seen alive by the others while the block lasts."""
+        folder = self.folder / "agents" / self.own
+        atomic.write_json(folder / "who.json", signature(this_machine()))
+        heartbeat = Heartbeat(folder / "heartbeat", self.lease, lambda: None)
+        heartbeat.start()
+        try:
+            yield
+        finally:
+            heartbeat.stop()
+
+    def take(self, one: Assignment) -> Assignment:
+        """Write an assignment down as our own."""
+        ours = replace(one, agent=self.own)
+        atomic.write_json(self.folder / "assigned" / f"{one.name}.json", asdict(ours))
+        return ours
+
+    def assigned(self) -> Iterator[Assignment]:
+        """Every assignment of the sweep, by any agent on any machine."""
+        for path in sorted((self.folder / "assigned").glob("*.json")):
+            told = json.loads(path.read_text())
+            yield Assignment(told["name"], told["agent"], tuple(told["words"]), told["run"])
+
+    def is_left(self, one: Assignment) -> bool:
+        """Whether nobody is at it: its agent is gone, or is this one, which is at nothing when it asks."""
+        folder = self.folder / "agents" / one.agent
+        if one.agent == self.own:
+            return True
+        who = json.loads((folder / "who.json").read_text())
+        return is_gone(who, this_machine()) or self._watch.is_stale(folder / "heartbeat")

@@ -1,0 +1,44 @@
+"""The command of a sweep: what W&B's agent starts for each run, which has to be our own `scaling train`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+
+ARGUMENTS = ("${args_no_hyphens}", "${args}")
+MEND = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
+# What the agent puts in the place of its other words, where they can stand in a command of ours.
+STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
+
+
+def words_of(command: Any, program: Any) -> tuple[str, ...]:
+    """The names and overrides that every run of the command has."""
+    if not isinstance(command, list) or not command:
+        raise ScalingError("expected the words of a command", mend=MEND)
+    words = [program if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
+    if words[0] == "/usr/bin/env":
+        words = words[1:]
+    if words[1:3] == ["-m", "scaling"]:
+        words = words[2:]
+    if not words or _base(words[0]) != "scaling" or _base(str(program)) != "scaling":
+        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), mend=MEND)
+    if words[1:2] != ["train"]:
+        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), mend=MEND)
+    return tuple(_overrides(words[2:]))
+
+
+def _overrides(words: Sequence[str]) -> list[str]:
+    arguments = [word for word in words if word in ARGUMENTS]
+    if len(arguments) != 1:
+        raise ScalingError("the parameters reach a run in one place", mend=MEND)
+    kept = [word for word in words if word not in ARGUMENTS]
+    for word in kept:
+        if word.startswith("${"):
+            raise ScalingError("this word of W&B's is none that we read", value=word, mend=nearest(word, ARGUMENTS))
+    return [word.removeprefix("--") for word in kept]
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]

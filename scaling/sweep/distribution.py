@@ -1,0 +1,206 @@
+"""Distributions: how a sweep's parameter is drawn, kind by kind as W&B's schema and server define them.
+
+Each is a quantile function: the value at a share of the unit interval. Random search takes a uniform share for each
+parameter; a grid takes the values of those that have finitely many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+
+# Of each kind: the keys it must have, and those it may have with what they are where they are not said.
+KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
+    "constant": (("value",), {}),
+    "categorical": (("values",), {}),
+    "categorical_w_probabilities": (("values", "probabilities"), {}),
+    "int_uniform": (("min", "max"), {}),
+    "uniform": (("min", "max"), {}),
+    "q_uniform": (("min", "max"), {"q": 1.0}),
+    "log_uniform": (("min", "max"), {}),
+    "q_log_uniform": (("min", "max"), {"q": 1.0}),
+    "inv_log_uniform": (("min", "max"), {}),
+    "log_uniform_values": (("min", "max"), {}),
+    "q_log_uniform_values": (("min", "max"), {"q": 1.0}),
+    "inv_log_uniform_values": (("min", "max"), {}),
+    "normal": ((), {"mu": 0.0, "sigma": 1.0}),
+    "q_normal": ((), {"mu": 0.0, "sigma": 1.0, "q": 1.0}),
+    "log_normal": ((), {"mu": 0.0, "sigma": 1.0}),
+    "q_log_normal": ((), {"mu": 0.0, "sigma": 1.0, "q": 1.0}),
+    "beta": ((), {"a": 1.0, "b": 1.0}),
+    "q_beta": ((), {"a": 1.0, "b": 1.0, "q": 1.0}),
+}
+SOME = 16  # values of a long row of numbers that are tried
+EDGE = 1e-3  # the share at which an open distribution is tried
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of finitely many values; a constant is a choice of one. Without `chances` all are equally likely."""
+
+    values: tuple[Any, ...]
+    chances: tuple[float, ...] = ()
+
+    def at(self, share: float) -> Any:
+        if not self.chances:
+            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+        passed = 0.0
+        for value, chance in zip(self.values, self.chances, strict=True):
+            passed += chance
+            if share <= passed:
+                return value
+        return self.values[-1]
+
+    def tried(self) -> list[Any]:
+        """The values that a check looks at: all, or of a long row of numbers the ends and some between."""
+        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+        if len(self.values) <= SOME or not numbers:
+            return list(self.values)
+        row = sorted(self.values)
+        return [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A number by its quantile function, rounded to multiples of `q` where there is one."""
+
+    quantile: Callable[[float], float]
+    q: float | None = None
+    values: tuple[Any, ...] | None = None  # what a grid takes, where W&B lets it
+    closed: bool = True
+
+    def at(self, share: float) -> Any:
+        value = self.quantile(share)
+        if self.q is None:
+            return value
+        value = round(value / self.q) * self.q
+        return int(value) if isinstance(self.q, int) else float(value)
+
+    def tried(self) -> list[Any]:
+        edge = 0.0 if self.closed else EDGE
+        return [self.at(edge), self.at(0.5), self.at(1.0 - edge)]
+
+
+Distribution = Choice | Curve
+
+
+def distribution(line: Mapping[str, Any]) -> Distribution:
+    """What one parameter's line means; a mistake is told by the key of the line."""
+    kind = _kind(line)
+    needed, optional = KINDS[kind]
+    for key in line:
+        if key not in (*needed, *optional, "distribution"):
+            raise ScalingError(f"{kind} has no such key", key=key, mend=nearest(key, (*needed, *optional)))
+    for key in needed:
+        if key not in line:
+            raise ScalingError(f"{kind} needs {' and '.join(needed)}", mend=f"write {key}")
+    told = {**optional, **line}
+    if kind == "constant":
+        return Choice((told["value"],))
+    if kind.startswith("categorical"):
+        return _choice(told)
+    numbers = {key: told[key] for key in (*needed, *optional)}
+    _numbers(kind, numbers)
+    if kind == "int_uniform":
+        return Choice(tuple(range(numbers["min"], numbers["max"] + 1)))
+    return _curve(kind, numbers)
+
+
+def _kind(line: Mapping[str, Any]) -> str:
+    """The kind that is named, or the one that the keys mean to W&B."""
+    if (named := line.get("distribution")) is not None:
+        if named not in KINDS:
+            raise ScalingError(
+                "there is no such distribution", key="distribution", value=named, mend=nearest(str(named), KINDS)
+            )
+        return named
+    if "value" in line:
+        return "constant"
+    if "values" in line:
+        return "categorical_w_probabilities" if "probabilities" in line else "categorical"
+    if "min" in line or "max" in line:
+        whole = all(isinstance(line.get(end), int) for end in ("min", "max"))
+        return "int_uniform" if whole else "uniform"
+    if near := [key for key in line if key not in ("mu", "sigma", "q", "a", "b")]:
+        raise ScalingError(
+            "a parameter has no such key",
+            key=near[0],
+            mend=nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters")),
+        )
+    raise ScalingError("the parameter says no values", mend="write value, values, or min and max")
+
+
+def _choice(told: Mapping[str, Any]) -> Choice:
+    values = told["values"]
+    if not isinstance(values, list) or not values:
+        raise ScalingError("expected a list of values", key="values", mend="write [1, 2]")
+    if len({_typed(value) for value in values}) < len(values):
+        raise ScalingError("a value stands twice", key="values")
+    chances = told.get("probabilities")
+    if chances is None:
+        return Choice(tuple(values))
+    right = isinstance(chances, list) and len(chances) == len(values) and all(_is_number(chance) for chance in chances)
+    if not right or min(chances) < 0 or not math.isclose(sum(chances), 1.0, abs_tol=1e-6):
+        raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
+    return Choice(tuple(values), tuple(chances))
+
+
+def _typed(value: Any) -> str:
+    """Equal for equal values; 1 and True are two."""
+    return f"{type(value).__name__}:{value!r}"
+
+
+def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
+    for key, value in numbers.items():
+        if not _is_number(value):
+            # PyYAML, which reads the file for `wandb sweep`, wants a point in the mantissa and a sign in the exponent.
+            raise ScalingError(
+                "expected a number", key=key, value=value, mend="W&B reads 1.0e-4 as one, and 1e-4 as text"
+            )
+    low, high = numbers.get("min"), numbers.get("max")
+    if low is not None and high is not None:
+        if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
+            raise ScalingError("int_uniform needs whole numbers", key="min", value=low)
+        if low >= high:
+            raise ScalingError(f"min {low} is not below max {high}", mend="swap them")
+        if kind.endswith("_values") and low <= 0:
+            raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
+    for key in ("q", "sigma", "a", "b"):
+        if key in numbers and not numbers[key] > 0:
+            raise ScalingError("expected a number above 0", key=key, value=numbers[key])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _curve(kind: str, told: Mapping[str, float]) -> Curve:
+    from scipy.special import betaincinv, ndtri  # a tenth of a second, for sweeps that have curves
+
+    low, high = told.get("min", 0.0), told.get("max", 1.0)
+    mu, sigma = told.get("mu", 0.0), told.get("sigma", 1.0)
+    a, b = told.get("a", 1.0), told.get("b", 1.0)
+    quantiles: dict[str, Callable[[float], float]] = {
+        "uniform": lambda share: low + (high - low) * share,
+        "log_uniform": lambda share: math.exp(low + (high - low) * share),
+        "log_uniform_values": lambda share: math.exp(math.log(low) + (math.log(high) - math.log(low)) * share),
+        "inv_log_uniform": lambda share: math.exp(-(low + (high - low) * (1 - share))),
+        "inv_log_uniform_values": lambda share: math.exp(
+            -(math.log(1 / high) + (math.log(1 / low) - math.log(1 / high)) * (1 - share))
+        ),
+        "normal": lambda share: mu + sigma * float(ndtri(share)),
+        "log_normal": lambda share: math.exp(mu + sigma * float(ndtri(share))),
+        "beta": lambda share: float(betaincinv(a, b, share)),
+    }
+    shape = kind.removeprefix("q_")
+    values = tuple(_steps(low, high, told["q"])) if kind == "q_uniform" else None
+    return Curve(quantiles[shape], told.get("q"), values, closed=shape not in ("normal", "log_normal"))
+
+
+def _steps(low: float, high: float, q: float) -> Sequence[float]:
+    """The grid's values of q_uniform: from min in steps of q, max not among them."""
+    return [low + index * q for index in range(math.ceil((high - low) / q))]

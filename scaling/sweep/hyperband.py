@@ -1,0 +1,65 @@
+"""Hyperband as W&B stops runs: at each bracket, only the best 1/η of those that came so far go on. (Li et al. 2018)
+
+    brackets = min_iter η^i, i = 0, 1, …     or     max_iter / η^i, i = 1 … s
+
+A bracket counts how often the metric was logged, which for the held-out loss is once an evaluation. At a bracket b the
+threshold is the ⌊n/η⌋-th best (counted from 0) of the n values that any run has at b. A running run is stopped where
+its value at the last bracket it reached is worse (`strict`), or where the best of its values so far is.
+
+W&B's departure from the paper: runs are not given their budgets by bracket; all start alike, and each is looked at when
+it reaches a bracket, beside those that were there before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+
+KEYS = ("type", "min_iter", "max_iter", "s", "eta", "strict")
+MOST = 100  # brackets that W&B reckons with
+
+
+@dataclass(frozen=True)
+class Hyperband:
+    brackets: tuple[int, ...]
+    eta: float
+    strict: bool
+
+    def stops(self, history: Sequence[float], others: Collection[Sequence[float]]) -> bool:
+        """Whether the run of this history is stopped now; lower is better, and `others` are all runs but it."""
+        reached = [bracket for bracket in self.brackets if bracket < len(history)]
+        if not reached:
+            return False
+        last = reached[-1]
+        values = sorted(one[last] for one in (history, *others) if last < len(one))
+        threshold = values[int(len(values) / self.eta)]
+        return (history[last] if self.strict else min(history)) > threshold
+
+
+def hyperband(told: Mapping[str, Any]) -> Hyperband:
+    """What a sweep's `early_terminate` means."""
+    for key in told:
+        if key not in KEYS:
+            raise ScalingError("hyperband has no such key", key=key, mend=nearest(key, KEYS))
+    if told.get("type") != "hyperband":
+        raise ScalingError("there is no such rule", key="type", value=told.get("type"), mend="W&B knows hyperband")
+    eta = told.get("eta", 3)
+    if not isinstance(eta, int | float) or not 1 < eta < math.inf:
+        raise ScalingError("expected a number above 1", key="eta", value=eta)
+    for key in ("min_iter", "max_iter", "s"):
+        if key in told and not (isinstance(told[key], int) and told[key] >= 1):
+            raise ScalingError("expected a whole number from 1", key=key, value=told[key])
+    if "max_iter" in told and "s" in told:
+        spans = [told["max_iter"] / eta**step for step in range(1, told["s"] + 1)]
+        brackets = sorted(int(span) for span in spans if span >= 1)
+    elif "min_iter" in told:
+        brackets = [int(told["min_iter"] * eta**step) for step in range(MOST) if told["min_iter"] * eta**step < 2**53]
+    else:
+        raise ScalingError("hyperband needs min_iter, or max_iter and s", mend="write min_iter: 3")
+    if not brackets:
+        raise ScalingError("there is no bracket", key="max_iter", value=told["max_iter"], mend="take a larger one")
+    return Hyperband(tuple(brackets), eta, bool(told.get("strict", True)))

@@ -1,0 +1,219 @@
+"""Local: a sweep with no server. One controller draws the cells, warm workers forked from it train them.
+
+Torch and Lightning are imported once, before the workers are forked, so a run costs its training and some hundredths
+of a second. The ledger holds the runs: the same command again finds what is done and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from scaling.sweep.file import Cell, Sweep
+from scaling.sweep.search import Search
+from scaling.sweep.table import name
+from scaling.sweep.worker import Report, heard, say, serve
+from scaling.train.recorder import Stopped
+
+RETRIES = 1  # of a cell whose worker died or whose run failed; a divergence is a result
+PATIENCE = 5.0  # seconds until a run that another worker has is asked for again
+LOOK = 0.5  # seconds between looks at such runs
+
+
+@dataclass
+class Trial:
+    """A cell that was drawn, and what came of it."""
+
+    number: int
+    cell: Cell
+    report: Report | None = None
+    values: list[float] = field(default_factory=list)  # of the metric so far, lower better
+    failures: int = 0
+    not_before: float = 0.0
+
+
+@dataclass
+class Worker:
+    """A forked process, the place it trains at (a device's number, None for a core), and what it is at."""
+
+    process: int
+    pipe: Connection
+    place: str | None
+    trial: Trial | None = None
+
+
+@dataclass
+class Trials:
+    """The trials of one sweep: those drawn, those to be tried again, and what the search hears of them."""
+
+    sweep: Sweep
+    search: Search
+    tell: Callable[[Trial], None]
+    drawn: list[Trial] = field(default_factory=list)
+    again: list[Trial] = field(default_factory=list)
+
+    def following(self) -> Trial | None:
+        """What to train next, None where there is nothing at the moment."""
+        ready = next((one for one in self.again if one.not_before <= time.monotonic()), None)
+        if ready is not None:
+            self.again.remove(ready)
+            return ready
+        cell = self.search.draw()
+        if cell is None:
+            return None
+        self.drawn.append(Trial(len(self.drawn), cell))
+        return self.drawn[-1]
+
+    def ended(self, trial: Trial, report: Report) -> None:
+        """Take a report for the trial's end, or put the trial back."""
+        trial.failures += report.outcome == "failed"
+        if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
+            trial.not_before = time.monotonic() + (PATIENCE if report.outcome == "busy" else 0.0)
+            self.again.append(trial)
+            return
+        trial.report, trial.values = report, report.values
+        self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
+        self.tell(trial)
+
+    def stops(self, trial: Trial) -> bool:
+        """Whether hyperband stops a trial with the values it has now."""
+        others = [one.values for one in self.drawn if one is not trial and one.values]
+        return self.sweep.hyperband is not None and self.sweep.hyperband.stops(trial.values, others)
+
+
+def places() -> list[str | None]:
+    """Where workers train: on each of this machine's GPUs, else on each core that this process may use."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not touch one before the fork
+    count = torch.cuda.device_count()
+    if not count:
+        return [None] * len(os.sched_getaffinity(0))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return list(named.split(",")) if named else [str(number) for number in range(count)]
+
+
+@contextmanager
+def workers(sweep: Sweep, at: Sequence[str | None], log: Path) -> Iterator[list[Worker]]:
+    """The workers, forked now: before this process has touched a device, which a fork would not survive."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    crew: list[Worker] = []
+    with _stoppable():
+        try:
+            for place in at:
+                crew.append(_forked(sweep, place, log, crew))
+            yield crew
+        finally:
+            # A worker that is at a run saves it at its next step; one that is not finds its pipe closed.
+            for worker in crew:
+                if worker.trial is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(worker.process, signal.SIGTERM)
+                worker.pipe.close()
+            for worker in crew:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(worker.process, 0)
+
+
+def train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> list[Trial]:
+    """Run the whole sweep; `words` hold for every run."""
+    while True:
+        for worker in crew:
+            if worker.trial is None:
+                _hand(worker, trials, words)
+        busy = {worker.pipe: worker for worker in crew if worker.trial is not None}
+        if not busy and not trials.again:
+            return trials.drawn
+        if not busy:
+            time.sleep(LOOK)
+            continue
+        for pipe in wait(list(busy), LOOK if trials.again else None):
+            _hear(busy[pipe], trials, crew, log)  # type: ignore[index]
+
+
+def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
+    trial = worker.trial = trials.following()
+    if trial is not None:
+        trial.values = []
+        say(worker.pipe, [*trials.sweep.told(trial.cell), f"log.name={name(trial.cell)}", *words])
+
+
+def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None:
+    trial = worker.trial
+    assert trial is not None
+    try:
+        told = heard(worker.pipe)
+    except (EOFError, ConnectionResetError):
+        trials.ended(trial, Report(None, "failed", reason="its worker died"))
+        _replace(crew, worker, trials.sweep, log)
+        return
+    if "values" in told:
+        trial.values = told["values"]
+        say(worker.pipe, trials.stops(trial))
+    else:
+        worker.trial = None
+        trials.ended(trial, Report(**told["report"]))
+
+
+def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
+    """Another worker in the place of one that died, unless this process has touched a device meanwhile."""
+    dead.pipe.close()
+    os.waitpid(dead.process, 0)
+    crew.remove(dead)
+    if not torch.cuda.is_initialized():
+        crew.append(_forked(sweep, dead.place, log, crew))
+    elif not crew:
+        raise RuntimeError(f"every worker has died; {log} says why")
+
+
+def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) -> Worker:
+    ours, theirs = Pipe()
+    process = os.fork()
+    if process:
+        theirs.close()
+        return Worker(process, ours, place)
+    code = 1
+    try:
+        os.setpgrp()  # the terminal's signals reach the controller, which hands them on
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        # Pipes of others that stay open here would never close there.
+        for pipe in (ours, *(worker.pipe for worker in crew)):
+            pipe.close()
+        told = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
+            os.dup2(told, descriptor)
+        if place is None:
+            torch.set_num_threads(1)
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = place
+        serve(theirs, sweep.metric, sweep.hyperband is not None)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM, and the warning before SLURM's limit, end the sweep in order; the same command goes on."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise Stopped(number, None)
+
+    heard_of = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    before = {number: signal.signal(number, stop) for number in heard_of}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,198 @@
+"""Online: a project's or a sweep's runs from a W&B server, by the client's own `Api`; all of it takes a bounded time.
+
+`history()` samples, and `scan_history(keys=[…])` leaves out every row that lacks one of the keys. So a history is
+scanned without keys, held to what the server counts of every key, and then scanned for each key that falls short alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import netrc
+import os
+import urllib.parse
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from scaling.errors import ScalingError
+from scaling.sweep.pull.complete import merged, short
+from scaling.sweep.pull.shown import History, Shown
+from scaling.sweep.server import Refused, Server
+
+PAGE = 1_000  # rows that a server gives at once
+DENSE = 0.5  # the share of a page that an evenly logged history is asked for
+RUNS = 100  # of one page of the list
+AT_ONCE = 4  # histories under way
+FIRST_WAIT = 5.0  # seconds in which a server has to be found
+# What the client's own requests may take: five more tries, of at most half a minute each, and as long between them.
+SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "x_graphql_retry_max": 5,
+    "x_graphql_retry_wait_min_seconds": 1,
+    "x_graphql_retry_wait_max_seconds": 30,
+    "x_graphql_timeout_seconds": 30,
+}
+PROJECT = """query Project($entity: String, $project: String!, $sweep: String!) {
+  project(name: $project, entityName: $entity) { id runCount sweep(sweepName: $sweep) { id } }
+}"""
+VIEWER = "query Viewer { viewer { id entity } }"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A project, or one sweep of it."""
+
+    entity: str
+    project: str
+    sweep: str | None
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.entity, self.project, self.sweep) if part)
+
+
+def find(name: str) -> Place:
+    """The project or sweep of a name: PROJECT, ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP."""
+    parts = name.split("/")
+    if len(parts) > 3 or not all(parts):
+        raise ScalingError("expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP", key="PROJECT", value=name)
+    server = _server()
+    viewer = _asked(server, VIEWER, {})["viewer"]
+    if viewer is None:
+        raise ScalingError("W&B does not know the key", mend="`wandb login`, or set WANDB_API_KEY")
+    entity = parts.pop(0) if len(parts) > 1 else os.environ.get("WANDB_ENTITY") or viewer["entity"]
+    project, sweep = parts[0], parts[1] if len(parts) > 1 else None
+    asked = {"entity": entity, "project": project, "sweep": sweep or ""}
+    found = _asked(server, PROJECT, asked)["project"]
+    if found is None:
+        raise ScalingError("W&B has no such project", key="PROJECT", value=f"{entity}/{project}")
+    if sweep is not None and found["sweep"] is None:
+        raise ScalingError("W&B has no such sweep", key="SWEEP", value=name)
+    return Place(entity, project, sweep)
+
+
+def _server() -> Server:
+    """The server and key that the client would use; none is asked yet."""
+    import wandb
+
+    settings = wandb.setup(settings=wandb.Settings(**SETTINGS)).settings
+    base = str(settings.base_url).rstrip("/")
+    key = settings.api_key or _login(base)
+    if not key:
+        raise ScalingError("there is no W&B key", mend="`wandb login`, or set WANDB_API_KEY")
+    return Server(base, key)
+
+
+def _login(base: str) -> str | None:
+    """The key that `wandb login` has left for a server."""
+    try:
+        found = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return found[2] if found else None
+
+
+def _asked(server: Server, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return server.ask(query, variables, FIRST_WAIT)
+    except Refused:
+        raise
+    except ScalingError as error:
+        mend = "check the network and WANDB_BASE_URL; runs that were not synced are read from their folder"
+        raise ScalingError(f"{server.base}: {error.what}", mend=mend) from None
+
+
+class Online:
+    """The runs of a place. `listed` has all of them; `histories` fetches some, a few at a time."""
+
+    def __init__(self, place: Place):
+        import wandb
+
+        self.place = place
+        self._api = _patient(lambda: wandb.Api(timeout=60))
+        self._runs: dict[str, Any] = {}
+
+    def listed(self) -> list[Shown]:
+        """Every run, without its history; paged, and counted against what the server says there are."""
+        place = self.place
+        filters = {"sweep": place.sweep} if place.sweep else {}
+        runs = self._api.runs(f"{place.entity}/{place.project}", filters, per_page=RUNS, lazy=False)
+        found = _patient(lambda: list(runs))
+        self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in found}
+        if len(self._runs) < (total := len(runs)):
+            raise ScalingError(f"W&B lists {len(self._runs)} of {total} runs", mend="try again", code=1)
+        return [_shown(path, run) for path, run in self._runs.items()]
+
+    def sweeps(self, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
+        """The files of sweeps, as the server has them."""
+        place = self.place
+        return {
+            name: _patient(lambda name=name: self._api.sweep(f"{place.entity}/{place.project}/{name}").config)
+            for name in names
+        }
+
+    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, History]]:
+        """The histories, as they come."""
+        waiting = iter(wanted)
+        pool = ThreadPoolExecutor(AT_ONCE)
+        under_way: dict[Future[History], Shown] = {}
+        try:
+            while True:
+                while len(under_way) < AT_ONCE and (one := next(waiting, None)) is not None:
+                    under_way[pool.submit(self._history, one)] = one
+                if not under_way:
+                    return
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    one = under_way.pop(future)
+                    yield one, _patient(future.result)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _history(self, one: Shown) -> History:
+        run = self._runs[one.path]
+        history = merged(History(), run.scan_history(page_size=_page(one), use_cache=False))
+        for key in short(history, one):
+            merged(history, run.scan_history(keys=[key], page_size=PAGE, use_cache=False))
+        return history
+
+
+def _page(one: Shown) -> int:
+    """The steps to ask for at once: a server cuts a page off at PAGE rows, and rows may be many steps apart."""
+    if not one.lines or one.last is None:
+        return PAGE
+    return max(PAGE, int(DENSE * PAGE * (one.last + 1) / one.lines))
+
+
+def _shown(path: str, run: Any) -> Shown:
+    keys, summary = run.history_keys or {}, dict(run.summary_metrics)
+    counts = {
+        key: sum(kind.get("count", 0) for kind in one["typeCounts"]) for key, one in (keys.get("keys") or {}).items()
+    }
+    return Shown(
+        path=path,
+        name=run.name,
+        state=run.state,
+        created=run.created_at,
+        config=run.config,
+        summary=summary,
+        sweep=run.sweep_name,
+        trunk=run.job_type == "trunk",
+        lines=run.history_line_count,
+        counts=counts,
+        last=max(keys.get("lastStep", -1), summary.get("_step", -1)),
+        beat=run.heartbeat_at or "",
+    )
+
+
+def _patient(call: Callable[[], T]) -> T:
+    """What a call of the client's finds. It has tried again by itself, as often and as late as the server asked."""
+    logging.getLogger("wandb").setLevel(logging.CRITICAL)
+    try:
+        return call()
+    except ScalingError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())[:200]
+        raise ScalingError(f"W&B: {why}", mend="the same command goes on where this one stopped", code=1) from None

@@ -1,0 +1,150 @@
+"""Server: the three things an agent says to a W&B server, over plain HTTP, with bounded waits and patience.
+
+The client's own calls sit in a process of their own that training must not wait for; an agent lives for days and has to
+know why a call failed. So these few go straight to the server, at the address and with the key that the client uses.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import logging
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from scaling.errors import ScalingError
+
+TIMEOUT = 30.0  # seconds for one answer
+PATIENCE = 600.0  # seconds in which a server may be out of reach before an agent gives up
+FIRST, MOST = 0.5, 60.0  # seconds between tries
+BUSY = (408, 429, 500, 502, 503, 504)
+
+AGENT = """mutation CreateAgent($host: String!, $projectName: String, $entityName: String, $sweep: String!) {
+  createAgent(input: {host: $host, projectName: $projectName, entityName: $entityName, sweep: $sweep}) { agent { id } }
+}"""
+HEARTBEAT = """mutation Heartbeat($id: ID!, $metrics: JSONString, $runState: JSONString) {
+  agentHeartbeat(input: {id: $id, metrics: $metrics, runState: $runState}) { agent { id } commands }
+}"""
+SWEEP = """query Sweep($entity: String, $project: String, $sweep: String!) {
+  project(name: $project, entityName: $entity) { sweep(sweepName: $sweep) { id name state config } }
+}"""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Which sweep: `entity/project/id`, as `wandb sweep` prints it."""
+
+    entity: str
+    project: str
+    sweep: str
+
+    @staticmethod
+    def of(text: str, entity: str | None = None) -> Path:
+        parts = text.split("/")
+        around = [entity or os.environ.get("WANDB_ENTITY", ""), os.environ.get("WANDB_PROJECT", "scaling")]
+        named = [*around[: max(0, 3 - len(parts))], *parts]
+        if len(named) != 3 or not all(named):
+            raise ScalingError("a sweep is named ENTITY/PROJECT/ID", key="SWEEP", value=text)
+        return Path(*named)
+
+    def __str__(self) -> str:
+        return f"{self.entity}/{self.project}/{self.sweep}"
+
+
+class Refused(ScalingError):
+    """The server answered, and said no."""
+
+
+@dataclass(frozen=True)
+class Server:
+    base: str
+    key: str
+
+    @staticmethod
+    def found() -> Server:
+        """The server and key that the W&B client would use."""
+        import wandb
+        from wandb.errors import AuthenticationError, CommError
+
+        try:
+            api = wandb.Api()
+        except (AuthenticationError, CommError) as error:
+            raise ScalingError(
+                f"W&B: {' '.join(str(error).split())[:200]}", mend="check the key and WANDB_BASE_URL"
+            ) from None
+        if not api.api_key:
+            raise ScalingError("there is no W&B key", mend="`wandb login`, or set WANDB_API_KEY")
+        return Server(str(api.settings["base_url"]).rstrip("/"), api.api_key)
+
+    def sweep(self, path: Path) -> dict[str, Any]:
+        """The sweep's id, state and config; refused where there is none."""
+        found = self.ask(SWEEP, {"entity": path.entity, "project": path.project, "sweep": path.sweep})
+        sweep = (found.get("project") or {}).get("sweep")
+        if sweep is None:
+            raise Refused("the server knows no such sweep", key="SWEEP", value=str(path))
+        return sweep
+
+    def register(self, path: Path) -> str:
+        """The id of a new agent; its host is nobody's business."""
+        told = {"host": "scaling", "entityName": path.entity, "projectName": path.project, "sweep": path.sweep}
+        return self.ask(AGENT, told)["createAgent"]["agent"]["id"]
+
+    def heartbeat(self, agent: str, running: list[str], patience: float = PATIENCE) -> list[dict[str, Any]]:
+        """Say which runs are under way, and hear what to do."""
+        told = {"id": agent, "metrics": "{}", "runState": json.dumps(dict.fromkeys(running, True))}
+        return json.loads(self.ask(HEARTBEAT, told, patience)["agentHeartbeat"]["commands"])
+
+    def ask(self, query: str, variables: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
+        """One answer. Where the server is busy or out of reach, again and again, later each time, for `patience`."""
+        begun, pause = time.monotonic(), FIRST
+        while True:
+            try:
+                return self._answer(query, variables)
+            except urllib.error.HTTPError as error:
+                if error.code not in BUSY:
+                    raise Refused(
+                        f"W&B refused ({error.code} {error.reason})", mend="check the key and the path"
+                    ) from None
+                why, wait = f"{error.code} {error.reason}", _retry_after(error) or pause
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                why, wait = str(error), pause
+            if time.monotonic() + wait - begun > patience:
+                raise ScalingError(f"W&B is out of reach: {why}", mend="the same command goes on", code=1) from None
+            logger.warning("W&B: %s; again in %.0f s", why, wait)
+            time.sleep(wait)
+            pause = min(2 * pause, MOST)
+
+    def _answer(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+        signed = base64.b64encode(f"api:{self.key}".encode()).decode()
+        request = urllib.request.Request(
+            f"{self.base}/graphql",
+            json.dumps({"query": query, "variables": variables}).encode(),
+            {"Authorization": f"Basic {signed}", "Content-Type": "application/json", "User-Agent": "scaling"},
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
+            answer = json.loads(reply.read())
+        if answer.get("errors"):
+            raise Refused(f"W&B refused: {answer['errors'][0].get('message')}")
+        return answer["data"]
+
+
+def _retry_after(error: urllib.error.HTTPError) -> float | None:
+    """The seconds that the server asks for. A date counts from the server's own clock, which may be wrong."""
+    told = error.headers.get("Retry-After")
+    if not told:
+        return None
+    if told.strip().isdigit():
+        return min(float(told), MOST)
+    try:
+        now = parsedate_to_datetime(error.headers["Date"])
+        return min(max(0.0, (parsedate_to_datetime(told) - now).total_seconds()), MOST)
+    except (TypeError, ValueError):
+        return None

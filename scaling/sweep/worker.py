@@ -1,0 +1,89 @@
+"""Worker: a warm process that trains one cell after the other, as the controller of `local.py` hands them over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.sweep.check import experiment
+from scaling.sweep.file import Metric
+from scaling.train.point import point
+from scaling.train.recorder import Stopped
+from scaling.train.run import train_run
+from scaling.train.signals import PRUNE
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a cell: the run, how it ended, the metric's values (lower better), and its point."""
+
+    run: str | None
+    outcome: str
+    loss: float | None = None
+    values: list[float] = field(default_factory=list)
+    point: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+
+
+def say(pipe: Connection, value: Any) -> None:
+    pipe.send_bytes(json.dumps(value).encode())
+
+
+def heard(pipe: Connection) -> Any:
+    return json.loads(pipe.recv_bytes())
+
+
+def serve(pipe: Connection, metric: Metric | None, stopping: bool) -> None:
+    """Train what comes through the pipe until it closes; with `stopping`, ask after each value whether to go on.
+
+    A list of words comes in; the metric's values so far go out, each answered by whether to stop; a report goes out.
+    """
+    while True:
+        try:
+            words = heard(pipe)
+        except EOFError:
+            return
+        say(pipe, {"report": asdict(_trained(words, pipe, metric, stopping))})
+
+
+def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping: bool) -> Report:
+    try:
+        found = experiment(words)
+        ledger = Ledger.create(found.config["runs"])
+        run = ledger.add(found.spec)
+    except ScalingError as error:
+        return Report(None, "refused", reason=str(error))
+    values: list[float] = []
+
+    def ask(entry: Mapping[str, Any]) -> None:
+        if metric is not None and (value := metric.of([entry])):
+            values.extend(value)
+            # Where the controller has gone, the run goes on to its end: the ledger wants it all the same.
+            with contextlib.suppress(EOFError, OSError):
+                say(pipe, {"values": values})
+                if heard(pipe):
+                    os.kill(os.getpid(), PRUNE)
+
+    known = Report(run, "failed", point=point(found))
+    try:
+        result = ledger.result(run) or train_run(found, ledger, [ask] if stopping else [])
+    except Stopped as stopped:
+        # The run is saved. The process ends as the signal would have ended it.
+        signal.signal(stopped.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.signal)
+        raise
+    except Exception as error:
+        # The attempt has written the reason down; the sweep goes on with the other runs.
+        return Report(run, "failed", point=known.point, reason=" ".join(str(error).split())[:300])
+    if result is None:
+        return Report(run, "busy", point=known.point, reason="another worker is at it")
+    history = [] if metric is None else metric.of(ledger.history(run))
+    return Report(run, result["outcome"], result["loss"], history, known.point, result.get("reason"))

@@ -1,0 +1,43 @@
+"""A W&B server of our own, and sweeps small enough that a run takes a fraction of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.wandb_server.server import Server, serving
+
+WORDS = [
+    "decoder",
+    *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
+    *("data=synthetic", "data.symbols=8", "data.validation=512"),
+    *("train.steps=12", "train.batch=4", "evaluate.points=4", "schedule.warmup=2", "log.every=4"),
+]
+
+
+def tree(**changes: Any) -> dict[str, Any]:
+    """A small sweep's file, with changes."""
+    found = {
+        "program": "scaling",
+        "command": ["scaling", "train", *WORDS, "${args_no_hyphens}"],
+        "method": "grid",
+        "metric": {"name": "evaluate/loss", "goal": "minimize"},
+        "parameters": {"optimizer.lr": {"values": [0.01, 0.02]}, "seed": {"values": [1, 2]}},
+        **changes,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def write(path: Path, **changes: Any) -> Path:
+    path.write_text(yaml.safe_dump(tree(**changes)))
+    return path
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found

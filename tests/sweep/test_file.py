@@ -1,0 +1,146 @@
+"""A sweep's file is held to W&B's schema and to our configs before anything is sent: a mistake is one line, exit 2."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+import yaml
+
+from scaling.cli import main
+from scaling.config import shipped
+from scaling.sweep.check import check, experiment
+from scaling.sweep.file import read
+from scaling.sweep.search import grid
+from tests.sweep.conftest import WORDS, write
+
+SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
+LR = {"min": 1e-4, "max": 1e-1}
+
+BAD = {
+    "an unknown key": ({"parameters": {"model.widht": {"values": [1]}}}, "widht"),
+    "an unknown key of a section": ({"parameters": {"train.stesp": {"values": [1]}}}, "did you mean 'steps'"),
+    "an unknown section": ({"parameters": {"optimiser.lr": {"values": [1]}}}, "did you mean 'optimizer'"),
+    "an unknown key of a piece": ({"parameters": {"optimizer.lrr": {"values": [1]}}}, "lrr"),
+    "a wrong value": ({"parameters": {"size.heads": {"values": [2, 3]}}}, "width"),
+    "a wrong type": ({"parameters": {"train.batch": {"values": ["many"]}}}, "train.batch"),
+    "an empty list": ({"parameters": {"seed": {"values": []}}}, "expected a list of values"),
+    "a value twice": ({"parameters": {"seed": {"values": [1, 1]}}}, "twice"),
+    "min and max swapped": ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
+    "a log of zero": (
+        {
+            "method": "random",
+            "parameters": {"optimizer.lr": {"distribution": "log_uniform_values", "min": 0.0, "max": 1.0}},
+        },
+        "above 0",
+    ),
+    "an unknown distribution": ({"parameters": {"seed": {"distribution": "log_unifrom", **LR}}}, "'log_uniform'"),
+    "a key the distribution lacks": ({"parameters": {"seed": {"values": [1], "q": 2}}}, "no such key"),
+    "text for a number": ({"method": "random", "parameters": {"optimizer.lr": {"min": "1e-4", "max": 0.1}}}, "1.0e-4"),
+    "a grid over a curve": ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
+    "a program that is not ours": ({"program": "train.py"}, "not ours"),
+    "a command that is not ours": ({"command": ["python", "train.py", "${args}"]}, "not ours"),
+    "another verb": ({"command": ["scaling", "study", "quickstart", "${args_no_hyphens}"]}, "trained"),
+    "nowhere for the parameters": ({"command": ["scaling", "train", *WORDS]}, "args_no_hyphens"),
+    "no command": ({"command": None}, "command"),
+    "no method": ({"method": None}, "method"),
+    "an unknown method": ({"method": "gird"}, "'grid'"),
+    "an unknown top key": ({"paramters": {}}, "'parameters'"),
+    "no parameters": ({"parameters": {}}, "parameters"),
+    "a metric nobody logs": ({"metric": {"name": "val_loss"}}, "nobody logs it"),
+    "bayes without a metric": ({"method": "bayes", "metric": None}, "metric"),
+    "a goal": ({"metric": {"name": "evaluate/loss", "goal": "minimise"}}, "minimize"),
+    "hyperband without brackets": ({"early_terminate": {"type": "hyperband"}}, "min_iter"),
+    "another rule": ({"early_terminate": {"type": "envelope"}}, "hyperband"),
+    "hyperband that never stops": ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, "evaluate.points"),
+    "ten million runs": (
+        {"parameters": {key: {"min": 1, "max": 216} for key in ("seed", "data.seed", "train.steps")}},
+        "10,077,696 runs",
+    ),
+    "no runs": ({"run_cap": 0}, "run_cap"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_sweep_is_one_line(name, tmp_path, capsys):
+    changes, said = BAD[name]
+    path = write(tmp_path / "bad.yaml", **changes)
+    assert main(["sweep", str(path), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert said in err
+    assert re.match(r"scaling: .*bad\.yaml", err), err
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    write(tmp_path / "sweep.yaml")
+    assert main(["sweep", str(tmp_path / "swep.yaml")]) == 2
+    assert "did you mean 'sweep.yaml'" in capsys.readouterr().err
+
+
+def test_a_search_without_an_end_is_not_run_here(tmp_path, capsys):
+    path = write(tmp_path / "endless.yaml", method="random", parameters={"optimizer.lr": LR})
+    assert main(["sweep", str(path), "--local"]) == 2
+    assert "--count N" in capsys.readouterr().err
+
+
+def test_none_is_null(tmp_path):
+    """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
+    sweep = read(write(tmp_path / "none.yaml", parameters={"train.clip": {"values": [None, "None", 1.0]}}))
+    clips = [experiment(sweep.told(cell)).config["train.clip"] for cell in grid(sweep)]
+    assert clips == [None, None, 1.0]
+    assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
+
+
+def test_nested_parameters_are_dotted(tmp_path):
+    nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
+    sweep = read(write(tmp_path / "nested.yaml", parameters=nested))
+    assert list(grid(sweep)) == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_every_shipped_sweep_is_right(path):
+    outlook = check(read(path))
+    assert outlook.runs is not None
+    assert outlook.flops > 0
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_rows_are_those_of_the_config(path):
+    sweep = read(path)
+    if "row" not in sweep.parameters:
+        return
+    (table,) = (word for word in sweep.words if "=" not in word)
+    rows = yaml.safe_load((shipped() / f"{table}.yaml").read_text())["rows"]
+    assert list(sweep.parameters["row"].values or ()) == list(rows), f"write the rows of {table} into {path.name}"
+
+
+def test_isoflop_rows_are_their_budgets():
+    from scaling.config import find_size
+
+    rows = yaml.safe_load((shipped() / "sweep" / "isoflop.yaml").read_text())["rows"]
+    for name, line in rows.items():
+        budget = float(name.split()[0])
+        found = experiment(["sweep/isoflop", f"row={name}", "data=synthetic", "size.vocabulary=null", "train.batch=4"])
+        assert 6 * found.cost.parameters_non_embedding * found.tokens(found.steps) == pytest.approx(budget, rel=0.1)
+        assert find_size(line["size"]) is not None
+
+
+def test_the_docs_name_every_shipped_sweep():
+    told = (shipped().parent / "docs" / "sweeps.md").read_text()
+    for path in SWEEPS:
+        assert f"sweeps/{path.name}" in told, path.name
+
+
+def test_the_words_are_those_of_the_real_agent(tmp_path):
+    """Our spelling of a run's words and that of W&B's client, side by side."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+    values = [1, 0.001, 1e-7, True, None, "GeLU", [1, 2], {"kind": "WSD", "decay": 0.2}]
+    sweep = read(write(tmp_path / "words.yaml", parameters={"optimizer.lr": {"values": values}}))
+    for cell in grid(sweep):
+        theirs = create_sweep_command_args({"args": {key: {"value": value} for key, value in cell.items()}})
+        assert sweep.told(cell)[len(sweep.words) :] == theirs["args_no_hyphens"]
+        assert shlex.split(shlex.join(theirs["args_no_hyphens"])) == theirs["args_no_hyphens"]

@@ -1,0 +1,148 @@
+"""A sweep with no server: the runs that the real client would draw, each once, through warm workers and the ledger."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scaling.cli import main
+from scaling.ledger import Ledger
+from scaling.study.record import enter
+from tests.sweep.conftest import tree, write
+from tests.wandb_server import draw
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A small grid, run twice in one folder: what both left."""
+    folder = tmp_path_factory.mktemp("local")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        path = write(folder / "small.yaml")
+        codes = [main(["sweep", str(path), "--local", "--workers", "2", "--json"]) for _ in range(2)]
+    finally:
+        os.chdir(before)
+    return folder, codes
+
+
+def points(folder: Path) -> list[dict[str, str]]:
+    (path,) = folder.glob("runs/sweeps/*/points.csv")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_runs_are_those_that_the_server_draws(done):
+    folder, codes = done
+    assert codes == [0, 0]
+    ledger = Ledger.open(folder / "runs")
+    ours = {(ledger.spec(run)["optimizer"]["lr"], ledger.spec(run)["seed"]) for run in ledger.runs()}
+    theirs = {(cell["optimizer.lr"], cell["seed"]) for cell in draw.configs(tree(), random.Random(0))}
+    assert ours == theirs
+
+
+def test_each_run_is_trained_once(done):
+    folder, _ = done
+    ledger = Ledger.open(folder / "runs")
+    assert all(len(ledger.attempts(run)) == 1 for run in ledger.runs())
+    table = points(folder)
+    assert [row["status"] for row in table] == ["finished"] * 4
+    assert {row["run"]: float(row["loss"]) for row in table} == {
+        run: (ledger.result(run) or {})["loss"] for run in ledger.runs()
+    }
+
+
+def test_a_law_reads_the_points(done):
+    from scaling.law.reading import read
+
+    (path,) = done[0].glob("runs/sweeps/*/points.csv")
+    assert len(read(path)) == 4
+
+
+def test_what_hyperband_stops_ends_as_pruned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(
+        tmp_path / "band.yaml",
+        early_terminate={"type": "hyperband", "min_iter": 1, "eta": 2},
+        parameters={"optimizer.lr": {"values": [0.03, 3e-4, 2e-4, 1e-4]}},
+    )
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 0
+    status = {row["name"]: row["status"] for row in points(tmp_path)}
+    # The second is not yet worse than the better half of two.
+    ends = {"0.03": "finished", "0.0003": "finished", "0.0002": "pruned", "0.0001": "pruned"}
+    assert status == {f"optimizer.lr={rate}": end for rate, end in ends.items()}
+    ledger = Ledger.open(tmp_path / "runs")
+    for run in ledger.runs():
+        result = ledger.result(run)
+        assert result is not None
+        if result["outcome"] == "pruned":
+            assert result["step"] < 12
+            assert result["loss"] > 0
+
+
+def test_values_that_are_wrong_together_are_found_before_the_first_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    parameters = {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}
+    path = write(tmp_path / "pair.yaml", parameters=parameters)
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 2
+    assert "width 6" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/store/*"))
+
+
+def test_a_study_is_a_sweep_over_its_runs(tmp_path, monkeypatch, capsys):
+    from scaling.study.plan import plan
+    from scaling.study.question import read
+    from scaling.sweep.study import planned, tree
+
+    found = plan(read(str(Path(__file__).parents[1] / "study" / "small.yaml")), [f"runs={tmp_path}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    capsys.readouterr()
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    assert main(["sweep", "--study", "small", f"runs={tmp_path}", "--dry-run"]) == 0
+    assert f"{len(found.runs)} runs over run" in capsys.readouterr().out
+    swept = tree(ledger, "small")
+    for one in found.runs[:2]:
+        words = [word for word in swept["command"][2:] if "=" in word]
+        config = planned([*words, f"run={one.run}"])
+        assert config is not None
+        assert config.tree["model"] == one.experiment.config.tree["model"]
+    assert main(["train", "study=small", "run=abc", f"runs={tmp_path}"]) == 2
+
+
+def command(path: Path) -> list[str]:
+    return [sys.executable, "-m", "scaling", "sweep", str(path), "--local", "--workers", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
+    path = write(tmp_path / "small.yaml")
+    process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob("runs/store/*/attempts")):
+        time.sleep(0.05)
+    process.send_signal(number)
+    code = process.wait(60)
+    assert code == (-number if number == signal.SIGKILL else 128 + number)
+    assert subprocess.run(command(path), cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert points(tmp_path) == points(done[0])
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    path = write(tmp_path / "small.yaml", parameters={"seed": {"min": 1, "max": 12}})
+    process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not (claims := list(tmp_path.glob("runs/store/*/attempts/001/claim.json"))):
+        time.sleep(0.02)
+    os.kill(json.loads(claims[0].read_text())["pid"], signal.SIGKILL)
+    assert process.wait(120) == 0
+    assert [row["status"] for row in points(tmp_path)] == ["finished"] * 12
