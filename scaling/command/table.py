@@ -1,0 +1,162 @@
+"""A paper's ablation table: every row counted, trained as a study, and printed beside what the paper printed.
+
+scaling table narang2021 --counts                          parameters and operations; nothing is trained
+scaling table narang2021_cpu --train                       train what is missing, then print
+scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
+scaling table narang2021_cpu --from runs --format markdown what a ledger holds of it
+scaling table narang2021_cpu --from wandb:me/scaling       what W&B does
+scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md    a page, and the points to print it from
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scaling.table.lines import Printed
+    from scaling.table.results import Results
+    from scaling.table.table import Table
+
+WANDB = "wandb:"
+SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="TABLE", help="a shipped table or a path")
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="overrides of every row; seeds=3, seeds={baseline: 10, others: 3}"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--counts", action="store_true", help="parameters and operations alone")
+    what.add_argument("--train", action="store_true", help="train what is missing first, and go on where it stopped")
+    what.add_argument(
+        "--from", dest="ledger", metavar="LEDGER", help="runs to read: a folder, kept points, wandb:PROJECT"
+    )
+    parser.add_argument("--row", action="append", default=[], metavar="ROW", help="this row alone; repeats")
+    parser.add_argument("--study", metavar="NAME", help="the study to read, or the name to train under")
+    parser.add_argument(
+        "--workers", type=int, default=None, metavar="N", help="processes; what suits the machine unless said"
+    )
+    parser.add_argument("--format", choices=("terminal", "markdown", "latex", "csv", "html"), default="terminal")
+    parser.add_argument(
+        "--keep", type=Path, metavar="PAGE.md", help="write it with its runs, to read without the ledger"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from scaling.config.override import override
+    from scaling.table.count import counts
+    from scaling.table.lines import printed
+    from scaling.table.table import Seeds, read
+
+    table, words = read(arguments.name).only(arguments.row), []
+    for word in arguments.words:
+        key, node = override(word)
+        if key == "seeds":
+            table = replace(table, seeds=Seeds.of(node.plain()))
+        else:
+            words.append(SHORT.get(key, key) + word[word.index("=") :])
+    found: Results | None = None
+    if arguments.train:
+        try:
+            found = _trained(table, words, arguments)
+        except KeyboardInterrupt:
+            print("scaling: stopped; the same command goes on", file=sys.stderr)
+            return 130
+    elif not arguments.counts:
+        if (arguments.ledger or "").startswith(WANDB):
+            arguments.ledger, arguments.study = _pulled(table, words, arguments)
+        found = _read(table, words, arguments)
+    show = printed(table, counts(table, words or (found.settings if found else ())), found)
+    if arguments.keep is not None:
+        _keep(show, found, table, words, arguments)
+    _print(show, "json" if arguments.json else arguments.format)
+    return 0
+
+
+def count(name: str, words: Sequence[str], as_json: bool) -> None:
+    """Print the counts of a table's rows."""
+    from scaling.table.count import counts
+    from scaling.table.lines import printed
+    from scaling.table.table import read
+
+    table = read(name)
+    _print(printed(table, counts(table, words)), "json" if as_json else "terminal")
+
+
+def _read(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Results:
+    """What a ledger, or kept points, hold of the table."""
+    from scaling.ledger import Ledger
+    from scaling.table import points
+    from scaling.table.results import results
+
+    folder = _folder(table, words, arguments)
+    if folder.suffix == ".csv":
+        return points.read(folder, table)
+    return results(Ledger.open(folder), table, arguments.study)
+
+
+def _pulled(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> tuple[str, str]:
+    """Where W&B's runs of the table were pulled to, and as which study: a sweep's own, or the table's."""
+    from scaling.command.pull import bring
+    from scaling.study.plan import plan
+    from scaling.table.study import question
+
+    name = arguments.ledger.removeprefix(WANDB)
+    if name.count("/") == 2:
+        copy, _, _ = bring(name)
+        return str(copy.ledger.root), arguments.study or name.rpartition("/")[2]
+    asked = question(table, words, arguments.study)
+    copy, _, _ = bring(name, planned=lambda: (asked.name, plan(asked, words)))
+    return str(copy.ledger.root), asked.name
+
+
+def _folder(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Path:
+    return Path(arguments.ledger or table.load(table.baseline, words)["runs"])
+
+
+def _keep(
+    show: Printed, found: Results | None, table: Table, words: Sequence[str], arguments: argparse.Namespace
+) -> None:
+    from scaling.errors import ScalingError
+    from scaling.ledger import Ledger
+    from scaling.report.keep_table import keep_table
+
+    folder = _folder(table, words, arguments)
+    if found is None or folder.suffix == ".csv":
+        raise ScalingError("there is no ledger to keep something of", key="--keep", mend="name one: --from LEDGER")
+    keep_table(show, found, Ledger.open(folder), arguments.keep)
+
+
+def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Results:
+    """What the table's runs found, once they are all trained."""
+    from scaling.study.launch import train
+    from scaling.study.plan import plan
+    from scaling.study.record import enter
+    from scaling.study.view import view
+    from scaling.table.results import results
+    from scaling.table.study import question
+
+    asked = question(table, words, arguments.study)
+    found = plan(asked, words)
+    ledger = found.ledger()
+    enter(ledger, asked.name, found)
+    print(f"study {asked.name}: {len(found.runs)} runs in {ledger.root}", file=sys.stderr)
+    # Asked to end, it asks its workers first: leaving by an exception is what stops them.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    with view() as tell:
+        train(ledger, asked.name, found, tell, workers=arguments.workers)
+    return results(ledger, table, asked.name)
+
+
+def _print(show: Printed, form: str) -> None:
+    from scaling.table.form import FORMS
+
+    print(FORMS[form](show), end="")

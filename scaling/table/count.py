@@ -1,0 +1,43 @@
+"""Counts: what every row of a table weighs and computes, without training or allocating it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scaling.config import Config
+from scaling.errors import ScalingError
+from scaling.model.blank import blank
+from scaling.model.places import places
+from scaling.table.ops import ops
+from scaling.table.table import Row, Table
+
+
+@dataclass(frozen=True)
+class Counted:
+    """`ops` by the paper's definition and `flops` as they run are of one training batch, forward."""
+
+    row: Row
+    parameters: int
+    by_slot: Mapping[str, int]
+    ops: int
+    flops: int
+
+
+def counts(table: Table, words: Sequence[str] = ()) -> list[Counted]:
+    """Every row of the table, counted at the size that `words` say."""
+    return [_counted(row, table.load(row.name, words)) for row in table.rows]
+
+
+def _counted(row: Row, config: Config) -> Counted:
+    try:
+        with blank():
+            model = config.build("model", config["size"])
+        operations = ops(config, model)
+    except ScalingError as error:
+        raise ScalingError(f"row {row.name!r}: {error}", code=error.code) from None
+    by_slot: Counter[str] = Counter()
+    for place, parameter in places(model):
+        by_slot[place.slot] += parameter.numel()
+    return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops)

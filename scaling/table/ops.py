@@ -1,0 +1,101 @@
+"""Operations of one training batch, forward, as the paper counts them and as they run here. On the meta device.
+
+Narang et al. 2021 give the operations of a forward pass over their global batch as Mesh TensorFlow counts them:
+multiply-accumulates of einsums, among which every look-up in a table is the product of a one-hot matrix with it, and
+convolutions are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import flop_registry
+
+from scaling.batch import Batch
+from scaling.build import kinds
+from scaling.config import Config
+from scaling.cost.flops import Watch
+from scaling.data.source import Rows, Vocabulary
+from scaling.model.family import Family
+
+aten = torch.ops.aten
+CONVOLUTIONS = (aten.convolution, aten._convolution, aten.cudnn_convolution)
+LOOK_UP = aten.embedding
+
+
+@dataclass(frozen=True)
+class Ops:
+    """`mesh`: multiply-accumulates by the paper's definition. `flops`: two for each multiply-accumulate that runs."""
+
+    mesh: int
+    flops: int
+
+
+def ops(config: Config, model: Family) -> Ops:
+    """The operations of a forward pass of `model`, which is on the meta device, over one global batch."""
+    counter = _Counter()
+    with torch.no_grad(), torch.device("meta"), ExitStack() as replaced, counter:
+        for module in model.modules():
+            if hasattr(module, "mesh_operations"):
+                replaced.enter_context(_replaced(module, counter))
+        model.losses(global_batch(config))
+    return Ops(counter.mesh, counter.flops)
+
+
+def global_batch(config: Config) -> Batch:
+    """One batch of the shapes that the objective makes, without memory."""
+    family = kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    ids = config["size.vocabulary"]
+    objective = config.build("objective", Vocabulary(ids, {}, ids), config["size.length"], family)
+    tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
+    pair = {} if objective.takes == "windows" else {"source": tokens, "source_documents": 1 + tokens}
+    row = objective(Rows(tokens, 1 + tokens, **pair), np.zeros(1, np.uint64))
+    rows = config["train.batch"]
+    return row.map(lambda tensor: torch.empty(rows, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
+
+
+class _Counter(Watch):
+    """Counts what runs under it. While a piece says its own count for the paper, `muted` keeps ours out of that one."""
+
+    operations = frozenset([*flop_registry, LOOK_UP])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mesh = self.flops = self.muted = 0
+
+    def add(self, operations: float) -> None:
+        self.mesh += 0 if self.muted else round(operations)
+
+    def seen(self, operation: Any, args: Any, kwargs: Any, made: Any) -> None:
+        if operation == LOOK_UP:
+            table, indices = args[:2]
+            self.add(table.numel() * indices.numel())
+            return
+        flops = flop_registry[operation](*args, **kwargs, out_val=made)
+        self.flops += flops
+        if operation not in CONVOLUTIONS:
+            self.add(flops // 2)
+
+
+@contextmanager
+def _replaced(module: nn.Module, counter: _Counter) -> Iterator[None]:
+    """Count what `module.mesh_operations` says of its input's vectors in the place of what runs inside it."""
+
+    def enter(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        counter.add(module.mesh_operations(prod(inputs[0].shape[:-1])))  # type: ignore[operator]
+        counter.muted += 1
+
+    def leave(*_: object) -> None:
+        counter.muted -= 1
+
+    hooks = module.register_forward_pre_hook(enter), module.register_forward_hook(leave)
+    yield
+    for hook in hooks:
+        hook.remove()

@@ -1,0 +1,132 @@
+"""Results: the runs that a ledger holds of a table, by row."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from scaling.config.override import override
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.table.table import Table
+
+EARLY = 1 / 8  # of the steps: 65,536 of 524,288
+OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one setting differ
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A row's planned runs: losses of the finished ones in the order of their seeds, and how many ended otherwise."""
+
+    planned: int
+    final: tuple[float, ...]
+    early: tuple[float, ...]
+    unfinished: Mapping[str, int]  # by what became of them: missing, diverged, pruned
+    steps_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One planned run: how it ended, and what a finished one found; `early` was read at `early_at` of the steps."""
+
+    row: str
+    seed: int
+    run: str
+    status: str = "missing"
+    steps: int | None = None
+    tokens: int | None = None
+    early_at: float | None = None
+    early: float | None = None
+    loss: float | None = None
+    steps_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What `studies` found under their common overrides, a point a planned run."""
+
+    studies: tuple[str, ...]
+    settings: tuple[str, ...]
+    points: tuple[Point, ...]
+
+    @cached_property
+    def rows(self) -> Mapping[str, Runs]:
+        """The runs of each row, by seed."""
+        found: dict[str, list[Point]] = {}
+        for point in sorted(self.points, key=lambda point: point.seed):
+            found.setdefault(point.row, []).append(point)
+        return {row: _runs(points) for row, points in found.items()}
+
+    @property
+    def early(self) -> float | None:
+        """The share of the steps at which early losses were read."""
+        shares = [point.early_at for point in self.points if point.early_at is not None]
+        return statistics.median(shares) if shares else None
+
+
+def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
+    """The runs of a study, or of all studies of this table, which must then agree in what they set."""
+    names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
+    settings: set[tuple[str, ...]] = set()
+    found: dict[str, dict[int, str]] = {}
+    for name in names:
+        for one in ledger.plan(name)["runs"]:
+            told = {key: (word, node.plain()) for word in one["overrides"] for key, node in [override(word)]}
+            settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN))
+            seeds = found.setdefault(told["row"][1], {})
+            if seeds.setdefault(told["seed"][1], one["run"]) != one["run"]:
+                settings.add(("a row that has changed since",))
+    if len(settings) > 1:
+        raise ScalingError(
+            f"the ledger holds {table.name} in several settings",
+            file=ledger.root,
+            mend="choose one: --study " + ", --study ".join(names),
+        )
+    points = (_point(ledger, row, seed, run) for row, seeds in found.items() for seed, run in seeds.items())
+    return Results(tuple(names), next(iter(settings), ()), tuple(points))
+
+
+def _asks(ledger: Ledger, study: str) -> Any:
+    """The config that a study varies."""
+    return ledger.plan(study)["study"]["base"]
+
+
+def _point(ledger: Ledger, row: str, seed: int, run: str) -> Point:
+    result = ledger.result(run)
+    if result is None:
+        return Point(row, seed, run)
+    if result["outcome"] != "finished":
+        return Point(row, seed, run, result["outcome"])
+    history, steps = ledger.history(run), result["step"]
+    looks = [entry for entry in history if entry["kind"] == "evaluate" and entry["step"] < steps]
+    early = min(looks, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
+    speeds = [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]
+    return Point(
+        row,
+        seed,
+        run,
+        "finished",
+        steps,
+        result["tokens"],
+        None if early is None else early["step"] / steps,
+        None if early is None else early["loss"],
+        result["loss"],
+        statistics.median(speeds) * steps / result["tokens"] if speeds else None,
+    )
+
+
+def _runs(points: Sequence[Point]) -> Runs:
+    finished = [point for point in points if point.status == "finished"]
+    speeds = [point.steps_per_second for point in finished if point.steps_per_second]
+    return Runs(
+        planned=len(points),
+        final=tuple(point.loss for point in finished if point.loss is not None),
+        early=tuple(point.early for point in finished if point.early is not None),
+        unfinished=Counter(point.status for point in points if point.status != "finished"),
+        steps_per_second=statistics.median(speeds) if speeds else None,
+    )

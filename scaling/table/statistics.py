@@ -1,0 +1,177 @@
+"""What seeds allow to be said: intervals of means, differences from a baseline, agreement of two rankings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+STRANGE = 0.01  # the chance at which a row is taken to scatter more than the others, over all rows together
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The variance of one run about its row's mean, and the degrees of freedom behind it."""
+
+    variance: float
+    freedom: int
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.variance)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of a row's runs with its interval; `pooled` where the scatter is that of all rows together."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+    pooled: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row's mean less the baseline's; `p` is by Student's test, `adjusted` by Holm's over all rows compared."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+
+    @property
+    def verdict(self) -> str:
+        if self.adjusted >= 1 - LEVEL:
+            return "no difference shown"
+        return "better" if self.value < 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows with runs enough to say something; `pooled` is None where no row has two runs."""
+
+    means: Mapping[str, Mean]
+    differences: Mapping[str, Difference]
+    pooled: Scatter | None
+    strange: tuple[str, ...]  # rows that scatter more than the rest, judged by their own scatter
+
+
+def compare(losses: Mapping[str, Sequence[float]], baseline: str) -> Comparison:
+    """Every row's mean, and its difference from the baseline's, lower being better.
+
+    The variance is pooled over rows, so that three runs of each say what many would. Rows that scatter more than the
+    rest are no part of the pool; what is said of them rests on their own runs, by Welch's test.
+    """
+    found = {row: np.asarray(values, float) for row, values in losses.items() if len(values)}
+    own = {row: _scatter(values) for row, values in found.items()}
+    strange = _strange(own)
+    pooled = _pool([one for row, one in own.items() if row not in strange])
+    scatter = {row: own[row] if row in strange else pooled for row in found}
+    means = {row: _mean(found[row], scatter[row], row not in strange) for row in found}
+    others = [row for row in found if row != baseline] if pooled is not None and baseline in found else []
+    tests = [_test(found[row], found[baseline], scatter[row], scatter[baseline]) for row in others]
+    adjusted = holm([p for _, _, p in tests])
+    differences = {
+        row: Difference(value, value - half, value + half, p, chance)
+        for row, (value, half, p), chance in zip(others, tests, adjusted)
+    }
+    return Comparison(means, differences, pooled, strange)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Chances adjusted for their number: the i-th smallest of m times m − i + 1, never below a smaller one. (Holm
+    1979)
+    """
+    adjusted, least = [0.0] * len(chances), 0.0
+    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        least = max(least, min(1.0, (len(chances) - rank) * chances[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Spearman's rank correlation of two columns over `rows` rows, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+
+
+def agreement(ours: Sequence[float], theirs: Sequence[float]) -> Agreement | None:
+    """Whether two columns order rows alike; nothing where there are fewer than four rows.
+
+    The interval is Fisher's with the variance (1 + ρ²/2)/(n − 3). (Bonett & Wright 2000)
+    """
+    count = len(ours)
+    if count < 4 or len(set(ours)) == 1 or len(set(theirs)) == 1:
+        return None
+    value = float(np.corrcoef(stats.rankdata(ours), stats.rankdata(theirs))[0, 1])
+    width = stats.norm.ppf((1 + LEVEL) / 2) * math.sqrt((1 + value**2 / 2) / (count - 3))
+    middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, value)))
+    return Agreement(value, math.tanh(middle - width), math.tanh(middle + width), count)
+
+
+def _scatter(values: np.ndarray) -> Scatter:
+    freedom = len(values) - 1
+    return Scatter(float(values.var(ddof=1)) if freedom else 0.0, freedom)
+
+
+def _pool(scatters: Sequence[Scatter]) -> Scatter | None:
+    freedom = sum(one.freedom for one in scatters)
+    if freedom == 0:
+        return None
+    return Scatter(sum(one.variance * one.freedom for one in scatters) / freedom, freedom)
+
+
+def _strange(own: Mapping[str, Scatter]) -> tuple[str, ...]:
+    """Rows taken out one by one, the most scattered first, while it scatters more than the rest do by an F test."""
+    left, out = {row: one for row, one in own.items() if one.freedom}, []
+    chance = STRANGE / max(1, len(left))
+    while len(left) > 2:
+        widest = max(left, key=lambda row: left[row].variance)
+        rest = _pool([one for row, one in left.items() if row != widest])
+        assert rest is not None
+        one = left[widest]
+        if rest.variance == 0 or stats.f.sf(one.variance / rest.variance, one.freedom, rest.freedom) >= chance:
+            break
+        out.append(widest)
+        del left[widest]
+    return tuple(out)
+
+
+def _mean(values: np.ndarray, scatter: Scatter | None, pooled: bool) -> Mean:
+    value = float(values.mean())
+    if scatter is None or scatter.freedom == 0:
+        return Mean(value, -math.inf, math.inf, len(values), pooled)
+    half = _quantile(scatter.freedom) * math.sqrt(scatter.variance / len(values))
+    return Mean(value, value - half, value + half, len(values), pooled)
+
+
+def _test(
+    row: np.ndarray, baseline: np.ndarray, ours: Scatter | None, theirs: Scatter | None
+) -> tuple[float, float, float]:
+    """The difference of two means, half its interval, and the chance of one as large where there is none."""
+    assert ours is not None
+    assert theirs is not None
+    value = float(row.mean() - baseline.mean())
+    errors = ours.variance / len(row), theirs.variance / len(baseline)
+    error = math.sqrt(sum(errors))
+    if error == 0:
+        return value, 0.0, 1.0 if value == 0 else 0.0
+    freedom: float = ours.freedom
+    if ours != theirs:  # Welch's degrees of freedom (Welch 1947)
+        freedom = sum(errors) ** 2 / (errors[0] ** 2 / ours.freedom + errors[1] ** 2 / theirs.freedom)
+    return value, _quantile(freedom) * error, float(2 * stats.t.sf(abs(value) / error, freedom))
+
+
+def _quantile(freedom: float) -> float:
+    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))

@@ -1,0 +1,122 @@
+"""Table: a paper's rows in its order, under its headings, with the figures it printed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from scaling.config import Config, load, table_file
+from scaling.errors import ScalingError, nearest
+
+KEYS = ("title", "source", "published", "columns", "baseline", "seeds")
+Figures = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How many runs stand behind the baseline, and behind each other row."""
+
+    baseline: int = 1
+    others: int = 1
+
+    @staticmethod
+    def of(told: Any) -> Seeds:
+        """`3`, or `{baseline: 10, others: 3}`: all comparisons are with the baseline, so its runs count most."""
+        given = told if isinstance(told, Mapping) else {"baseline": told, "others": told}
+        for key, count in given.items():
+            if key not in ("baseline", "others"):
+                raise ScalingError("no such key", key=f"seeds.{key}", mend=nearest(str(key), ("baseline", "others")))
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ScalingError("expected a number from 1", key="seeds", value=count)
+        return Seeds(**given)
+
+
+@dataclass(frozen=True)
+class Row:
+    """`published` holds the figures by column, words where they are none; what the paper left empty is not in it."""
+
+    name: str
+    heading: str
+    published: Figures
+
+
+@dataclass(frozen=True)
+class Table:
+    """`config` is what `load` takes; `baseline` is the row that the others are compared with; `columns` are the titles
+    of published columns that no column of ours stands beside.
+    """
+
+    name: str
+    config: str
+    title: str
+    source: str
+    baseline: str
+    rows: tuple[Row, ...]
+    seeds: Seeds
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def load(self, row: str, words: Sequence[str] = ()) -> Config:
+        """The config of a row."""
+        return load(self.config, [f"row={row}", *words])
+
+    def only(self, names: Collection[str]) -> Table:
+        """The table with these rows alone."""
+        known = [row.name for row in self.rows]
+        for name in names:
+            if name not in known:
+                raise ScalingError(f"{self.name} has no such row", key="row", value=name, mend=nearest(name, known))
+        return replace(self, rows=tuple(row for row in self.rows if row.name in names)) if names else self
+
+
+def read(name: str) -> Table:
+    """The table of a name among the shipped ones, or of a path."""
+    file = table_file(name)
+    told = file.told.tree
+    for key in told:
+        if key not in KEYS:
+            raise file.told.error(key, "a table has no such key", nearest(key, KEYS))
+    figures, headings = _published(file.path("published")) if "published" in told else ({}, {})
+    for row in figures:
+        if row not in file.rows:
+            raise ScalingError(
+                "it has figures of a row that the table lacks",
+                file=file.path("published"),
+                value=row,
+                key="row",
+                mend=nearest(row, file.rows),
+            )
+    baseline = told.get("baseline", file.rows[0])
+    if baseline not in file.rows:
+        raise file.told.error("baseline", "the table has no such row", nearest(baseline, file.rows))
+    rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in file.rows)
+    return Table(
+        name=Path(file.name).stem,
+        config=file.name,
+        title=told.get("title", Path(file.name).stem),
+        source=told.get("source", ""),
+        baseline=baseline,
+        rows=rows,
+        seeds=Seeds.of(told.get("seeds", 1)),
+        columns=told.get("columns", {}),
+    )
+
+
+def _published(path: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+    """Figures and headings by row, of a CSV with the columns `row`, `heading` and one for each figure."""
+    figures: dict[str, Figures] = {}
+    headings: dict[str, str] = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            row, headings[row] = line.pop("row"), line.pop("heading")
+            figures[row] = {column: _figure(cell) for column, cell in line.items() if cell}
+    return figures, headings
+
+
+def _figure(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
