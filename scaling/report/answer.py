@@ -1,0 +1,103 @@
+"""The answer of a study in one sentence, with its interval; and as plainly, what it does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import ends, formula, known, percent, symbol
+from scaling.report.rows import advantages, compared
+from scaling.study.findings import Findings
+
+FLOOR = "nats a token"
+"""The unit of a law's irreducible loss, and of nothing else in it."""
+MOST_EXPONENTS = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`standing` is how sure it is, in two words."""
+
+    standing: str
+    sentence: Html
+
+
+def answer(found: Findings) -> Answer:
+    document = found.document
+    told = advantages(found)
+    if document is None and told:
+        return Answer("compared" if found.complete else "preliminary", compared(found, told))
+    if document is None:
+        return Answer("no law" if found.complete else "no law yet", join(f"There is no law: {found.reason}."))
+    if document["not_identified"]:
+        return Answer("not identified", _doubt(document))
+    standing = "identified" if found.complete else "preliminary"
+    return Answer(standing, join(_course(document), _floor(document), "."))
+
+
+def _doubt(document: Mapping[str, Any]) -> Html:
+    """What is not known is the answer; what the best fit is comes after it."""
+    first, *others = document["not_identified"]
+    more = f" (one of {len(others) + 1} such findings)" if others else ""
+    return join(
+        f"These runs do not identify the law: {first}{more}. The best fit of ",
+        formula(document["formula"]),
+        " is drawn below, and its numbers should not be quoted.",
+    )
+
+
+def _course(document: Mapping[str, Any]) -> Html:
+    """The formula with its exponents."""
+    names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
+    told = [_bounded(document, name) for name in names if name in document["intervals"]]
+    return join(
+        "The loss follows ",
+        tag("span", formula(document["formula"]), class_="formula"),
+        " with " if told else None,
+        *_listed(told),
+    )
+
+
+def _floor(document: Mapping[str, Any]) -> Html | None:
+    name = floor(document)
+    if name is None or name not in document["intervals"]:
+        return None
+    told = join(", and levels off at ", _bounded(document, name), " nats a token")
+    entropy = document.get("entropy")
+    if entropy is None or "contained" not in entropy:
+        return told
+    holds = "holds" if entropy["contained"] else "does not hold"
+    return join(told, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
+
+
+def floor(document: Mapping[str, Any]) -> str | None:
+    """The name of the irreducible loss, where the law has one."""
+    return next((name for name, unit in document["units"].items() if unit == FLOOR), None)
+
+
+def _bounded(document: Mapping[str, Any], name: str) -> Html:
+    interval = document["intervals"][name]
+    value = known(interval["estimate"], interval["low"], interval["high"])
+    return tag("span", tag("strong", symbol(name), f" = {value}"), f" {ends(interval)}", class_="whole")
+
+
+def _listed(parts: list[Html]) -> list[str]:
+    """One, two and three."""
+    between = [", "] * max(len(parts) - 2, 0) + [" and "] * (len(parts) > 1) + [""] * (len(parts) > 0)
+    return [piece for pair in zip(parts, between, strict=True) for piece in pair]
+
+
+def tested(document: Mapping[str, Any]) -> str | None:
+    """The held-out prediction in one sentence."""
+    held = document.get("held_out")
+    if held is None:
+        return None
+    runs = "The run that was kept back was" if held["n"] == 1 else f"The {held['n']} runs that were kept back were"
+    worst = percent(abs(held["largest_relative_error"]))
+    sentence = f"{runs} foretold to {worst}" if held["n"] == 1 else f"{runs} foretold to {worst} or better"
+    errors = (document.get("entropy") or {}).get("excess_errors")
+    if errors:
+        sentence += f", and the part of the loss above the entropy to {percent(max(map(abs, errors)))}"
+    return f"{sentence}."

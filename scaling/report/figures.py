@@ -1,0 +1,55 @@
+"""Figures of the page: each with its number, its caption, and the files in which it can be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from scaling.law.picture.parts import Picture
+from scaling.law.picture.words import caption
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import formula
+from scaling.report.plot import plot
+from scaling.study.findings import FIGURES, Findings
+
+TEST, DOUBT = ("extrapolation",), ("residuals",)
+"""What belongs beside the held-out runs and beside the diagnostics; every other picture is one of the law."""
+
+WIDE = (720, 400)
+
+
+def of_law(found: Findings) -> tuple[str, ...]:
+    return tuple(name for name in found.pictures if name not in (*TEST, *DOUBT))
+
+
+def gallery(found: Findings, names: tuple[str, ...], runs: Mapping[str, str], wide: bool = False) -> Html | None:
+    """The pictures of these names, as far as they were drawn; those of one panel two abreast unless `wide`."""
+    shown = [name for name in names if name in found.pictures]
+    if not shown:
+        return None
+    order = [*of_law(found), *TEST, *DOUBT]
+    figures = (_figure(found, name, order.index(name) + 1, runs, wide) for name in shown)
+    return tag("div", *figures, class_="gallery")
+
+
+def _figure(found: Findings, name: str, number: int, runs: Mapping[str, str], wide: bool) -> Html:
+    picture = found.pictures[name]
+    panels = list(_panels(picture, name, runs, wide))
+    files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
+    title = picture.title[:1].upper() + picture.title[1:]
+    said = join(tag("b", f"Figure {number}. {title}."), " ", formula(_sentences(found, picture)), files)
+    spread = wide or len(panels) > 1
+    kind = "panels one" if len(panels) == 1 else "panels"
+    return tag("figure", tag("div", *panels, class_=kind), tag("figcaption", said), class_="wide" if spread else None)
+
+
+def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) -> Iterator[Html]:
+    for place, panel in enumerate(picture.panels):
+        label = f"{picture.title}: {panel.y.label} over {panel.x.label}" + (f", {panel.title}" if panel.title else "")
+        size = WIDE if wide and len(picture.panels) == 1 else ()
+        yield plot(panel, f"{name}-{place}", f"{label}; the table of runs has the values", runs, *size)
+
+
+def _sentences(found: Findings, picture: Picture) -> str:
+    """The caption without the definitions and the count, which the page states once for all figures."""
+    assert found.law is not None
+    return picture.caption.removesuffix(caption(found.law.points, found.law.form.inputs)).strip()

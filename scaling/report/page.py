@@ -1,0 +1,121 @@
+"""The page: one HTML file that opens from a disk without a network. No text in it can act as markup or as script."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from scaling.ledger import Ledger
+from scaling.report import colour, figures, sections
+from scaling.report.answer import answer, tested
+from scaling.report.doubts import unreliable
+from scaling.report.made import made
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import plural
+from scaling.report.plot import colours
+from scaling.report.rows import advantages
+from scaling.report.runs import counts, names, runs_table
+from scaling.study.findings import Findings
+from scaling.study.plan import Plan
+
+STORE = PurePosixPath("../../../store")
+"""From studies/NAME/report to the runs."""
+
+
+def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> str:
+    """The whole page: the same bytes for the same runs. Without a `store` it leads to no run's settings."""
+    study, how = found.question.name, made(ledger, plan)
+    said, runs = answer(found), names(found)
+    kind = "standing" if said.standing in ("identified", "compared") else "standing warn"
+    document = found.document
+    doubts = 0 if document is None else len(unreliable(document))
+    beside = advantages(found)
+    test = None if document is None else tested(document)
+    header = tag(
+        "header",
+        tag(
+            "p",
+            tag("span", said.standing, class_=kind),
+            tag("a", plural(doubts, "doubt"), href="#trust") if doubts else None,
+            tag("span", f"scaling study “{study}”"),
+            tag("span", counts(found)),
+            tag("span", how.day) if how.day else None,
+            class_="kicker",
+        ),
+        tag("h1", found.question.question),
+        tag("p", said.sentence, class_="answer"),
+        tag("p", test, class_="answer") if test else None,
+        sections.key(found, how),
+    )
+    first, rest = figures.of_law(found)[:1], figures.of_law(found)[1:]
+    section = sections.section
+    main = tag(
+        "main",
+        section(
+            "law",
+            "The law",
+            sections.stated(found, document),
+            figures.gallery(found, first, runs, wide=True),
+            sections.estimates(document),
+            figures.gallery(found, rest, runs),
+        )
+        if document
+        else None,
+        section("test", "The test", sections.held_out(found, document), figures.gallery(found, figures.TEST, runs))
+        if document and test
+        else None,
+        section("rows", "Beside one another", sections.advantages_table(found, beside)) if beside else None,
+        section("runs", "The runs", runs_table(found, ledger, store)),
+        section("trust", "Can it be believed?", sections.trust(document), figures.gallery(found, figures.DOUBT, runs))
+        if document
+        else None,
+        section("made", "How it was made", sections.provenance(found, plan, how)),
+        id="main",
+        tabindex=-1,
+    )
+    footer = tag(
+        "footer", "Made by scaling from the ledger of this study alone. Beside this page: ", sections.beside(found), "."
+    )
+    body = join(
+        tag("a", "To the report", href="#main", class_="skip"),
+        header,
+        main,
+        footer,
+        tag("div", id="tip", role="status"),
+    )
+    return _shell(f"{study} — scaling study", body, _style(found), _resource("page.js"))
+
+
+def _style(found: Findings) -> str:
+    inks = {ink for picture in found.pictures.values() for panel in picture.panels for ink in colours(panel)}
+    return _resource("page.css") + colour.rules(inks)
+
+
+def _resource(name: str) -> str:
+    return (files("scaling.report") / name).read_text(encoding="utf-8")
+
+
+def _shell(title: str, body: Html, style: str, script: str) -> str:
+    """Nothing may load, and of what could act only this very style sheet and this very script may."""
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("style", Html(style)),
+    )
+    whole = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
+    return f"<!doctype html>\n{whole}\n"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

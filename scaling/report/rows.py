@@ -1,0 +1,64 @@
+"""Rows of a table beside one another: by how much each one's loss lies below the first row's, size by size.
+
+Runs are paired: each with the first row's run of the same size, tokens and seed, so that no law is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from scaling.report.markup import Html, join
+from scaling.report.numbers import percent, signed
+from scaling.study.findings import Findings
+
+
+@dataclass(frozen=True)
+class Advantage:
+    """The loss of a row over the first row's, less one, in each pair whose first has this N."""
+
+    row: str
+    size: float
+    differences: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.differences)
+
+    def __str__(self) -> str:
+        scatter = f" ± {percent(stdev(self.differences))}" if len(self.differences) > 1 else ""
+        return f"{signed(self.mean)}{scatter}"
+
+
+def advantages(found: Findings) -> tuple[Advantage, ...]:
+    """Every row after the first at every size at which both have finished runs; none where no rows are compared."""
+    finished = [row for row in found.rows if row["status"] == "finished" and "row" in row]
+    if not finished:
+        return ()
+    first = found.rows[0]["row"]
+    base = {_cell(row): row for row in finished if row["row"] == first}
+    pairs: dict[tuple[str, float], list[float]] = {}
+    for row in finished:
+        other = base.get(_cell(row))
+        if row["row"] != first and other is not None:
+            pairs.setdefault((row["row"], other["N"]), []).append(row["loss"] / other["loss"] - 1)
+    return tuple(Advantage(row, size, tuple(found)) for (row, size), found in sorted(pairs.items()))
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    """What a run shares with those of other rows: its name without the row."""
+    return row["name"].replace(f"row={row['row']}", "").strip()
+
+
+def compared(found: Findings, told: Sequence[Advantage]) -> Html:
+    """From the smallest to the largest size, in one sentence."""
+    sizes = sorted({one.size for one in told})
+    parts = []
+    for name in dict.fromkeys(one.row for one in told):
+        mine = [one for one in told if one.row == name]
+        ends = mine if len(mine) == 1 else [mine[0], mine[-1]]
+        parts.append(f"{name} {' and '.join(f'{signed(one.mean)} at N = {one.size:,}' for one in ends)}")
+    ladder = "at one size" if len(sizes) == 1 else f"over {len(sizes)} sizes"
+    return join(f"Loss beside {found.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")

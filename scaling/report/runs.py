@@ -1,0 +1,126 @@
+"""The table of a study's runs: what each was, how it ended, and where its settings stand. No run is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from scaling.law.picture.words import short
+from scaling.ledger import RESULTS, Ledger
+from scaling.report.markup import Html, tag
+from scaling.report.numbers import scientific, signed, span
+from scaling.study.findings import Findings
+
+
+def runs_table(found: Findings, ledger: Ledger, store: PurePosixPath | None) -> Html:
+    addresses = {row["run"]: address(ledger, row["run"]) for row in found.rows}
+    mirrored = any(addresses.values())
+    heads = [
+        ("run", True),
+        ("state", True),
+        ("N", False),
+        ("D", False),
+        ("C (FLOPs)", False),
+        ("loss", False),
+        ("off the law", False),
+        ("lr", False),
+        ("seed", False),
+        ("time", False),
+        *([("W&B", True)] if mirrored else []),
+    ]
+    head = tag("tr", *(tag("th", text, scope="col", class_="words" if words else None) for text, words in heads))
+    body = (_row(found, ledger, row, store, addresses if mirrored else None) for row in found.rows)
+    said = (
+        "Every planned run; its name leads to its settings. “Off the law”: the observed loss over the law’s, less one."
+    )
+    table = tag("table", tag("caption", tag("span", said)), tag("thead", head), tag("tbody", *body), class_="sorts")
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of runs")
+
+
+def _row(
+    found: Findings,
+    ledger: Ledger,
+    row: Mapping[str, Any],
+    store: PurePosixPath | None,
+    addresses: Mapping[str, str | None] | None,
+) -> Html:
+    done = row["status"] in RESULTS
+    name = row["name"] if store is None else tag("a", row["name"], href=str(store / row["run"] / "spec.json"))
+    cells = [
+        tag("th", name, scope="row"),
+        tag("td", state(ledger, row), class_="words"),
+        *_numbers(row),
+        *_outcome(found, row),
+        tag("td", f"{row['lr']:g}", data_value=row["lr"]),
+        tag("td", str(row["seed"]), data_value=row["seed"]),
+        _time(ledger, row["run"]),
+    ]
+    if addresses is not None:
+        where = addresses[row["run"]]
+        cells.append(tag("td", tag("a", "open", href=where) if where else None, class_="words"))
+    return tag("tr", *cells, data_run=row["run"], class_=None if done else "undone")
+
+
+def _numbers(row: Mapping[str, Any]) -> Iterator[Html]:
+    for name in ("N", "D"):
+        yield tag("td", short(row[name]), data_value=row[name], title=f"{row[name]:,}")
+    yield tag("td", scientific(row["C"]), data_value=row["C"])
+
+
+def _outcome(found: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
+    loss = row["loss"]
+    if row["status"] != "finished" or loss is None:
+        yield from (tag("td", data_value=""), tag("td", data_value=""))
+        return
+    yield tag("td", f"{loss:.4f}", data_value=loss)
+    if found.law is None:
+        yield tag("td", data_value="")
+        return
+    expected = float(found.law.predict(**{name: row[name] for name in found.law.form.inputs}))
+    yield tag("td", signed(loss / expected - 1), data_value=loss / expected - 1)
+
+
+def _time(ledger: Ledger, run: str) -> Html:
+    """Of the attempt that ended in the result; a branch's begins where its trunk left off."""
+    result = ledger.result(run)
+    seconds = None if result is None else result["circumstances"].get("seconds")
+    return tag("td", span(seconds), data_value=seconds) if seconds is not None else tag("td", data_value="")
+
+
+def state(ledger: Ledger, row: Mapping[str, Any]) -> str:
+    """How far a run has come, in words; what was held out is said."""
+    now = ledger.status(row["run"])
+    words = now.state.replace("_", " ")
+    if now.state not in RESULTS and now.step:
+        words += f" at step {now.step:,}" + (f" of {now.steps:,}" if now.steps else "")
+    elif now.state == "diverged" and now.step:
+        words += f" at step {now.step:,}"
+    return f"{words}, held out" if row["held_out"] else words
+
+
+def address(ledger: Ledger, run: str) -> str | None:
+    """Where W&B shows the run, as its mirror wrote it down."""
+    for record in reversed(ledger.attempts(run)):
+        try:
+            told = (record.folder / "wandb" / "address").read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if told.startswith(("https://", "http://")):
+            return told
+    return None
+
+
+def counts(found: Findings) -> str:
+    """Finished, held out, diverged and still to do, in one line."""
+    finished = sum(row["status"] == "finished" for row in found.rows)
+    kept = sum(bool(row["held_out"]) for row in found.rows)
+    others = {word: sum(row["status"] == word for row in found.rows) for word in ("diverged", "pruned")}
+    left = len(found.rows) - finished - sum(others.values())
+    told = [f"{finished} finished"] + ([f"{kept} of them held out"] if kept and not left else [])
+    told += [f"{count} {word}" for word, count in others.items() if count]
+    return ", ".join(told + ([f"{left} not done"] if left else []))
+
+
+def names(found: Findings) -> Mapping[str, str]:
+    return {row["run"]: row["name"] for row in found.rows}

@@ -1,0 +1,271 @@
+"""The sections of the page: figures that matter, the law, its test, what to doubt, and how it was made."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from scaling.config import shipped
+from scaling.law.picture.words import short
+from scaling.law.points import MEANINGS
+from scaling.report.answer import floor
+from scaling.report.doubts import checklist, diagnostics
+from scaling.report.made import Made
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import ends, formula, known, percent, plural, raised, scientific, signed, span, symbol
+from scaling.report.rows import Advantage
+from scaling.report.runs import counts
+from scaling.report.strip import strip
+from scaling.study.findings import FIGURES, Findings
+from scaling.study.plan import Plan
+from scaling.study.question import named
+
+
+def section(key: str, title: str, *children: Html | None) -> Html:
+    return tag("section", tag("h2", title, id=key), *children, aria_labelledby=key)
+
+
+# The first screen
+
+
+def key(found: Findings, how: Made) -> Html:
+    """Three or four figures, large."""
+    return tag("dl", *(_figure(*entry) for entry in _entries(found, how)), class_="key")
+
+
+def _figure(name: str, figure: str, *notes: str | None) -> Html:
+    told = (tag("dd", note) for note in notes if note)
+    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *told)
+
+
+def _entries(found: Findings, how: Made) -> Iterator[tuple[Any, ...]]:
+    document = found.document or {}
+    name = floor(document) if document else None
+    interval = document.get("intervals", {}).get(name)
+    entropy = document.get("entropy")
+    if interval is not None:
+        truth = None if entropy is None else entropy["known"]
+        figure = known(interval["estimate"], interval["low"], interval["high"])
+        against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
+        bounds = f"nats a token, {interval['level']:.0%} {ends(interval)}"
+        title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
+        yield title, figure, strip(interval, truth), bounds, against
+    held = document.get("held_out")
+    if held is not None:
+        worst = percent(abs(held["largest_relative_error"]))
+        yield "Error on held-out loss", worst, _covered(held)
+    if entropy is not None and entropy["excess_errors"]:
+        worst = max(entropy["excess_errors"], key=abs)
+        yield "Error of the excess", signed(worst), "of the held-out loss above the entropy, the harder figure"
+    yield (
+        "Compute",
+        scientific(how.flops),
+        f"FLOPs in {plural(sum(how.hardware.values()), 'run')}, {span(how.worker_seconds)} of worker time",
+    )
+
+
+def _covered(held: Mapping[str, Any]) -> str:
+    if held["n"] == 1:
+        return f"{'inside' if held['covered'] else 'outside'} the 95% interval for a new run"
+    inside = round(held["covered"] * held["n"])
+    return f"largest of {held['n']} runs, {inside} inside the 95% interval for a new run"
+
+
+# The law
+
+
+def stated(found: Findings, document: Mapping[str, Any]) -> Html:
+    """The formula, what it was fitted to, and what its letters count."""
+    definitions = document["points"]["definitions"]
+    behind = f"fitted to {document['n']} of {plural(len(found.rows), 'planned run')}"
+    counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
+    law = tag("span", formula(document["formula"]), class_="formula")
+    return join(
+        tag("p", law, f" ({document['citation']}), {behind}: {counts(found)}."),
+        tag("p", f"{counted}.", class_="quiet") if counted else None,
+    )
+
+
+def estimates(document: Mapping[str, Any]) -> Html:
+    """The parameters, and what the law says of the targets."""
+    names = dict.fromkeys((*document["estimates"], *document["intervals"]))
+    levels = {interval["level"] for interval in document["intervals"].values()}
+    bounds = f"{levels.pop():.0%} interval" if levels else "interval"
+    heads = ("parameter", "estimate", bounds, "unit")
+    return join(
+        _table("What was fitted.", heads, [_parameter(document, name) for name in names], words=(0, 3)),
+        _table("Other laws of the same runs, the likeliest first.", *_compared(document))
+        if document["compared"]
+        else None,
+        _table("What the law says of the target.", *_predictions(document)) if document["predictions"] else None,
+        _table("The best use of a budget.", *_optima(document)) if document["optima"] else None,
+    )
+
+
+def _parameter(document: Mapping[str, Any], name: str) -> Sequence[str]:
+    interval = document["intervals"].get(name)
+    unit = document["units"].get(name, "an exponent of compute: N* ∝ Cᵃ, D* ∝ Cᵇ" if name in "ab" else "")
+    if interval is None:
+        return symbol(name), f"{document['estimates'][name]:.4g}", "held" if name in document["fixed"] else "", unit
+    estimate = known(interval["estimate"], interval["low"], interval["high"])
+    return symbol(name), estimate, ends(interval), "exponent" if unit == "1" else unit
+
+
+def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    return ("law", "AICc", "weight", "largest held-out error"), [
+        (row["law"], row["reason"], "", "")
+        if "reason" in row
+        else (
+            row["law"],
+            f"{row['aicc']:.1f}",
+            f"{row['weight']:.2f}",
+            "" if row["held_out"] is None else percent(abs(row["held_out"]["largest_relative_error"])),
+        )
+        for row in document["compared"]
+    ]
+
+
+def _predictions(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    rows = document["predictions"]
+    *inputs, target = (name for name in rows[0] if name != "interval")
+    return (*inputs, target, "interval"), [
+        (*(short(row[name]) for name in inputs), f"{row[target]:.4f}", ends(row["interval"]) if row["interval"] else "")
+        for row in rows
+    ]
+
+
+def _optima(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    rows = document["optima"]
+    return ("C (FLOPs)", "N", "D", "loss"), [
+        (scientific(row["C"]), *(short(row[name]["estimate"]) for name in ("N", "D")), f"{row['loss']['estimate']:.4f}")
+        for row in rows
+    ]
+
+
+# The test
+
+
+def held_out(found: Findings, document: Mapping[str, Any]) -> Html:
+    """Each run that was kept back beside what the law, fitted to the others, said of it."""
+    points, entropy = document["held_out"]["points"], document.get("entropy")
+    told = {"run", "predicted", "relative_error", "interval"}
+    *inputs, target = (name for name in points[0] if name not in told)
+    names = {row["run"]: row["name"] for row in found.rows}
+    heads = ("run", *inputs, target, "predicted", "interval", "error", *(["error of the excess"] if entropy else []))
+    excess = entropy["excess_errors"] if entropy else [None] * len(points)
+    rows = [
+        (
+            names.get(point["run"], point["run"] or ""),
+            *(short(point[name]) for name in inputs),
+            f"{point[target]:.4f}",
+            f"{point['predicted']:.4f}",
+            ends(point["interval"]) if point["interval"] else "",
+            signed(point["relative_error"]),
+            *([signed(beyond)] if beyond is not None else []),
+        )
+        for point, beyond in zip(points, excess, strict=True)
+    ]
+    said = "These runs took no part in the fit. The interval is for the loss of a new run."
+    return join(tag("p", said), _table("Predicted and observed.", heads, rows))
+
+
+# Rows beside one another
+
+
+def advantages_table(found: Findings, told: Sequence[Advantage]) -> Html:
+    sizes = sorted({one.size for one in told})
+    known = {(one.row, one.size): str(one) for one in told}
+    names = dict.fromkeys(one.row for one in told)
+    heads = ("row", *(f"N = {short(size)}" for size in sizes))
+    said = f"Loss over that of {found.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
+    return _table(said, heads, [(name, *(known.get((name, size), "") for size in sizes)) for name in names])
+
+
+# Can it be believed?
+
+
+def trust(document: Mapping[str, Any]) -> Html:
+    return join(diagnostics(document), tag("h3", "The questions of a referee"), checklist(document))
+
+
+# How it was made
+
+
+def provenance(found: Findings, plan: Plan, how: Made) -> Html:
+    pairs = (join(tag("dt", name), tag("dd", said)) for name, said in _made(how))
+    return join(
+        tag("dl", *pairs, class_="pairs"),
+        tag("h3", "Again"),
+        tag(
+            "p",
+            "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
+        ),
+        tag("pre", tag("code", command(plan))),
+        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", asked(found)))),
+    )
+
+
+def _made(how: Made) -> Iterator[tuple[str, str]]:
+    saved = f"; separate runs would have taken {scientific(how.apart)}" if how.apart > how.flops else ""
+    yield "compute", f"{scientific(how.flops)} FLOPs{saved}"
+    yield "time", f"{span(how.worker_seconds)} of worker time, {span(how.elapsed_seconds)} from first to last"
+    stopped = f", {how.interrupted} interrupted and taken up again" if how.interrupted else ""
+    yield "attempts", f"{how.attempts}{stopped}"
+    for name, runs in how.hardware.items():
+        yield "hardware", f"{name} ({plural(runs, 'run')})"
+    yield "versions", ", ".join(f"{name} {' and '.join(versions)}" for name, versions in how.versions.items())
+
+
+def command(plan: Plan) -> str:
+    """The words that make this study again: those that every run was given after its own keys, and that its name tells.
+
+    Where the ledger lies changes nothing of what is computed, and is left out.
+    """
+    question, given = plan.question, []
+    for words in zip(*(reversed(one.overrides) for one in plan.runs)):
+        if len(set(words)) > 1 or not question.name.endswith(named("", None, [words[0], *given])):
+            break
+        given.insert(0, words[0])
+    study = question.name.removesuffix(named("", question.at, given))
+    if not (shipped() / "study" / f"{study}.yaml").exists():
+        study += ".yaml"  # a file of the reader's own, whose text stands on the page
+    scale = [] if question.at is None else ["--at", question.at]
+    return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
+
+
+def asked(found: Findings) -> str:
+    """The study's YAML, from what the ledger keeps of it: `scaling study` takes it as it stands."""
+    told = {key: value for key, value in asdict(found.question).items() if key not in ("name", "at") and value}
+    renamed = {"law" if key == "laws" else key: value for key, value in told.items()}
+    return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
+
+
+def beside(found: Findings) -> Html:
+    """The other files of the report."""
+    files = ["points.csv"] + (["fit.json"] if found.document is not None else [])
+    figures = f"; the figures as {' and '.join(kind[1:].upper() for kind in FIGURES)}" if found.pictures else ""
+    links = [tag("a", name, href=name) for name in files]
+    return join(links[0], *(join(", ", link) for link in links[1:]), figures)
+
+
+def _table(said: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:
+    """A table whose first column names its rows."""
+
+    def kind(place: int) -> str | None:
+        return "words" if place in words else None
+
+    head = tag("tr", *(tag("th", text, scope="col", class_=kind(place)) for place, text in enumerate(heads)))
+    body = (
+        tag(
+            "tr",
+            tag("th", first, scope="row"),
+            *(tag("td", cell, class_=kind(place)) for place, cell in enumerate(cells, start=1)),
+        )
+        for first, *cells in rows
+    )
+    table = tag("table", tag("caption", tag("span", said)), tag("thead", head), tag("tbody", *body))
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=said)

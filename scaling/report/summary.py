@@ -1,0 +1,83 @@
+"""The study as one run of W&B: its points as a table, its law, its figures and its page. The ledger stays the record.
+
+As with the runs' own mirror, whatever W&B does here takes a bounded time, and changes nothing of what was found.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from scaling.ledger import Ledger
+from scaling.study.findings import Findings
+from scaling.study.plan import Plan
+from scaling.train.mirror import EXIT, SILENT, START, mode
+
+logger = logging.getLogger(__name__)
+
+
+def mirror(found: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
+    """Show the findings in W&B where the study's runs are shown there; a later call shows them in the same place."""
+    experiment = plan.runs[0].experiment
+    how = mode(experiment)
+    if how == "disabled":
+        return
+    given = {
+        "project": experiment.config["log"]["project"] or "scaling",
+        "group": plan.question.name,
+        "name": plan.question.name,
+        "id": f"study-{sha256(' '.join(one.run for one in plan.runs).encode()).hexdigest()[:16]}",
+        "job_type": "study",
+        "config": {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)},
+        "mode": how,
+        "dir": str(ledger.study_folder(plan.question.name) / "wandb"),
+        "resume": "allow",
+    }
+    thread = threading.Thread(target=_show, args=(given, found, page), name="wandb", daemon=True)
+    thread.start()
+    thread.join(START + EXIT)
+    if thread.is_alive():
+        logger.warning("W&B did not take the study in time; its report has everything")
+
+
+def _show(given: Mapping[str, Any], found: Findings, page: Path) -> None:
+    try:
+        import wandb
+
+        Path(given["dir"]).mkdir(exist_ok=True)
+        run = wandb.init(**given, settings=wandb.Settings(**SILENT))
+        run.summary.update(headline(found))
+        points = wandb.Table(columns=list(found.rows[0]))
+        for row in found.rows:
+            points.add_data(*row.values())
+        pictures = {f"figures/{name}": wandb.Image(str(page.with_name(f"{name}.png"))) for name in found.pictures}
+        run.log(
+            {
+                "points": points,
+                "report": wandb.Html(str(page), inject=False),
+                **pictures,
+            }
+        )
+        run.finish()
+    except Exception as error:
+        logger.warning("W&B: %s; the report has everything", " ".join(str(error).split())[:200])
+
+
+def headline(found: Findings) -> dict[str, Any]:
+    """The law and its test as W&B's columns: `E`, `E/low`, `E/high`, `held_out/largest_relative_error`, …"""
+    document = found.document
+    if document is None:
+        return {"law": None, "reason": found.reason}
+    told: dict[str, Any] = {"law": document["law"], **document["estimates"]}
+    for name, interval in document["intervals"].items():
+        told |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
+    told["not_identified"] = list(document["not_identified"])
+    if document["held_out"] is not None:
+        told["held_out/largest_relative_error"] = document["held_out"]["largest_relative_error"]
+    if "entropy" in document:
+        told |= {f"entropy/{name}": value for name, value in document["entropy"].items()}
+    return {name: value for name, value in told.items() if value is not None}

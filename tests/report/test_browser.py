@@ -1,0 +1,259 @@
+"""The page in headless Chromium, from disk and with the network off, driven by the DevTools protocol over a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt install chromium"),
+]
+PATIENCE = 60.0
+
+
+class Browser:
+    """One tab. Messages are JSON that ends in a zero byte: the browser reads them from 3 and writes them to 4."""
+
+    def __init__(self, folder: Path):
+        read_ours, write_theirs = os.pipe()
+        read_theirs, write_ours = os.pipe()
+        words = [
+            *("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"),
+            *("--disable-background-networking", f"--user-data-dir={folder}", "about:blank"),
+        ]
+        line = f'exec "$0" "$@" 3<&{read_theirs} 4>&{write_theirs}'
+        self.process = subprocess.Popen(
+            ["bash", "-c", line, str(CHROMIUM), *words],
+            pass_fds=(read_theirs, write_theirs),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read_theirs)
+        os.close(write_theirs)
+        self._out, self._in = write_ours, os.fdopen(read_ours, "rb", buffering=0)
+        self._rest, self._count, self._session = b"", 0, None
+        self.events: list[dict] = []
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+        self.ask("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+
+    def ask(self, method: str, **parameters) -> dict:
+        self._count += 1
+        message = {"id": self._count, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        return self._until(lambda told: told.get("id") == self._count)["result"]
+
+    def _until(self, wanted) -> dict:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            whole, zero, rest = self._rest.partition(b"\0")
+            if not zero:
+                piece = self._in.read(1 << 20)
+                assert piece, "the browser has gone"
+                self._rest += piece
+                continue
+            self._rest = rest
+            told = json.loads(whole)
+            if "method" in told:
+                self.events.append(told)
+            if wanted(told):
+                assert "error" not in told, told["error"]
+                return told
+        raise TimeoutError("the browser said nothing")
+
+    def open(self, path: Path) -> None:
+        self.events.clear()
+        self.ask("Page.navigate", url=path.as_uri())
+        if not any(told["method"] == "Page.loadEventFired" for told in self.events):
+            self._until(lambda told: told.get("method") == "Page.loadEventFired")
+
+    def value(self, expression: str):
+        told = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in told, told
+        return told["result"].get("value")
+
+    def mouse(self, kind: str, x: float, y: float) -> None:
+        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def key(self, name: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name)
+
+    def complaints(self) -> list[dict]:
+        """Errors of scripts, of the policy, and of loading."""
+        spoken = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed")
+        return [told for told in self.events if told["method"] in spoken]
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._out, json.dumps({"id": 0, "method": "Browser.close"}).encode() + b"\0")
+        self.process.wait(PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def opened(browser, study):
+    browser.open(study[3])
+    return browser
+
+
+def middle(browser, selector: str) -> tuple[float, float]:
+    """Where on the screen an element stands, after it was scrolled there."""
+    browser.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    box = (
+        f"(b => [b.x + b.width / 2, b.y + b.height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
+    )
+    return tuple(browser.value(box))
+
+
+def test_it_opens_without_a_complaint_and_its_plots_are_drawn(opened, study):
+    assert opened.complaints() == []
+    asked = [
+        told["params"]["request"]["url"] for told in opened.events if told["method"] == "Network.requestWillBeSent"
+    ]
+    assert asked == [study[3].as_uri()]
+    boxes = opened.value("[...document.querySelectorAll('.plot')].map(p => p.getBoundingClientRect().width)")
+    assert len(boxes) >= len(study[2].pictures)
+    assert min(boxes) > 200
+    reach = "(g => { const b = g.getBBox(); return [b.width, b.height]; })"
+    curves = opened.value(f"[...document.querySelectorAll('.plot .line')].map({reach})")
+    assert len(curves) > 10
+    assert all(width + height > 5 for width, height in curves)
+    inks = opened.value("[...document.querySelectorAll('.plot .mark')].map(m => getComputedStyle(m).fill)")
+    assert all(ink.startswith("rgb") for ink in inks)
+
+
+def test_hovering_tells_the_run_and_its_values_in_every_figure(opened, study):
+    _, found, _, _ = study
+    one = found.runs[4]
+    x, y = middle(opened, f'.plot [data-run="{one.run}"]')
+    opened.mouse("mouseMoved", x, y)
+    tip = opened.value("document.getElementById('tip').textContent")
+    assert one.name in tip
+    assert "loss" in tip
+    lit = opened.value("[...document.querySelectorAll('.here')].map(e => e.dataset.run)")
+    assert set(lit) == {one.run}
+    assert len(lit) > 3
+    assert opened.value("document.querySelector('tr.here') !== null")
+    opened.mouse("mouseMoved", 2, 2)
+    assert opened.value("document.getElementById('tip').textContent") == ""
+
+
+def test_the_keyboard_walks_along_the_marks(opened):
+    opened.value("document.querySelector('.plot').focus()")
+    told = set()
+    for _ in range(3):
+        opened.key("ArrowRight")
+        told.add(opened.value("document.getElementById('tip').textContent"))
+    assert len(told) == 3
+    opened.key("Escape")
+    assert opened.value("document.getElementById('tip').textContent") == ""
+
+
+def test_a_legend_singles_a_part_out(opened):
+    x, y = middle(opened, ".legend button")
+    for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        opened.mouse(kind, x, y)
+    opened.mouse("mouseMoved", 2, 2)
+    assert opened.value("document.querySelector('.legend button').getAttribute('aria-pressed')") == "true"
+    assert opened.value("document.querySelector('.plot').classList.contains('dim')")
+    assert opened.value("document.querySelectorAll('.plot.dim .on').length") > 0
+
+
+def test_the_table_sorts_both_ways(opened):
+    losses = "[...document.querySelectorAll('tr[data-run] td:nth-of-type(5)')].map(c => Number(c.textContent))"
+    button = "document.querySelectorAll('table.sorts th button')[5]"
+    assert opened.value(f"{button}.textContent") == "loss"
+    for _ in range(2):
+        opened.value(f"{button}.click()")
+        told = opened.value(losses)
+        up = opened.value(f"{button}.parentNode.getAttribute('aria-sort')") == "ascending"
+        assert told == sorted(told, reverse=not up)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_what_is_behind_it(opened, scheme):
+    opened.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    ratios = opened.value(CONTRAST)
+    opened.ask("Emulation.setEmulatedMedia", features=[])
+    assert len(ratios) > 50
+    worst = min(ratios, key=lambda told: told[0])
+    assert worst[0] >= 4.5, worst
+
+
+def test_a_phone_scrolls_in_one_direction_only(opened):
+    opened.ask("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    wide = opened.value("[document.documentElement.scrollWidth, innerWidth]")
+    sizes = opened.value(
+        "[...document.querySelectorAll('.plot text')].filter(t => !t.classList.contains('height'))"
+        ".map(t => t.getBoundingClientRect().height)"
+    )
+    opened.ask("Emulation.clearDeviceMetricsOverride")
+    assert wide[0] <= wide[1]
+    assert min(sizes) > 8
+
+
+def test_a_hostile_study_does_nothing(browser, made_study, tmp_path):
+    from scaling.report.write import write
+
+    evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+    changes = {"question: Does a whole study": f"question: '{evil} Does a whole study", "in seconds?": "in seconds?'"}
+    ledger, found = made_study(tmp_path, changes, outcome=lambda place: "finished" if place < 2 else None)
+    browser.open(write(ledger, found)[1])
+    assert browser.complaints() == []
+    assert not any(told["method"] == "Page.javascriptDialogOpening" for told in browser.events)
+    assert browser.value("document.querySelector('h1').textContent").startswith(evil)
+
+
+def test_the_policy_holds_where_markup_was_slipped_in(browser, study, tmp_path):
+    text = study[3].read_text(encoding="utf-8")
+    (tmp_path / "broken.html").write_text(text.replace("<main", "<script>window.broken = 1</script><main"))
+    browser.open(tmp_path / "broken.html")
+    assert browser.value("window.broken") is None
+    assert "Content Security Policy" in json.dumps(browser.complaints())
+
+
+# WCAG 2's contrast of every visible text of the page with the nearest background that is painted.
+CONTRAST = """(() => {
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+    .map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const p = parts(getComputedStyle(e).backgroundColor);
+      if (p.length < 4 || p[3] > 0) return p;
+    }
+    return [255, 255, 255];
+  };
+  const told = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.getClientRects().length || ["SCRIPT", "STYLE"].includes(e.tagName)) continue;
+    const style = getComputedStyle(e);
+    const ink = light(parts(e.closest(".plot") ? style.fill : style.color));
+    const paper = light(behind(e));
+    const ratio = (Math.max(ink, paper) + .05) / (Math.min(ink, paper) + .05);
+    told.push([ratio, e.tagName + " " + e.textContent.slice(0, 40)]);
+  }
+  return told;
+})()"""

@@ -1,0 +1,132 @@
+"""The pieces of the page: markup that holds, axes, colours on black, numbers with the digits that are known."""
+
+from __future__ import annotations
+
+import shlex
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.law.forms import LAWS
+from scaling.law.picture.paint import BLACK, GREY, KINDS, colour_at
+from scaling.report.answer import answer
+from scaling.report.axis import scale
+from scaling.report.colour import counterpart
+from scaling.report.markup import Html, join, plain, tag
+from scaling.report.numbers import ends, formula, known, percent, span
+from scaling.report.strip import strip
+
+
+class Text(HTMLParser):
+    def __init__(self, markup: str):
+        super().__init__()
+        self.tags, self.attributes, self.data = [], {}, ""
+        self.feed(markup)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes |= dict(attrs)
+
+    def handle_data(self, data):
+        self.data += data
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_text_stays_text(text):
+    read = Text(tag("p", text, title=text))
+    assert read.tags == ["p"]
+    assert read.data == text
+    assert read.attributes == {"title": text}
+    assert plain(tag("p", tag("b", text))) == text
+
+
+def test_markup_is_not_escaped_twice():
+    assert tag("b", tag("i", "<"), None, class_="x") == '<b class="x"><i>&lt;</i></b>'
+    assert isinstance(join("a", Html("<br>")), Html)
+
+
+def brightness(colour: str) -> float:
+    """Relative luminance (WCAG 2)."""
+    parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("colour", [BLACK, GREY, *KINDS, *(colour_at(place / 8) for place in range(9))])
+def test_a_colour_stands_out_from_black(colour):
+    paper = brightness("#131518")
+    assert (brightness(counterpart(colour)) + 0.05) / (paper + 0.05) > 3
+
+
+def test_the_order_of_colours_is_kept_on_black():
+    lights = [brightness(counterpart(colour_at(place / 8))) for place in range(9)]
+    assert lights == sorted(lights, reverse=True)
+
+
+values = st.floats(1e-6, 1e18).flatmap(lambda low: st.tuples(st.just(low), st.floats(1.001, 1e9)))
+
+
+@given(values, st.booleans())
+def test_ticks_are_few_distinct_and_on_the_axis(ends, log):
+    low, high = ends[0], ends[0] * ends[1]
+    axis = scale(np.array([low, high]), log, None, 0.0, 100.0)
+    ticks = axis.ticks()
+    places = [value for value, _ in ticks]
+    assert 1 <= len(ticks) <= 12
+    assert places == sorted(places)
+    pixels = axis(np.array(places))
+    assert pixels.min() >= -1e-6
+    assert pixels.max() <= 100 + 1e-6
+    if ends[1] > 1.01:
+        assert len({text for _, text in ticks}) == len(ticks)
+
+
+def test_an_interval_is_told_with_the_digits_it_leaves():
+    assert known(2.20096, 2.1795, 2.2131) == "2.201"
+    assert ends({"low": 2.17956, "high": 2.2131}) == "[2.180, 2.213]"
+    assert ends({"low": None, "high": 2.2131}).startswith("[open, ")
+    assert known(156730.5, 6501.2, 2815126.1) == "1.6 × 10⁵"
+    assert percent(5.378e-5) == "0.0054%"
+    assert percent(-0.0123) == "−1.2%"
+    assert span(341) == "5 min 41 s"
+
+
+def test_exponents_are_raised_and_indices_lowered():
+    assert formula("E + A N^-α, <b>") == "E + A N<sup>−α</sup>, &lt;b&gt;"
+    assert formula("(N_c/N)^(α_N/α_D)") == "(N<sub>c</sub>/N)<sup>α<sub>N</sub>/α<sub>D</sub></sup>"
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_every_law_can_be_written(law):
+    assert "^" not in formula(law.formula).replace("<sup>", "")
+
+
+def test_a_strip_shows_open_ends_and_the_truth():
+    drawn = strip({"low": None, "high": 2.0, "estimate": 1.5}, 1.8)
+    assert 'x1="0"' in drawn
+    assert "the truth is 1.8000" in drawn
+
+
+@pytest.mark.parametrize("words", [[], ["optimizer.lr=1e-2"], ["log.wandb=offline", "seed=3", "train.clip=2.0"]])
+def test_the_command_names_the_words_it_was_given(words, tmp_path):
+    from scaling.report.sections import command
+    from scaling.study.plan import plan
+    from scaling.study.question import read
+
+    found = plan(read("quickstart", None, words), [*words, f"runs={tmp_path}"])
+    assert command(found) == shlex.join(["scaling", "study", "quickstart", *words])
+
+
+def test_what_is_not_identified_is_said_first(study):
+    from dataclasses import replace
+
+    found = study[2]
+    doubt = "E is not separated from A by these points: the interval is open below"
+    said = answer(replace(found, document={**found.document, "not_identified": [doubt]}))
+    assert said.standing == "not identified"
+    assert said.sentence.startswith("These runs do not identify the law: E is not separated")
+    assert answer(replace(found, document={**found.document, "not_identified": []})).standing == "identified"
