@@ -13,7 +13,13 @@ from scaling.errors import ScalingError, from_os, nearest
 VERBS = {
     "train": "train one run, go on with it, or tell what came of it",
     "study": "plan a grid of runs, train them, fit a law, test it",
+    "report": "a study's page, of what is done so far: law, test, runs, doubts",
+    "plan": "what a study will cost and tell, before it is run: time, memory, money, the interval",
     "work": "one worker of a study, on any machine that sees its folder",
+    "table": "a paper's ablation table: count its rows, train them, print them beside the paper's figures",
+    "sweep": "check a W&B sweep, register it, or run it here with no server",
+    "agent": "one agent of a W&B sweep, for a whole node",
+    "pull": "bring runs back from W&B, whole, as points and as a ledger that tables and fits read",
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what can stand in a slot: kinds, formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
