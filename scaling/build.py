@@ -30,6 +30,7 @@ from scaling.errors import ScalingError, nearest
 
 Recipe = Callable[..., Any]
 Line = str | Mapping[str, Any]
+Registry = Callable[[str], Mapping[str, type]]  # the kinds of a slot
 
 SLOTS = {
     "activation": "scaling.nn.activation",
@@ -86,10 +87,11 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Line) -> Checked:
-    """`line`, checked whole, waiting for the shared arguments of its slot."""
-    kind, given = _split(slot, line)
-    known = kinds(slot)
+def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
+    """`line`, checked whole, waiting for the shared arguments of its slot; a `registry` takes the place of `kinds`."""
+    registry = registry or kinds
+    kind, given = _split(slot, line, registry)
+    known = registry(slot)
     if kind not in known:
         raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, mend=nearest(str(kind), known))
     schema = keys(known[kind])
@@ -99,7 +101,7 @@ def recipe(slot: str, line: Line) -> Checked:
     arguments = {}
     for key, parameter in schema.items():
         if key in given:
-            arguments[key] = _argument(key, given[key], parameter.annotation)
+            arguments[key] = _argument(key, given[key], parameter.annotation, registry)
         elif parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, mend=f"write {{kind: {kind}, {key}: …}}")
     return Checked(slot, line, known[kind], arguments)
@@ -109,7 +111,12 @@ def kinds(slot: str) -> dict[str, type]:
     """The public classes of a slot by name, with those that joined by `extend`."""
     if slot not in SLOTS:
         raise ScalingError("there is no such slot", value=slot, key="slot", mend=nearest(slot, SLOTS))
-    return {**_public(SLOTS[slot]), **_joined.get(slot, {})}
+    return {**_public(SLOTS[slot]), **joined(slot)}
+
+
+def joined(slot: str) -> dict[str, type]:
+    """The classes that joined a slot by `extend`."""
+    return _joined.get(slot, {})
 
 
 def keys(kind: type) -> dict[str, inspect.Parameter]:
@@ -129,20 +136,20 @@ def extend(path: str | Path) -> list[type]:
     except Exception as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
-    joined = [
+    found = [
         piece for piece in _classes(module, module.__name__).values() if isinstance(getattr(piece, "slot", None), str)
     ]
-    if not joined:
+    if not found:
         raise ScalingError(
             "no class in it names a slot", file=path, mend='give your class an attribute slot = "channel"'
         )
-    for piece in joined:
+    for piece in found:
         slot = piece.slot  # type: ignore[attr-defined]
         known = kinds(slot)
         if piece.__name__ in known and piece.__name__ not in _joined.get(slot, {}):
             raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, mend="give yours another name")
         _joined.setdefault(slot, {})[piece.__name__] = piece
-    return joined
+    return found
 
 
 def overlay(base: Any, over: Any) -> Any:
@@ -170,24 +177,24 @@ def versions(line: Any) -> dict[str, int]:
     return found
 
 
-def _split(slot: str, line: Line) -> tuple[Any, dict[str, Any]]:
+def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, Any]]:
     if isinstance(line, str):
         return line, {}
     if not isinstance(line, Mapping) or "kind" not in line:
-        raise ScalingError(f"{slot} wants a kind", value=line, mend=nearest("", kinds(slot)))
+        raise ScalingError(f"{slot} wants a kind", value=line, mend=nearest("", registry(slot)))
     given = dict(line)
     return given.pop("kind"), given
 
 
-def _argument(key: str, value: Any, wanted: Any) -> Any:
+def _argument(key: str, value: Any, wanted: Any, registry: Registry) -> Any:
     """`value` as the annotation wants it: a checked plain value, or the recipe of another slot."""
     if is_recipe(wanted):
         if value is None and type(None) in typing.get_args(wanted):
             return None
         if value is None:
-            raise ScalingError(f"{key} wants a kind", key=key, value=None, mend=nearest("", kinds(key)))
+            raise ScalingError(f"{key} wants a kind", key=key, value=None, mend=nearest("", registry(key)))
         try:
-            return recipe(key, value)
+            return recipe(key, value, registry)
         except ScalingError as error:
             raise error.under(key) from None
     return check(key, value, wanted)

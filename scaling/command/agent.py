@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.sweep.server import Path, Server
     from scaling.train.recorder import Stopped
 
-    agent = Agent.of(Server.found(), Path.of(names[0]), words, environment, _told, arguments.count)
+    agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _told, arguments.count)
     try:
         agent.serve()
     except Stopped as stopped:

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
         from scaling.command.table import count
 
         return count(arguments.table, arguments.words, arguments.json)
-    configs = config.configs(arguments)
+    configs = {name: found.check() for name, found in config.configs(arguments).items()}
 
     from scaling.cost import cost  # imports torch: after the configs have been checked
 

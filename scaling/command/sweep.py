@@ -54,15 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _registered(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
-    from scaling.sweep.check import check
-    from scaling.sweep.register import has_key, register
+    from scaling.sweep import check
+    from scaling.sweep.register import register
 
     if words:
         raise ScalingError(
             "a registered sweep's agents read the file alone", key=words[0], mend="write it into command"
         )
-    outlook = check(sweep)
-    path = register(sweep) if has_key() and not arguments.dry_run else None
+    outlook = check.check(sweep, check.read(sweep))
+    path = None if arguments.dry_run else register(sweep)
     if arguments.json:
         print(json.dumps({**vars(outlook), "sweep": path}, indent=1))
         return 0
@@ -75,25 +75,28 @@ def _registered(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -
 
 
 def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
-    from scaling.study.findings import write_points
-    from scaling.sweep.check import alone, check
-    from scaling.sweep.local import Trials, places, train, workers
+    from scaling.sweep import check
     from scaling.sweep.search import needs_end, searched
-    from scaling.sweep.table import rows
-    from scaling.train.recorder import Stopped
 
     needs_end(sweep)
     # With no server there is nobody to show the runs to, unless one asks for it.
     words = ["log.wandb=disabled", *words]
+    looks = check.read(sweep, words)
+    # Only now what takes seconds to import.
+    from scaling.study.findings import write_points
+    from scaling.sweep.local import Trials, places, train, workers
+    from scaling.sweep.table import rows
+    from scaling.train.recorder import Stopped
+
     at = places()
     if arguments.workers is not None:
         at = [at[number % len(at)] for number in range(arguments.workers)]
     size = sweep.size or len(at)
-    folder = _folder(sweep, words)
+    folder = _folder(sweep, looks.first["runs"])
     try:
         with workers(sweep, at[:size], folder / "workers.log") as crew:
-            outlook = check(sweep, words)
-            alone(sweep, words)
+            outlook = check.check(sweep, looks)
+            check.alone(sweep, looks.first)
             print(_told(sweep, outlook), file=sys.stderr)
             found = Trials(sweep, searched(sweep, folder), _teller(sweep.size))
             trials = train(found, words, crew, folder / "workers.log")
@@ -107,16 +110,10 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     return 0 if table else 1
 
 
-def _folder(sweep: Sweep, words: list[str]) -> Path:
+def _folder(sweep: Sweep, runs: str) -> Path:
     """Where the sweep keeps what is its own, beside the runs."""
-    from scaling.sweep.check import resolved
-    from scaling.sweep.search import fingerprint, tried
+    from scaling.sweep.search import fingerprint
 
-    cell = next(tried(sweep))[1]
-    try:
-        runs = resolved([*sweep.told(cell), *words])["runs"]
-    except ScalingError:
-        runs = "runs"  # the check, which comes next, says what is wrong and where
     return Path(runs) / "sweeps" / f"{sweep.name}-{fingerprint(sweep)[:8]}"
 
 

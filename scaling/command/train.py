@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    resolved = _resolved(arguments)
+    resolved = _resolved(arguments).check()
 
     from scaling.train.experiment import assemble
 
@@ -53,9 +53,7 @@ def _resolved(arguments: argparse.Namespace) -> config.Config:
     if any(word.startswith("study=") for word in arguments.words):
         from scaling.sweep.study import planned
 
-        found = planned(arguments.words)
-        assert found is not None
-        return found
+        return planned(arguments.words)
     configs = config.configs(arguments)
     if len(configs) > 1:
         raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")

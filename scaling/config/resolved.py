@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import atomic, build
+from scaling import atomic, build, outline
 from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.scalar import quantity, scalar
 from scaling.errors import ScalingError, from_os
+from scaling.shape import Shape
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
 # JSON leaves these as they are; YAML wants them escaped.
@@ -69,8 +71,28 @@ class Config:
 
     def build(self, section: str, *shared: Any) -> Any:
         """The piece that a section describes; a mistake in it is told with the file and line where it stands."""
-        try:
+        with self._placed(section):
             return build.build(section, self.tree[section], *shared)
+
+    def check(self) -> Config:
+        """This config, or the mistake in it that signatures and sizes tell: before torch is imported, which takes
+        longer than all that is said here.
+        """
+        for section, line in self.tree.items():
+            if section in build.SLOTS:
+                with self._placed(section):
+                    outline.check(section, line)
+        size = self.tree.get("size", {})
+        if not {"encoder", "decoder"} & size.keys():
+            with self._placed("size"):
+                Shape.of({**size, "vocabulary": size.get("vocabulary") or 1})  # null: as many as the data need
+        return self
+
+    @contextmanager
+    def _placed(self, section: str) -> Iterator[None]:
+        """Mistakes in a section, with the file and line where they stand."""
+        try:
+            yield
         except ScalingError as error:
             # A piece tells a key of its own line; a shape tells one of its section.
             whole = error.key is not None and error.key.partition(".")[0] in self.tree

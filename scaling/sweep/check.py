@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scaling.config import Config, load
 from scaling.errors import ScalingError
 from scaling.sweep import search
 from scaling.sweep.file import Cell, Sweep
-from scaling.sweep.study import planned
-from scaling.train.experiment import Experiment, assemble
-from scaling.train.ranks import wanted
+
+if TYPE_CHECKING:
+    from scaling.train.experiment import Experiment
 
 SAMPLE = 64  # cells that the cost of a larger sweep is told from
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A cell that a check looks at, the parameter that it varies, if it is one, and the config of its run."""
+
+    key: str
+    cell: Cell
+    config: Config
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What a check looks at: each parameter's values, and an even share of all cells, which tell the cost."""
+
+    values: Sequence[Tried]
+    sample: Sequence[Tried]
+
+    @property
+    def first(self) -> Config:
+        return self.values[0].config
 
 
 @dataclass(frozen=True)
@@ -31,8 +54,10 @@ class Outlook:
 
 def resolved(words: Sequence[str]) -> Config:
     """The config that `scaling train WORDS` would train."""
-    if (config := planned(words)) is not None:
-        return config
+    if any(word.startswith("study=") for word in words):
+        from scaling.sweep.study import planned
+
+        return planned(words)
     names = [word for word in words if "=" not in word]
     if len(names) > 1:
         raise ScalingError("a run has one name", key="command", value=" ".join(names))
@@ -40,23 +65,55 @@ def resolved(words: Sequence[str]) -> Config:
 
 
 def experiment(words: Sequence[str]) -> Experiment:
-    return assemble(resolved(words))
+    return _assembled(resolved(words))
 
 
-def check(sweep: Sweep, words: Sequence[str] = ()) -> Outlook:
-    """Try every parameter's values in the config, and say what the sweep will take; `words` hold for every run."""
-    first = None
-    for key, cell in search.tried(sweep):
-        found = _tried(sweep, key, cell, words)
-        first = first or found
-    assert first is not None
-    _stoppable(sweep, first)
-    return _outlook(sweep, words)
+def _assembled(config: Config) -> Experiment:
+    from scaling.train.experiment import assemble  # imports torch: after the configs have been checked
+
+    return assemble(config)
 
 
-def _tried(sweep: Sweep, key: str, cell: Cell, words: Sequence[str]) -> Experiment:
+def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
+    """The configs of the cells that a check looks at; what signatures and sizes tell of them is refused within a
+    second. `words` hold for every run.
+    """
+
+    def one(key: str, cell: Cell) -> Tried:
+        with _placed(sweep, key, cell):
+            return Tried(key, cell, resolved([*sweep.told(cell), *words]).check())
+
+    looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
+    _stoppable(sweep, looks.first)
+    return looks
+
+
+def check(sweep: Sweep, looks: Looks) -> Outlook:
+    """Refuse what would stop a run of the sweep, and say what the sweep will take."""
+    for one in looks.values:
+        _tried(sweep, one)
+    seen, runs = [_tried(sweep, one) for one in looks.sample], sweep.size
+    share = (1 if runs is None else runs) / len(seen)
+    return Outlook(
+        runs=runs,
+        tokens=share * sum(one.tokens(one.steps) for one in seen),
+        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
+        smallest=min(one.cost.parameters_non_embedding for one in seen),
+        largest=max(one.cost.parameters_non_embedding for one in seen),
+        exact=runs == len(seen),
+    )
+
+
+def _tried(sweep: Sweep, one: Tried) -> Experiment:
+    with _placed(sweep, one.key, one.cell):
+        return _assembled(one.config)
+
+
+@contextmanager
+def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
+    """Mistakes of one cell, with the line of the sweep's file that they come from."""
     try:
-        return experiment([*sweep.told(cell), *words])
+        yield
     except ScalingError as error:
         # The config names its own key, and knows no line: the file's is that of the parameter, or of the command.
         named = next((name for name in cell if _about(error, name)), key or None)
@@ -72,11 +129,11 @@ def _about(error: ScalingError, name: str) -> bool:
     return key == name or key.startswith(f"{name}.") or (key != "" and name.startswith(f"{key}."))
 
 
-def _stoppable(sweep: Sweep, first: Experiment) -> None:
+def _stoppable(sweep: Sweep, first: Config) -> None:
     """Refuse a hyperband that would never stop a run: it counts how often the metric is logged."""
     if sweep.hyperband is None or sweep.metric is None or sweep.metric.kind != "evaluate":
         return
-    points, bracket = first.config["evaluate.points"], sweep.hyperband.brackets[0]
+    points, bracket = first["evaluate.points"], sweep.hyperband.brackets[0]
     if points <= bracket:
         raise sweep.found.error(
             "early_terminate",
@@ -85,25 +142,12 @@ def _stoppable(sweep: Sweep, first: Experiment) -> None:
         )
 
 
-def alone(sweep: Sweep, words: Sequence[str]) -> None:
+def alone(sweep: Sweep, first: Config) -> None:
     """Refuse what `--local` cannot do: hyperband is told by the process that trains, so a run is one process."""
-    cell = next(search.tried(sweep))[1]
-    if sweep.hyperband is not None and wanted(experiment([*sweep.told(cell), *words]).config) > 1:
+    from scaling.train.ranks import wanted
+
+    if sweep.hyperband is not None and wanted(first) > 1:
         raise sweep.found.error("early_terminate", "here it stops runs on one device each", "set train.devices=1")
-
-
-def _outlook(sweep: Sweep, words: Sequence[str]) -> Outlook:
-    seen = [_tried(sweep, "", cell, words) for cell in _sample(sweep)]
-    runs = sweep.size
-    share = (1 if runs is None else runs) / len(seen)
-    return Outlook(
-        runs=runs,
-        tokens=share * sum(one.tokens(one.steps) for one in seen),
-        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
-        smallest=min(one.cost.parameters_non_embedding for one in seen),
-        largest=max(one.cost.parameters_non_embedding for one in seen),
-        exact=runs == len(seen),
-    )
 
 
 def _sample(sweep: Sweep) -> Iterator[Cell]:

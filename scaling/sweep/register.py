@@ -5,30 +5,37 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from typing import Any
 
-from scaling.errors import ScalingError
+from scaling.errors import BAD_INPUT, ScalingError
 from scaling.sweep.file import Sweep
-from scaling.train.mirror import has_login
+from scaling.sweep.server import BUSY, Server
 
 
-def has_key() -> bool:
-    """Whether a W&B key is there, in the environment or from `wandb login`."""
-    return bool(os.environ.get("WANDB_API_KEY")) or has_login()
-
-
-def register(sweep: Sweep) -> str:
-    """The path `entity/project/id` of the sweep as it was registered."""
+def register(sweep: Sweep) -> str | None:
+    """The path `entity/project/id` of the sweep as it was registered; None where there is no key, and nothing sent."""
+    server = Server.found()
+    if server is None:
+        return None
+    own = server.entity()
+    project = os.environ.get("WANDB_PROJECT") or sweep.tree.get("project") or "scaling"
+    entity = os.environ.get("WANDB_ENTITY") or sweep.tree.get("entity") or own
+    os.environ["WANDB_SILENT"] = "true"
     import wandb
 
-    project = os.environ.get("WANDB_PROJECT") or sweep.tree.get("project") or "scaling"
-    entity = os.environ.get("WANDB_ENTITY") or sweep.tree.get("entity")
-    os.environ["WANDB_SILENT"] = "true"
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # what it says there, our command says
             name = wandb.sweep(dict(sweep.tree), entity=entity, project=project)
-        entity = entity or wandb.Api().default_entity
     except Exception as error:
-        raise ScalingError(
-            f"W&B did not take the sweep: {' '.join(str(error).split())[:200]}", mend="run it here with --local", code=1
-        ) from None
+        why, status = " ".join(str(error).split())[:200], _status(error)
+        if 400 <= status < 500 and status not in BUSY:
+            mend, code = f"may the key write to {entity}/{project}?", BAD_INPUT
+        else:
+            mend, code = "the same command again, or --local to run it here", 1
+        raise ScalingError(f"W&B did not take the sweep: {why}", mend=mend, code=code) from None
     return f"{entity}/{project}/{name}"
+
+
+def _status(error: Any) -> int:
+    """The HTTP status that the client's error comes from; 0 where there is none."""
+    return getattr(getattr(getattr(error, "exc", None), "response", None), "http_status", 0)

@@ -10,9 +10,11 @@ import base64
 import http.client
 import json
 import logging
+import netrc
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -22,6 +24,7 @@ from scaling.errors import ScalingError
 
 TIMEOUT = 30.0  # seconds for one answer
 PATIENCE = 600.0  # seconds in which a server may be out of reach before an agent gives up
+FIRST_WAIT = 5.0  # seconds in which a server that was not asked before has to be found
 FIRST, MOST = 0.5, 60.0  # seconds between tries
 BUSY = (408, 429, 500, 502, 503, 504)
 
@@ -31,6 +34,7 @@ AGENT = """mutation CreateAgent($host: String!, $projectName: String, $entityNam
 HEARTBEAT = """mutation Heartbeat($id: ID!, $metrics: JSONString, $runState: JSONString) {
   agentHeartbeat(input: {id: $id, metrics: $metrics, runState: $runState}) { agent { id } commands }
 }"""
+VIEWER = "query Viewer { viewer { id entity } }"
 SWEEP = """query Sweep($entity: String, $project: String, $sweep: String!) {
   project(name: $project, entityName: $entity) { sweep(sweepName: $sweep) { id name state config } }
 }"""
@@ -69,20 +73,29 @@ class Server:
     key: str
 
     @staticmethod
-    def found() -> Server:
-        """The server and key that the W&B client would use."""
+    def found(**settings: Any) -> Server | None:
+        """The server and key that the W&B client would use, None without a key; nothing is asked yet."""
         import wandb
-        from wandb.errors import AuthenticationError, CommError
 
-        try:
-            api = wandb.Api()
-        except (AuthenticationError, CommError) as error:
-            raise ScalingError(
-                f"W&B: {' '.join(str(error).split())[:200]}", mend="check the key and WANDB_BASE_URL"
-            ) from None
-        if not api.api_key:
+        known = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
+        base = str(known.base_url).rstrip("/")
+        key = known.api_key or _login(base)
+        return Server(base, key) if key else None
+
+    @staticmethod
+    def needed(**settings: Any) -> Server:
+        """As `found`, where nothing can be done without."""
+        server = Server.found(**settings)
+        if server is None:
             raise ScalingError("there is no W&B key", mend="`wandb login`, or set WANDB_API_KEY")
-        return Server(str(api.settings["base_url"]).rstrip("/"), api.api_key)
+        return server
+
+    def entity(self) -> str:
+        """Whose the key is; a key that the server does not know is refused."""
+        viewer = self.first(VIEWER, {})["viewer"]
+        if viewer is None:
+            raise Refused("W&B does not know the key", mend="`wandb login`, or set WANDB_API_KEY")
+        return viewer["entity"]
 
     def sweep(self, path: Path) -> dict[str, Any]:
         """The sweep's id, state and config; refused where there is none."""
@@ -101,6 +114,15 @@ class Server:
         """Say which runs are under way, and hear what to do."""
         told = {"id": agent, "metrics": "{}", "runState": json.dumps(dict.fromkeys(running, True))}
         return json.loads(self.ask(HEARTBEAT, told, patience)["agentHeartbeat"]["commands"])
+
+    def first(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """One answer of a server that may not be there at all, which is told within seconds."""
+        try:
+            return self.ask(query, variables, FIRST_WAIT)
+        except Refused:
+            raise
+        except ScalingError as error:
+            raise ScalingError(f"{self.base}: {error.what}", mend="check the network and WANDB_BASE_URL") from None
 
     def ask(self, query: str, variables: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
         """One answer. Where the server is busy or out of reach, again and again, later each time, for `patience`."""
@@ -134,6 +156,15 @@ class Server:
         if answer.get("errors"):
             raise Refused(f"W&B refused: {answer['errors'][0].get('message')}")
         return answer["data"]
+
+
+def _login(base: str) -> str | None:
+    """The key that `wandb login` has left for a server."""
+    try:
+        found = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return found[2] if found else None
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float | None:

@@ -28,11 +28,9 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
     }
 
 
-def planned(words: Sequence[str]) -> Config | None:
-    """The config of a planned study's run, where the words name one."""
+def planned(words: Sequence[str]) -> Config:
+    """The config of a planned study's run, which `study=` and `run=` name."""
     told = dict(word.split("=", 1) for word in words if "=" in word)
-    if "study" not in told:
-        return None
     for key in told:
         if key not in KEYS and not key.startswith("log."):
             raise ScalingError("the plan says what a run of a study is", key=key, value=told[key])

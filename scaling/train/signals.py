@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed
-from lightning import Trainer
+if TYPE_CHECKING:
+    from lightning import Trainer
 
 PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its result
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, PRUNE)
@@ -46,6 +45,9 @@ class Signals:
         """The signal that some rank heard, told to all of them at the same step; 0 for none."""
         if trainer.world_size == 1:
             return self.heard
+        import torch  # here, since sweeps and agents want the signals' names within a second
+        import torch.distributed
+
         flag = torch.tensor(self.heard, device=trainer.strategy.root_device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         return int(flag)

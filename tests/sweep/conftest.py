@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from scaling.sweep import server as asking
+from scaling.sweep.pull import online
 from tests.wandb_server.server import Server, serving
 
 WORDS = [
@@ -41,3 +44,21 @@ def write(path: Path, **changes: Any) -> Path:
 def server() -> Iterator[Server]:
     with serving() as found:
         yield found
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """The real W&B client of this process, at our server."""
+    import wandb
+
+    wandb.teardown()
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    for name, value in {**server.environment(), "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
+    monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})
+    monkeypatch.setattr(asking, "FIRST_WAIT", 1.5)
+    monkeypatch.chdir(tmp_path)
+    yield server
+    wandb.teardown()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 import yaml
 
 from scaling.cli import main
 from scaling.config import shipped
-from scaling.sweep.check import check, experiment
+from scaling.sweep import check
 from scaling.sweep.file import read
 from scaling.sweep.search import grid
 from tests.sweep.conftest import WORDS, write
@@ -74,6 +76,20 @@ def test_a_bad_sweep_is_one_line(name, tmp_path, capsys):
     assert re.match(r"scaling: .*bad\.yaml", err), err
 
 
+def test_a_bad_sweep_is_refused_before_anything_heavy_is_imported(tmp_path):
+    paths = [write(tmp_path / f"{number}.yaml", **changes) for number, (changes, _) in enumerate(BAD.values())]
+    told = """
+import sys
+from scaling.cli import main
+for path in sys.argv[1:]:
+    assert main(["sweep", path]) == 2, path
+    heavy = {"torch", "lightning", "wandb"} & sys.modules.keys()
+    assert not heavy, f"{path}: {heavy}"
+"""
+    done = subprocess.run([sys.executable, "-c", told, *map(str, paths)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_a_file_that_is_not_there(tmp_path, capsys):
     write(tmp_path / "sweep.yaml")
     assert main(["sweep", str(tmp_path / "swep.yaml")]) == 2
@@ -89,7 +105,7 @@ def test_a_search_without_an_end_is_not_run_here(tmp_path, capsys):
 def test_none_is_null(tmp_path):
     """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
     sweep = read(write(tmp_path / "none.yaml", parameters={"train.clip": {"values": [None, "None", 1.0]}}))
-    clips = [experiment(sweep.told(cell)).config["train.clip"] for cell in grid(sweep)]
+    clips = [check.experiment(sweep.told(cell)).config["train.clip"] for cell in grid(sweep)]
     assert clips == [None, None, 1.0]
     assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
 
@@ -102,7 +118,8 @@ def test_nested_parameters_are_dotted(tmp_path):
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_shipped_sweep_is_right(path):
-    outlook = check(read(path))
+    sweep = read(path)
+    outlook = check.check(sweep, check.read(sweep))
     assert outlook.runs is not None
     assert outlook.flops > 0
 
@@ -123,7 +140,8 @@ def test_isoflop_rows_are_their_budgets():
     rows = yaml.safe_load((shipped() / "sweep" / "isoflop.yaml").read_text())["rows"]
     for name, line in rows.items():
         budget = float(name.split()[0])
-        found = experiment(["sweep/isoflop", f"row={name}", "data=synthetic", "size.vocabulary=null", "train.batch=4"])
+        words = ["sweep/isoflop", f"row={name}", "data=synthetic", "size.vocabulary=null", "train.batch=4"]
+        found = check.experiment(words)
         assert 6 * found.cost.parameters_non_embedding * found.tokens(found.steps) == pytest.approx(budget, rel=0.1)
         assert find_size(line["size"]) is not None
 

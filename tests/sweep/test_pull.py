@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +21,6 @@ from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run
 
 POINT = {"N": 1000, "D": 2000, "C": 1.2e7, "N_total": 1500, "S": 20, "B": 100, "lr": 0.01, "seed": 1}
-
-
-@pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    """The real W&B client of this process, at our server."""
-    import wandb
-
-    wandb.teardown()
-    for name in [name for name in os.environ if name.startswith("WANDB")]:
-        monkeypatch.delenv(name)
-    for name, value in {**server.environment(), "HOME": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
-    monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})
-    monkeypatch.setattr(online, "FIRST_WAIT", 1.5)
-    monkeypatch.chdir(tmp_path)
-    yield server
-    wandb.teardown()
 
 
 def add(server: Server, number: int, steps: int = 20, run: int | None = None, **changes: Any) -> Run:

@@ -18,7 +18,6 @@ from scaling.study.record import enter
 from scaling.study.work import work
 from scaling.table.study import question
 from scaling.table.table import read as read_table
-from tests.sweep.test_pull import client as client
 from tests.wandb_server.server import Server
 
 SMALL = str(Path(__file__).parents[1] / "study" / "small.yaml")

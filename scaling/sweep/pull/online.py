@@ -7,9 +7,7 @@ scanned without keys, held to what the server counts of every key, and then scan
 from __future__ import annotations
 
 import logging
-import netrc
 import os
-import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -18,16 +16,14 @@ from typing import Any, TypeVar
 from scaling.errors import ScalingError
 from scaling.sweep.pull.complete import merged, short
 from scaling.sweep.pull.shown import History, Shown
-from scaling.sweep.server import Refused, Server
+from scaling.sweep.server import Server
 
 PAGE = 1_000  # rows that a server gives at once
 DENSE = 0.5  # the share of a page that an evenly logged history is asked for
 RUNS = 100  # of one page of the list
 AT_ONCE = 4  # histories under way
-FIRST_WAIT = 5.0  # seconds in which a server has to be found
 # What the client's own requests may take: five more tries, of at most half a minute each, and as long between them.
 SETTINGS: dict[str, Any] = {
-    "silent": True,
     "x_graphql_retry_max": 5,
     "x_graphql_retry_wait_min_seconds": 1,
     "x_graphql_retry_wait_max_seconds": 30,
@@ -36,7 +32,6 @@ SETTINGS: dict[str, Any] = {
 PROJECT = """query Project($entity: String, $project: String!, $sweep: String!) {
   project(name: $project, entityName: $entity) { id runCount sweep(sweepName: $sweep) { id } }
 }"""
-VIEWER = "query Viewer { viewer { id entity } }"
 
 T = TypeVar("T")
 
@@ -58,50 +53,17 @@ def find(name: str) -> Place:
     parts = name.split("/")
     if len(parts) > 3 or not all(parts):
         raise ScalingError("expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP", key="PROJECT", value=name)
-    server = _server()
-    viewer = _asked(server, VIEWER, {})["viewer"]
-    if viewer is None:
-        raise ScalingError("W&B does not know the key", mend="`wandb login`, or set WANDB_API_KEY")
-    entity = parts.pop(0) if len(parts) > 1 else os.environ.get("WANDB_ENTITY") or viewer["entity"]
+    server = Server.needed(**SETTINGS)
+    own = server.entity()
+    entity = parts.pop(0) if len(parts) > 1 else os.environ.get("WANDB_ENTITY") or own
     project, sweep = parts[0], parts[1] if len(parts) > 1 else None
     asked = {"entity": entity, "project": project, "sweep": sweep or ""}
-    found = _asked(server, PROJECT, asked)["project"]
+    found = server.first(PROJECT, asked)["project"]
     if found is None:
         raise ScalingError("W&B has no such project", key="PROJECT", value=f"{entity}/{project}")
     if sweep is not None and found["sweep"] is None:
         raise ScalingError("W&B has no such sweep", key="SWEEP", value=name)
     return Place(entity, project, sweep)
-
-
-def _server() -> Server:
-    """The server and key that the client would use; none is asked yet."""
-    import wandb
-
-    settings = wandb.setup(settings=wandb.Settings(**SETTINGS)).settings
-    base = str(settings.base_url).rstrip("/")
-    key = settings.api_key or _login(base)
-    if not key:
-        raise ScalingError("there is no W&B key", mend="`wandb login`, or set WANDB_API_KEY")
-    return Server(base, key)
-
-
-def _login(base: str) -> str | None:
-    """The key that `wandb login` has left for a server."""
-    try:
-        found = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
-    except (OSError, netrc.NetrcParseError):
-        return None
-    return found[2] if found else None
-
-
-def _asked(server: Server, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return server.ask(query, variables, FIRST_WAIT)
-    except Refused:
-        raise
-    except ScalingError as error:
-        mend = "check the network and WANDB_BASE_URL; runs that were not synced are read from their folder"
-        raise ScalingError(f"{server.base}: {error.what}", mend=mend) from None
 
 
 class Online:
