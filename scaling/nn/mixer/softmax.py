@@ -99,8 +99,8 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
         logits = torch.baddbmm(added[0], q, k.mT, alpha=scale)
     else:
         logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
-        if added is not None:
-            logits.view(b, h, t, s).add_(added)
+        if added is not None:  # not in place: the gradient of a view changed in place is copied three times
+            logits = (logits.view(b, h, t, s) + added).flatten(0, 1)
     weights = logits.softmax(-1)
     if dropout:
         weights = F.dropout(weights, dropout)

@@ -46,7 +46,8 @@ class RelativeBias(Hooks):
         self, q: Tensor, k: Tensor, q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
     ) -> Float[Tensor, "#b h t s"]:
         bucket = self._bucket(k_pos[:, None, :] - q_pos[:, :, None])
-        return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2)
+        # Contiguous, because every layer and row reads it again.
+        return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2).contiguous()
 
     def _bucket(self, offset: Tensor) -> Tensor:
         buckets, start = self.buckets, torch.zeros_like(offset)
