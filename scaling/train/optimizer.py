@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from scaling.errors import ScalingError
+from scaling.train.adafactor import StackedAdafactor
 from scaling.train.parameter import Parameter
 from scaling.train.parametrization import Parametrization
 
@@ -99,7 +100,7 @@ class Adafactor:
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
-        return [torch.optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
+        return [StackedAdafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
 
 
 class Muon:
