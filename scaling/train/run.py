@@ -27,6 +27,7 @@ from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
+from scaling.train.memory import keep_freed
 from scaling.train.mirror import Listener, mirrored, told_again
 from scaling.train.module import MODULES, Diverged
 from scaling.train.parametrization import initialise
@@ -178,6 +179,7 @@ def _fitted(
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
+    keep_freed()
     with Signals() as signals, logged(experiment, attempt) as loggers:
         pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
         recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
