@@ -13,8 +13,8 @@ MOST = 1 << 30
 def keep_freed() -> None:
     """Let glibc keep the memory that tensors on the CPU leave.
 
-    By default it returns what is large to the kernel, which clears every page of it again at the next step: thousands of
-    page faults, and up to a tenth of a small model's step (docs/performance.md).
+    By default it returns what is large to the kernel, which clears every page of it again at the next step: thousands
+    of page faults, and up to a tenth of a small model's step (docs/performance.md).
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
