@@ -112,9 +112,7 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
 
 def _folder(sweep: Sweep, runs: str) -> Path:
     """Where the sweep keeps what is its own, beside the runs."""
-    from scaling.sweep.search import fingerprint
-
-    return Path(runs) / "sweeps" / f"{sweep.name}-{fingerprint(sweep)[:8]}"
+    return Path(runs) / "sweeps" / f"{sweep.name}-{sweep.fingerprint[:8]}"
 
 
 def _told(sweep: Sweep, outlook: Outlook) -> str:

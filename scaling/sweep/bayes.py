@@ -13,7 +13,6 @@ from typing import Any
 
 from scaling.sweep.distribution import Choice
 from scaling.sweep.file import Cell, Sweep
-from scaling.sweep.search import fingerprint
 
 
 class Bayes:
@@ -31,7 +30,7 @@ class Bayes:
         self.sweep, self.drawn = sweep, drawn
         self._states = optuna.trial.TrialState
         # Runs that are under way count as bad ones, so that workers do not all ask for the same place.
-        sampler = optuna.samplers.TPESampler(seed=int(fingerprint(sweep)[:8], 16), constant_liar=True)
+        sampler = optuna.samplers.TPESampler(seed=int(sweep.fingerprint[:8], 16), constant_liar=True)
         self._study = optuna.create_study(sampler=sampler)
         self._trials: list[Any] = []
         self._before = 0

@@ -12,6 +12,8 @@ The values are those of PyYAML, which `wandb sweep` and its server use; the line
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,6 +95,12 @@ class Sweep:
         for one in self.parameters.values():
             whole *= len(one.values or ())
         return whole if self.cap is None else min(whole, self.cap)
+
+    @property
+    def fingerprint(self) -> str:
+        """What it draws from: its parameters as the file says them."""
+        told = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def error(self, key: str, error: ScalingError) -> ScalingError:
         """A mistake under a key of the file, with its line."""

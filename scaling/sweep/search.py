@@ -7,9 +7,7 @@ parameter's name alone, so that a sweep that was killed goes on with the same ce
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,15 +25,9 @@ def grid(sweep: Sweep) -> Iterator[Cell]:
 
 
 def randomly(sweep: Sweep) -> Iterator[Cell]:
-    seed = fingerprint(sweep)
+    seed = sweep.fingerprint
     for number in itertools.islice(itertools.count(), sweep.cap):
         yield {key: one.at(random.Random(f"{seed}:{number}:{key}").random()) for key, one in sweep.parameters.items()}
-
-
-def fingerprint(sweep: Sweep) -> str:
-    """What the sweep draws from: its parameters as the file says them."""
-    told = json.dumps(sweep.tree["parameters"], sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def tried(sweep: Sweep) -> Iterator[tuple[str, Cell]]:
