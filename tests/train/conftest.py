@@ -75,6 +75,20 @@ def left(runs: Path) -> Done:
     return Done(claims, losses, files)
 
 
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The tiny run that nothing ever happened to."""
+    runs = tmp_path_factory.mktemp("unbroken") / "runs"
+    train(load(words(runs)))
+    return left(runs)
+
+
+def same(found: Done, wanted: Done) -> None:
+    assert found.losses == wanted.losses
+    assert found.files == wanted.files
+    assert found.result == wanted.result
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Train in this process, in `tmp_path/runs`."""

@@ -15,7 +15,7 @@ from scaling.ledger import Ledger
 from scaling.ledger import checkpoint as checkpoints
 from scaling.ledger.log import entries
 from scaling.train import module, recorder, state
-from tests.train.conftest import Done, left, words
+from tests.train.conftest import Done, left, same, words
 
 
 def die() -> None:
@@ -59,23 +59,6 @@ def after_the_result() -> None:
     from scaling.ledger import attempt
 
     attempt.publish_result = after(1, attempt.publish_result)
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> Done:
-    """The run that nothing ever happened to."""
-    from scaling.train.run import train
-    from tests.train.conftest import load
-
-    runs = tmp_path_factory.mktemp("unbroken") / "runs"
-    train(load(words(runs)))
-    return left(runs)
-
-
-def same(found: Done, wanted: Done) -> None:
-    assert found.losses == wanted.losses
-    assert found.files == wanted.files
-    assert found.result == wanted.result
 
 
 MOMENTS = [in_save, in_publication_of_a_checkpoint, in_evaluation, before_the_result, after_the_result]
