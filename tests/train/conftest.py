@@ -60,9 +60,14 @@ class Done:
 
 
 def left(runs: Path) -> Done:
-    """The only run of a ledger: its result, every logged loss, and the bytes of its last checkpoint."""
+    """What the only run of a ledger that has a result left behind."""
     ledger = Ledger.open(runs)
     (run,) = (run for run in ledger.runs() if ledger.result(run) is not None)
+    return done(ledger, run)
+
+
+def done(ledger: Ledger, run: str) -> Done:
+    """A run's result, every logged loss, and the bytes of its last checkpoint."""
     result = ledger.result(run)
     assert result is not None
     losses = {(entry["step"], entry["kind"]): entry["loss"] for entry in ledger.history(run) if "loss" in entry}
@@ -100,9 +105,9 @@ def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 class Child:
-    """A forked child that runs one command."""
+    """A forked child that does one deed, and ends with its code."""
 
-    def __init__(self, told: list[str], prepare: Callable[[], None]):
+    def __init__(self, deed: Callable[[], int | None]):
         self.pid = os.fork()
         self.code: int | None = None
         if self.pid == 0:
@@ -111,8 +116,7 @@ class Child:
                 silent = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(silent, 1)
                 os.dup2(silent, 2)
-                prepare()
-                code = cli.main(["train", *told])
+                code = deed() or 0
             finally:
                 os._exit(code)
 
@@ -137,13 +141,23 @@ class Child:
         return self.code
 
 
+def training(told: list[str], prepare: Callable[[], None] = lambda: None) -> Child:
+    """A child that runs `scaling train`; `prepare` runs in it first."""
+
+    def deed() -> int:
+        prepare()
+        return cli.main(["train", *told])
+
+    return Child(deed)
+
+
 @pytest.fixture
 def fork() -> Iterator[Callable[..., Child]]:
-    """`fork(words, prepare)` starts `scaling train` in a child; `prepare` runs in it first."""
+    """`fork(words, prepare)` starts `scaling train` in a child that does not outlive the test."""
     started: list[Child] = []
 
-    def start(told: list[str], prepare: Callable[[], None] = lambda: None) -> Child:
-        started.append(Child(told, prepare))
+    def start(*given: Any) -> Child:
+        started.append(training(*given))
         return started[-1]
 
     yield start

@@ -20,7 +20,7 @@ from scaling import cli
 from scaling.ledger import Ledger
 from scaling.ledger.document import read, seal
 from scaling.train import module
-from tests.train.conftest import words
+from tests.train.conftest import training, words
 from tests.train.test_faults import killed_after_two_checkpoints, last_checkpoint
 from tests.train.test_resume import after
 
@@ -103,10 +103,8 @@ SLOW = {(deed, name): DEEDS[deed] for deed in DEEDS for name in FILES}
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A ledger whose one run died after the checkpoints of steps 4 and 8."""
-    from tests.train.conftest import Child
-
     runs = tmp_path_factory.mktemp("killed") / "runs"
-    killed_after_two_checkpoints(words(runs), Child)
+    killed_after_two_checkpoints(words(runs), training)
     return runs
 
 

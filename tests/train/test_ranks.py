@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,21 +17,21 @@ import torch
 
 from scaling.ledger import Ledger
 from scaling.train.experiment import assemble
-from scaling.train.supervisor import RankFailed, supervise
+from scaling.train.supervisor import SILENCE, RankFailed, supervise
 from tests.train.conftest import load, words
 from tests.train.test_step import logged
 
 STILL = {"model.block.mixer.dropout": 0}
 
-# A rank that goes wrong at step 3 in the way it is told to.
+# Ranks that go wrong at a step in the way they are told to.
 SABOTEUR = """
-import os, time
+import os, signal, time
 from scaling.train.module import TrainingModule
 
 before = TrainingModule.training_step
 
 def broken(self, batch, number):
-    if number == 3 and os.environ["RANK"] == "1":
+    if number == {step} and os.environ["RANK"] in "{ranks}":
         {deed}
     return before(self, batch, number)
 
@@ -66,53 +69,71 @@ def test_the_rows_of_the_ranks_are_the_global_batch():
         assert torch.equal(torch.cat(parts), whole)
 
 
-def sabotaged(tmp_path: Path, deed: str, silence: float = 45.0) -> tuple[str, float]:
-    extension = tmp_path / "saboteur.py"
-    extension.write_text(SABOTEUR.format(deed=deed))
-    config = load(words(tmp_path / "runs", train__devices=2, train__steps=50))
-    from dataclasses import replace
-
-    begun = time.monotonic()
-    with pytest.raises(RankFailed) as failed:
-        supervise(replace(config, extend=str(extension)), 2, silence=silence)
-    return str(failed.value), time.monotonic() - begun
-
-
-def test_a_rank_that_raises_ends_all_and_is_told(tmp_path):
-    told, _ = sabotaged(tmp_path, 'raise ValueError("the first trouble")')
-    assert told.startswith("rank 1 of 2")
-    assert "ValueError: the first trouble" in told
-    none_left(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_rank_that_hangs_ends_all(tmp_path):
-    told, seconds = sabotaged(tmp_path, "time.sleep(1000)", silence=4.0)
-    assert "sign of life" in told
-    assert seconds < 90
-    none_left(tmp_path)
-
-
-def none_left(tmp_path: Path) -> None:
-    """No process of this run is alive: the ledger's claim is known to be of the dead."""
-    ledger = Ledger.open(tmp_path / "runs")
-    (run,) = ledger.runs()
-    assert all(ledger.is_gone(record) or record.exit for record in ledger.attempts(run))
+RAISE = 'raise ValueError("the first trouble")'
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
+QUICK = 4.0  # seconds of silence that tests wait for
+# Which ranks go wrong, at which step, how, and for how many seconds their silence is borne.
+FAULTS = [("1", 3, RAISE, QUICK), ("1", 3, SLEEP, QUICK)]
+MORE = [
+    *((ranks, step, RAISE, QUICK) for ranks in "01" for step in (0, 3, 9) if (ranks, step) != ("1", 3)),
+    *((ranks, step, KILL, QUICK) for ranks in "01" for step in (0, 3)),
+    *((ranks, 3, deed, QUICK) for ranks in "01" for deed in (SLEEP, STOP, SPIN) if (ranks, deed) != ("1", SLEEP)),
+    ("01", 3, RAISE, QUICK),
+    ("01", 3, SLEEP, QUICK),
+    ("1", 3, "os._exit(0)", QUICK),
+    ("1", 3, STOP, SILENCE),
+]
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        (signal.SIGTERM, 143),
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
-        pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.slow),
-    ],
-    ids=["SIGTERM", "SIGINT", "SIGUSR1"],
+    ("ranks", "step", "deed", "silence"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
 )
-def test_a_signal_is_agreed_on(number, code, tmp_path):
+def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    extension = tmp_path / "saboteur.py"
+    extension.write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
+    config = replace(load(words(tmp_path / "runs", train__devices=2, train__steps=50)), extend=str(extension))
+    begun = time.monotonic()
+    with pytest.raises(RankFailed) as failed:
+        supervise(config, 2, silence=silence)
+    assert time.monotonic() - begun < silence + 90  # of which most is the start of two processes
+    told = str(failed.value)
+    if deed == RAISE:
+        assert told.startswith(f"rank {ranks if len(ranks) == 1 else ''}")
+        assert "ValueError: the first trouble" in told
+    elif deed == KILL:
+        assert told.startswith("rank ")
+    else:
+        assert "sign of life" in told
+    assert alive(tmp_path) == []
+
+
+def alive(folder: Path) -> list[str]:
+    """The command lines of living processes that name a folder: ranks are started with a file in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]
+
+
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "delay"),
+    [
+        (*SIGNALS[0], 0.0),
+        *(pytest.param(*one, delay / 4, marks=pytest.mark.slow) for one in SIGNALS[1:] for delay in range(8)),
+    ],
+)
+def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
     told = words(tmp_path / "runs", train__devices=2, train__steps=100000, train__checkpoint_every=100000)
     process = subprocess.Popen(
-        [sys.executable, "-m", "scaling", "train", *told], stderr=subprocess.DEVNULL, env={**os.environ}
+        [sys.executable, "-m", "scaling", "train", *told],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         end = time.monotonic() + 120
@@ -120,8 +141,11 @@ def test_a_signal_is_agreed_on(number, code, tmp_path):
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.05)
+        time.sleep(delay)
+        assert len(alive(tmp_path)) == 3
         process.send_signal(number)
         assert process.wait(40) == code
+        assert alive(tmp_path) == []
     finally:
         process.kill()
     ledger = Ledger.open(tmp_path / "runs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,39 @@ MOMENTS = [in_save, in_publication_of_a_checkpoint, in_evaluation, before_the_re
 def test_a_kill_at_a_chosen_moment(moment, tmp_path, fork, unbroken):
     told = words(tmp_path / "runs")
     assert fork(told, moment).wait() == -signal.SIGKILL
+    assert fork(told).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def at_file_operation(number: int) -> Callable[[], None]:
+    """Death at a file operation, counted from the start of the second save."""
+
+    def prepare() -> None:
+        seen, saves, before = [0], [0], recorder.Recorder._save
+
+        def count(event: str, _: object) -> None:
+            if saves[0] == 2 and event.startswith(("open", "os.", "shutil.")):
+                seen[0] += 1
+                if seen[0] == number:
+                    die()
+
+        def counted(*given):
+            saves[0] += 1
+            before(*given)
+            saves[0] += saves[0] == 2
+
+        recorder.Recorder._save = counted
+        sys.addaudithook(count)
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    "number", [5, 12, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 15) if n not in (5, 12))]
+)
+def test_a_kill_at_a_file_operation_of_a_save(number, tmp_path, fork, unbroken):
+    told = words(tmp_path / "runs")
+    assert fork(told, at_file_operation(number)).wait() == -signal.SIGKILL
     assert fork(told).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 
@@ -141,24 +175,27 @@ def test_five_kills_in_many_runs(seed, tmp_path, fork, unbroken):
 SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 
 
+@pytest.mark.parametrize(
+    "step", [6, *(pytest.param(step, marks=pytest.mark.slow) for step in range(1, 12) if step != 6)]
+)
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_a_signal_saves_and_leaves_with_its_code(number, tmp_path, fork, unbroken):
+def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, unbroken):
     told = words(tmp_path / "runs")
 
-    def at_step_six() -> None:
+    def at_that_step() -> None:
         before = module.TrainingModule.training_step
 
         def heard(self, batch, number_of_batch):
-            if number_of_batch == 5:
+            if number_of_batch == step - 1:
                 os.kill(os.getpid(), number)
             return before(self, batch, number_of_batch)
 
         module.TrainingModule.training_step = heard
 
-    assert fork(told, at_step_six).wait() == SIGNALS[number]
+    assert fork(told, at_that_step).wait() == SIGNALS[number]
     ledger = Ledger.open(tmp_path / "runs")
     (run,) = ledger.runs()
-    assert ledger.checkpoint(run, 6) is not None
+    assert ledger.checkpoint(run, step) is not None
     (attempt,) = ledger.attempts(run)
     assert attempt.exit is not None
     assert attempt.exit["outcome"] == "stopped"

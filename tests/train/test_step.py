@@ -61,9 +61,21 @@ def test_master_weights_are_saved_in_float32(tmp_path, run):
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("step", [0, 1, 3, 7, 11])
+# By step, and by how the update is computed.
+WHERE = [
+    *((step, {}) for step in (0, 1, 3, 7, 11)),
+    *(pytest.param(step, {}, marks=pytest.mark.slow) for step in (2, 5, 9)),
+    *(
+        pytest.param(step, how, marks=pytest.mark.slow)
+        for how in ({"train__micro_batch": 1}, {"train__precision": "bf16"})
+        for step in range(0, 12, 1 if "train__micro_batch" in how else 2)
+    ),
+]
+
+
+@pytest.mark.parametrize(("step", "how"), WHERE)
 @pytest.mark.parametrize("what", ["the loss", "the gradient"])
-def test_nan_is_caught_before_the_update(step, what, tmp_path, run, monkeypatch):
+def test_nan_is_caught_before_the_update(step, how, what, tmp_path, run, monkeypatch):
     """The weights at the end are those of the step before, and the run is a result."""
     held = {}
 
@@ -71,22 +83,25 @@ def test_nan_is_caught_before_the_update(step, what, tmp_path, run, monkeypatch)
         loss = before(self, batch, *rest)
         at = held.setdefault("calls", 0)
         held["calls"] += 1
-        held["model"] = self.model
+        held["module"] = self
         if at == step:
-            held["weights"] = [parameter.detach().clone() for parameter in self.model.parameters()]
+            held["before"] = [tensor.detach().clone() for tensor in tensors(self)]
             if what == "the loss":
                 return loss * float("nan")
-            next(self.model.parameters()).grad[0] = float("inf")  # type: ignore[index]
+            self.weights.masters[0].grad[0] = float("inf")  # type: ignore[index]
         return loss
 
+    def tensors(trained: module.TrainingModule) -> list[torch.Tensor]:
+        return [*trained.model.parameters(), *trained.weights.masters]
+
     monkeypatch.setattr(module.TrainingModule, "_backward", poisoned)
-    result = run()
+    result = run(**how)
     assert result["outcome"] == "diverged"
     assert result["step"] == step
     assert what in result["reason"]
-    for parameter, before in zip(held["model"].parameters(), held["weights"], strict=True):
-        assert torch.equal(parameter, before)
-    assert run()["already"]
+    for tensor, before in zip(tensors(held["module"]), held["before"], strict=True):
+        assert torch.equal(tensor, before)
+    assert run(**how)["already"]
 
 
 FAMILIES = {
