@@ -63,21 +63,26 @@ class Figure:
     parameters: int
 
 
-def enter_peers() -> None:
-    """Go on in the peers' environment, made first if need be."""
-    if Path(sys.prefix).resolve() == PEERS.resolve():
-        return
+def peers() -> Path:
+    """The interpreter of the peers' environment, which is made first if need be."""
     python = PEERS / "bin" / "python"
     if not READY.exists():
         venv.create(PEERS, with_pip=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
         if index := os.environ.get("TORCH_INDEX"):
             subprocess.run([*install, "--no-deps", "--index-url", index, "torch"], check=True)
-        needs, peers = (str(ROOT / "benchmarks" / name) for name in ("peers-needs.txt", "peers.txt"))
+        needs, pinned = (str(ROOT / "benchmarks" / name) for name in ("peers-needs.txt", "peers.txt"))
         subprocess.run([*install, "--requirement", needs], check=True)
-        subprocess.run([*install, "--no-deps", "--requirement", peers], check=True)
+        subprocess.run([*install, "--no-deps", "--requirement", pinned], check=True)
         READY.touch()
-    os.execv(python, [str(python), *sys.argv])
+    return python
+
+
+def enter_peers() -> None:
+    """Go on in the peers' environment."""
+    if Path(sys.prefix).resolve() != PEERS.resolve():
+        python = peers()
+        os.execv(python, [str(python), *sys.argv])
 
 
 def ours(size: Size, name: str) -> tuple[Any, Callable[[Any], Any]]:
@@ -172,6 +177,7 @@ CONTESTANTS: dict[str, Callable[[Size], tuple[Any, Callable[[Any], Any]]]] = {
     "products": products,
 }
 OURS, BOUND = "scaling, gpt2", "products"
+RIVALS = [name for name in CONTESTANTS if not name.startswith("scaling") and name != BOUND]
 
 
 def prepare(contestant: str, size: Size, precision: str) -> tuple[Step, int]:
@@ -213,8 +219,7 @@ def best(figures: list[Figure], contestants: list[str]) -> Figure:
 
 def table(size: Size, figures: list[Figure]) -> str:
     """One size's medians in milliseconds, and the ratio of the fastest peer to ours, each at its best precision."""
-    peers = [name for name in CONTESTANTS if not name.startswith("scaling") and name != BOUND]
-    fastest, own, bound = (best(figures, names) for names in (peers, [OURS], [BOUND]))
+    fastest, own, bound = (best(figures, names) for names in (RIVALS, [OURS], [BOUND]))
     windows = f"windows of {size.length}, batch {size.rows}, vocabulary {size.vocabulary}"
     lines = [
         f"{size.layers} layers × {size.width}, {windows}",

@@ -1,8 +1,9 @@
 """What a step costs beyond the model: `scaling train`'s own loop beside a bare loop of the same model and optimizer.
 
-    OMP_NUM_THREADS=1 python benchmarks/train.py [--size tiny] [--steps 400] [--rounds 5] [--profile]
+    OMP_NUM_THREADS=1 python benchmarks/train.py [WORD ...] [--steps 400] [--rounds 5] [--shares] [--profile]
 
 Rounds alternate, each takes the same batches; the least of the rounds' means counts, since a busy machine only adds.
+WORDs are those of `scaling train`; without any it is the smallest model of all, where whatever is not the model shows.
 """
 
 from __future__ import annotations
@@ -10,74 +11,154 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import re
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
 from scaling import config
+from scaling.batch import Batch
 from scaling.ledger import Ledger
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.parametrization import initialise
 from scaling.train.precision import Weights
 from scaling.train.run import train_run
 
+TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train.batch=16")
 
-def experiment(size: str, steps: int, runs: Path, seed: int) -> Experiment:
-    told = [f"size={size}", "size.length=64", "size.vocabulary=null", "train.batch=16", f"train.steps={steps}"]
+
+def experiment(words: Sequence[str], steps: int, runs: Path, seed: int) -> Experiment:
     quiet = ["log.wandb=disabled", "evaluate.points=1", "evaluate.windows=16", "train.checkpoint_every=1000000"]
-    return assemble(config.load("decoder", [*told, *quiet, f"seed={seed}", f"runs={runs}", "schedule.warmup=10"]))
+    told = [*words[1:], f"train.steps={steps}", *quiet, f"seed={seed}", f"runs={runs}", "schedule.warmup=1"]
+    return assemble(config.load(words[0], told))
 
 
-def bare(one: Experiment) -> float:
-    """Milliseconds a step of the plainest loop: batches made beforehand, the same clip and schedule."""
+def plainest(one: Experiment) -> Callable[[int, Batch], None]:
+    """One update as a person writes it: the same optimizer, clip, schedule and precision, and nothing else."""
+    precision = one.config["train.precision"]
     model = initialise(one.model(), one.parametrization, one.seed)
-    weights = Weights(model, "float32")
+    weights = Weights(model, precision)
     (optimizer,) = one.optimizer.make(weights.parameters, one.parametrization)
-    batches = [one.batches.batch(step) for step in range(one.steps)]
-    begun = time.perf_counter()
-    for step, batch in enumerate(batches):
+    autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16_autocast" else nullcontext()
+
+    def update(step: int, batch: Batch) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * one.schedule.factor(step, one.steps)
-        model.loss(batch).total.backward()
+        with autocast:
+            loss = model.loss(batch).total
+        loss.backward()
+        weights.gather()
         torch.nn.utils.clip_grad_norm_(weights.masters, one.config["train.clip"])
         optimizer.step()
         optimizer.zero_grad()
-    return 1000 * (time.perf_counter() - begun) / one.steps
+        weights.spread()
+
+    return update
+
+
+def bare(one: Experiment) -> float:
+    """Milliseconds a step of the plainest loop, over batches made beforehand."""
+    update = plainest(one)
+    batches = [one.batches.batch(step) for step in range(one.steps)]
+    update(0, batches[0])
+    begun = time.perf_counter()
+    for step, batch in enumerate(batches[1:], start=1):
+        update(step, batch)
+    return 1000 * (time.perf_counter() - begun) / (one.steps - 1)
 
 
 def framed(one: Experiment, ledger: Ledger) -> float:
     """Milliseconds a step of the whole: Lightning, the loader, the log, from the first logged step to the last."""
     marks: list[tuple[int, float]] = []
-    train_run(one, ledger, [lambda entry: marks.append((entry["step"], time.perf_counter()))])
-    trained = marks[:-1] if len(marks) > 2 else marks  # the last is the evaluation
-    (first, begun), (last, ended) = trained[0], trained[-1]
+
+    def mark(entry) -> None:
+        if entry["kind"] == "train":
+            marks.append((entry["step"], time.perf_counter()))
+
+    train_run(one, ledger, [mark])
+    (first, begun), (last, ended) = marks[0], marks[-1]
     return 1000 * (ended - begun) / (last - first)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", default="tiny")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--profile", action="store_true", help="print where the whole loop spends its time")
-    given = parser.parse_args()
+def compare(words: Sequence[str], steps: int, rounds: int) -> tuple[float, float]:
+    """Milliseconds a step of the bare loop and of the whole one."""
     alone, whole = [], []
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger.create(folder)
-        for seed in range(given.rounds):
-            one = experiment(given.size, given.steps, Path(folder), seed)
+        for seed in range(rounds):
+            one = experiment(words, steps, Path(folder), seed)
             alone.append(bare(one))
             whole.append(framed(one, ledger))
-        if given.profile:
-            one = experiment(given.size, given.steps, Path(folder), given.rounds)
+    return min(alone), min(whole)
+
+
+PRODUCTS = re.compile(r"aten::(mm|addmm|bmm|baddbmm|addbmm|_?scaled_dot_product.*|mkldnn.*)")
+OPTIMIZER = re.compile(r"aten::(_foreach_norm|linalg_vector_norm|_foreach_mul_|_foreach_copy_)|Optimizer\..*")
+
+
+def shares(words: Sequence[str], steps: int = 20) -> dict[str, float]:
+    """Where a bare step's time goes, as shares of it while it is watched: watching makes small operations dearer."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = experiment(words, steps + 3, Path(folder), 0)
+    update, batches = plainest(one), [one.batches.batch(step) for step in range(one.steps)]
+    for step in range(3):
+        update(step, batches[step])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+        begun = time.perf_counter()
+        for step in range(3, one.steps):
+            update(step, batches[step])
+        seconds = time.perf_counter() - begun
+    spent: Counter[str] = Counter()
+    for event in watched.events():
+        spent[_kind(event)] += 1e-6 * event.self_cpu_time_total
+    spent["Python and dispatch"] += seconds - spent.total()
+    return {kind: value / seconds for kind, value in spent.most_common()}
+
+
+def _kind(event) -> str:
+    names, one = [], event
+    while one is not None:
+        names.append(one.name)
+        one = one.cpu_parent
+    if PRODUCTS.fullmatch(names[0]):
+        return "matrix products"
+    if any(OPTIMIZER.match(name) for name in names):
+        return "optimizer and clip"
+    if any("_CrossEntropy" in name for name in names):
+        return "cross-entropy"
+    if any("softmax" in name for name in names):
+        return "softmax"
+    if any("norm" in name.lower() for name in names):
+        return "norms"
+    return "other elementwise and copies" if names[0].startswith("aten::") else "Python and dispatch"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", default=TINY)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--shares", action="store_true", help="print what a bare step's time goes into")
+    parser.add_argument("--profile", action="store_true", help="print where the whole loop spends its time")
+    given = parser.parse_args()
+    alone, whole = compare(given.words, given.steps, given.rounds)
+    if given.shares:
+        for kind, share in shares(given.words).items():
+            print(f"{kind:<30} {share:6.1%}")
+    if given.profile:
+        with tempfile.TemporaryDirectory() as folder:
+            one = experiment(given.words, given.steps, Path(folder), given.rounds)
             profile = cProfile.Profile()
-            profile.runcall(train_run, one, ledger)
+            profile.runcall(train_run, one, Ledger.create(folder))
             pstats.Stats(profile).sort_stats("tottime").print_stats(40)
-    lost = min(whole) - min(alone)
-    print(f"{given.size}: bare {min(alone):.3f} ms, whole {min(whole):.3f} ms, lost {lost:.3f} ms a step", end=" ")
-    print(f"({lost / min(whole):.0%}); {given.rounds} rounds of {given.steps} steps, {torch.get_num_threads()} threads")
+    lost = whole - alone
+    print(f"{' '.join(given.words)}: bare {alone:.3f} ms, whole {whole:.3f} ms, lost {lost:.3f} ms a step", end=" ")
+    print(f"({lost / alone:.1%}); {given.rounds} rounds of {given.steps} steps, {torch.get_num_threads()} threads")
 
 
 if __name__ == "__main__":
