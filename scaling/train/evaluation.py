@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as distributed
 
 from scaling.batch import IGNORE, Batch
+from scaling.data.batches import Batches
+from scaling.data.prefetch import ahead
 from scaling.data.source import Source
 from scaling.model.family import Family
 
@@ -20,9 +24,25 @@ def evaluation_steps(steps: int, points: int) -> list[int]:
     return sorted({max(1, round(steps ** (index / (points - 1)))) for index in range(points)} | {steps})
 
 
+def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch]:
+    """One rank's part of `count` batches: whole ones, so that each is computed as one rank alone would.
+
+    All ranks have as many, since a sharded model needs all of them at each; where none is left, one without targets.
+    """
+
+    def made(step: int) -> Batch:
+        if step < count:
+            return batches.batch(step)
+        spare = batches.batch(count - 1)
+        labels = None if spare.labels is None else torch.full_like(spare.labels, IGNORE)
+        return replace(spare, targets=torch.full_like(spare.targets, IGNORE), labels=labels)
+
+    yield from ahead(made, range(rank, -(-count // ranks) * ranks, ranks), depth=2)
+
+
 @torch.no_grad()
-def evaluate(model: Family, batches: Iterable[Batch], source: Source) -> dict[str, Any]:
-    """Losses of a model on held-out batches, every target counted once, summed in float64.
+def evaluate(model: Family, batches: Iterable[Batch], source: Source, ranks: int = 1) -> dict[str, Any]:
+    """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
@@ -30,15 +50,15 @@ def evaluate(model: Family, batches: Iterable[Batch], source: Source) -> dict[st
     """
     training = model.training
     model.eval()
-    total = excess = correct = torch.zeros((), dtype=torch.float64)
-    counted, by_position = 0, None
+    total = excess = correct = counted = torch.zeros((), dtype=torch.float64)
+    by_position: torch.Tensor | None = None
     known = False
     for batch in batches:
         targets = getattr(batch, model.head.target)
         hidden = model(batch).hidden
         losses = model.head.loss(hidden, targets).double()
         bears = targets != IGNORE
-        counted += int(bears.sum())
+        counted = counted + bears.sum().cpu()
         total = total + losses.sum().cpu()
         if batch.truth is not None:
             known = True
@@ -47,24 +67,37 @@ def evaluate(model: Family, batches: Iterable[Batch], source: Source) -> dict[st
         if predictions.shape[:-1] == targets.shape:
             correct = correct + (predictions.argmax(-1) == targets)[bears].sum().cpu()
         if targets.ndim == 2:
-            sums = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            by_position = sums if by_position is None else _longer(by_position, sums)
+            table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
+            by_position = table if by_position is None else _longer(by_position, table)
     model.train(training)
-    plain = total.item() / counted
-    found: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": counted}
+    sums = torch.stack([total, excess, correct, counted])
+    if ranks > 1:
+        by_position = _summed(sums, by_position)
+    all_losses, all_excess, all_correct, count = sums.tolist()
+    plain = all_losses / count
+    found: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
     if known and source.entropy is not None:
-        found["excess"] = excess.item() / counted
+        found["excess"] = all_excess / count
         found["loss"] = source.entropy + found["excess"]
         found["entropy"] = source.entropy
     if source.bytes_per_token:
         found["bits_per_byte"] = found["loss"] / math.log(2) / source.bytes_per_token
     if by_position is not None:
-        found["accuracy"] = correct.item() / counted
-        sums, counts = by_position.tolist()
-        found["loss_by_position"] = [
-            value / count if count else None for value, count in zip(sums, counts, strict=True)
-        ]
+        found["accuracy"] = all_correct / count
+        found["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
     return found
+
+
+def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:
+    """Add up what the ranks found, `sums` in place; their tables by position may differ in length."""
+    distributed.all_reduce(sums)
+    if by_position is None:
+        return None
+    width = torch.tensor(by_position.shape[1])
+    distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
+    table = _longer(by_position, by_position.new_zeros(2, int(width)))
+    distributed.all_reduce(table)
+    return table
 
 
 def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

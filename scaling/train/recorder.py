@@ -11,10 +11,9 @@ import torch
 from lightning import Callback, Trainer
 
 from scaling.batch import Batch
-from scaling.data.module import Loader
 from scaling.ledger import Attempt
 from scaling.train import state
-from scaling.train.evaluation import evaluate, evaluation_steps
+from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule, Update
 from scaling.train.ranks import pulse, wanted
@@ -34,7 +33,8 @@ class Stopped(Exception):
 class Recorder(Callback):
     """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror).
 
-    Ranks other than the first have no attempt: they agree on signals, and take part where the model is sharded.
+    Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
+    gather a model that is sharded.
     `pinned` are steps whose checkpoints others want.
     """
 
@@ -65,12 +65,11 @@ class Recorder(Callback):
         step = module.start + trainer.fit_loop.batch_idx + 1
         pulse()
         signal = self.signals.agreed(trainer)
-        if self.attempt is not None or module.sharded:
-            self._record(step, module, stopping=bool(signal))
+        self._record(step, module, trainer.world_size, stopping=bool(signal))
         if signal:
             raise Stopped(signal, step)
 
-    def _record(self, step: int, module: TrainingModule, stopping: bool) -> None:
+    def _record(self, step: int, module: TrainingModule, ranks: int, stopping: bool) -> None:
         last = step == self.experiment.steps
         above = self.spikes.above(module.update.loss)
         if above is not None:
@@ -78,8 +77,9 @@ class Recorder(Callback):
         if step % self.log_every == 0 or last or step == module.start + 1:
             self._log_training(step, module.update)
         if step in self.evaluated:
-            self.evaluate_now(step, module)
-        if step % self.checkpoint_every == 0 or step in self.pinned or last or stopping:
+            self.evaluate_now(step, module, module.global_rank, ranks)
+        due = step % self.checkpoint_every == 0 or step in self.pinned or last or stopping
+        if due and (self.attempt is not None or module.sharded):
             self._save(step, module)
 
     def write(self, entry: Mapping[str, Any]) -> None:
@@ -115,10 +115,10 @@ class Recorder(Callback):
             / (self.peak * wanted(self.experiment.config))
         )
 
-    def evaluate_now(self, step: int, module: TrainingModule) -> None:
+    def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
         begun = time.perf_counter()
-        batches = Loader(self.experiment.validation, 0, self.experiment.evaluations)
-        found = evaluate(module.model, _beating(batches, module.device), self.experiment.held_out)
+        batches = share(self.experiment.validation, self.experiment.evaluations, rank, ranks)
+        found = evaluate(module.model, _beating(batches, module.device), self.experiment.held_out, ranks)
         self.latest = found
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})

@@ -11,12 +11,16 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from scaling.ledger import Ledger
+from scaling.train.evaluation import evaluate, share
 from scaling.train.experiment import assemble
+from scaling.train.module import MODULES
+from scaling.train.parametrization import initialise
 from scaling.train.supervisor import SILENCE, RankFailed, supervise
 from tests.train.conftest import load, words
 from tests.train.test_step import logged
@@ -42,14 +46,17 @@ class Unused:
 """
 
 
+LONG = {"data__validation": 140_000}  # tokens: three batches of an evaluation, of which two ranks take two each
+
+
 def two(runs: Path, steps: int, **changes) -> None:
     supervise(load(words(runs, train__devices=2, train__steps=steps, **STILL, **changes)), 2)
 
 
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_two_ranks_learn_as_one(steps, tmp_path, run):
-    two(tmp_path / "two", steps)
-    run(runs=tmp_path / "one", train__steps=steps, **STILL)
+    two(tmp_path / "two", steps, **LONG)
+    run(runs=tmp_path / "one", train__steps=steps, **STILL, **LONG)
     one, both = logged(tmp_path / "one"), logged(tmp_path / "two")
     assert len(one) == len(both) == steps
     assert both[0] == pytest.approx(one[0], rel=1e-6)
@@ -58,7 +65,22 @@ def test_two_ranks_learn_as_one(steps, tmp_path, run):
     (name,) = ledger.runs()
     (attempt,) = ledger.attempts(name)
     assert attempt.exit is not None
-    assert ledger.result(name) is not None
+    result = ledger.result(name)
+    assert result is not None
+    shared_evaluation_is_one_ranks(result, attempt.folder / "checkpoints" / f"{steps:012d}", tmp_path)
+
+
+def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+    """The same weights, evaluated here on all batches."""
+    experiment = assemble(load(words(tmp_path / "unused", **STILL, **LONG)))
+    assert experiment.evaluations == 3
+    model = initialise(experiment.model(), experiment.parametrization, 0)
+    trained = MODULES["decoder"](experiment, model, 0, checkpoint).model
+    alone = evaluate(trained, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+    assert result["targets"] == alone["targets"] == 140_000 // 17 * 16
+    assert result["accuracy"] == alone["accuracy"]
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-12)
+    assert result["loss_by_position"] == pytest.approx(alone["loss_by_position"], rel=1e-12)
 
 
 def test_the_rows_of_the_ranks_are_the_global_batch():
