@@ -241,7 +241,8 @@ def frame(size: Size, precision: str, steps: int, rounds: int) -> str:
     bare, whole = compare(words, steps, rounds)
     lines = [f"At width {size.width} in {precision}: {bare:.1f} ms bare, {whole:.1f} ms whole, which is"]
     lines[0] += f" {(whole - bare) / bare:+.1%} (below 3% is wanted). A bare step, watched:"
-    lines += ["", *(f"| {kind} | {share:.1%} |" for kind, share in shares(words, min(steps, 20)).items()), ""]
+    lines += ["", "| | share |", "|---|---:|"]
+    lines += [*(f"| {kind} | {share:.1%} |" for kind, share in shares(words, min(steps, 20)).items()), ""]
     return "\n".join(lines)
 
 

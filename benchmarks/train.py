@@ -25,6 +25,7 @@ from scaling import config
 from scaling.batch import Batch
 from scaling.ledger import Ledger
 from scaling.train.experiment import Experiment, assemble
+from scaling.train.memory import keep_freed
 from scaling.train.parametrization import initialise
 from scaling.train.precision import Weights
 from scaling.train.run import train_run
@@ -40,6 +41,7 @@ def experiment(words: Sequence[str], steps: int, runs: Path, seed: int) -> Exper
 
 def plainest(one: Experiment) -> Callable[[int, Batch], None]:
     """One update as a person writes it: the same optimizer, clip, schedule and precision, and nothing else."""
+    keep_freed()  # which the whole loop does for the process, so that a later round would have it anyhow
     precision = one.config["train.precision"]
     model = initialise(one.model(), one.parametrization, one.seed)
     weights = Weights(model, precision)

@@ -191,11 +191,11 @@ def dying() -> None:
     module.TrainingModule.training_step = after(6, module.TrainingModule.training_step)  # type: ignore[method-assign]
 
 
-# What is set, what happens, the code it ends with; None for what each system decides.
+# What is set, what happens, the code it ends with: 99 where an exception goes through a test's child.
 LIVES: dict[str, tuple[dict[str, Any], Callable[[], None], int]] = {
     "finished": ({}, lambda: None, 0),
     "diverged": ({}, diverging, 0),
-    "failed": ({}, failing, 1),
+    "failed": ({}, failing, 99),
     "killed": ({}, dying, -9),
     "W&B offline": ({"log__wandb": "offline"}, lambda: None, 0),
     "csv and tensorboard": ({"log__loggers": "[csv, tensorboard]"}, lambda: None, 0),
