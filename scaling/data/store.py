@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
 _AGAIN = "remove the folder and run `scaling data prepare` again"
 
+_held: WeakValueDictionary[tuple[Path, str], PackedSource | PairedSource] = WeakValueDictionary()
+
 
 def root(runs: str | Path) -> Path:
     """Where prepared data lie: $SCALING_DATA, or `data` beside the folder of runs."""
@@ -30,11 +33,14 @@ def root(runs: str | Path) -> Path:
 
 
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
-    """A split of the prepared data in `folder`, checked."""
+    """A split of the prepared data in `folder`, checked; whoever has it open at a time shares its maps."""
     manifest = Manifest.read(folder)
     check(folder, manifest)
-    kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
-    return kind(folder, split, manifest)
+    source = _held.get((folder, split))
+    if source is None or source.manifest != manifest:
+        kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
+        source = _held[folder, split] = kind(folder, split, manifest)
+    return source
 
 
 def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:

@@ -6,7 +6,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 from scaling import build
@@ -35,7 +34,7 @@ class Job:
     trunk: tuple[str, int] | None
     assembled: Callable[[], Experiment] = field(repr=False, compare=False)
 
-    @cached_property
+    @property
     def experiment(self) -> Experiment:
         return self.assembled()
 

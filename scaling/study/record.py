@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from scaling.config import load
@@ -16,6 +16,7 @@ from scaling.study.question import Question
 from scaling.train.experiment import Experiment, assemble
 
 SOME = 3  # differences told in one line
+KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
 
 
 def enter(ledger: Ledger, name: str, found: Plan) -> None:
@@ -56,7 +57,8 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     return Plan(question, runs, trunks)
 
 
-def _assembled(base: str, words: Sequence[str], run: str) -> Experiment:
+@lru_cache(maxsize=KEPT)
+def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
     experiment = assemble(load(base, words))
     if run_id(experiment.spec) != run:
         raise ScalingError(

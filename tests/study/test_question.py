@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.study.plan import Plan, plan
 from scaling.study.question import Question, read
-from scaling.study.record import enter, entered
+from scaling.study.record import KEPT, enter, entered
 from scaling.train.experiment import assemble
 
 ROWS = str(Path(__file__).parent / "rows.yaml")
@@ -61,6 +63,21 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path):
     trunk = next(iter(found.trunks))
     assert again.trunks[trunk].experiment.spec == found.trunks[trunk].experiment.spec
     assert again.trunks[trunk].experiment.steps == found.trunks[trunk].steps
+
+
+def test_a_worker_holds_no_more_experiments_than_it_needs(tmp_path):
+    asked = replace(read(SMALL), grid={"seed": list(range(KEPT + 1)), "train.tokens": [2000]}, held_out={}, laws=())
+    found = plan(asked, [f"runs={tmp_path}"])
+    enter(found.ledger(), "small", found)
+    again = entered(found.ledger(), "small")
+    first = weakref.ref(again.runs[0].experiment)
+    for one in again.runs[:KEPT]:
+        assert one.experiment
+    assert first() is again.runs[0].experiment
+    for one in again.runs[1:]:
+        assert one.experiment
+    gc.collect()
+    assert first() is None
 
 
 MODEL = """base: decoder
