@@ -45,10 +45,22 @@ last step that `ledger.needed(trunk)` names is saved, and can go on later. A bra
 from scaling.ledger.attempt import Attempt, Record
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.heartbeat import Lease
-from scaling.ledger.identity import run_id
+from scaling.ledger.identity import run_id, run_ids
 from scaling.ledger.machine import Machine
 from scaling.ledger.result import RESULTS, Verdict
 from scaling.ledger.status import Row
 from scaling.ledger.store import Ledger
 
-__all__ = ["RESULTS", "Attempt", "Checkpoint", "Lease", "Ledger", "Machine", "Record", "Row", "Verdict", "run_id"]
+__all__ = [
+    "RESULTS",
+    "Attempt",
+    "Checkpoint",
+    "Lease",
+    "Ledger",
+    "Machine",
+    "Record",
+    "Row",
+    "Verdict",
+    "run_id",
+    "run_ids",
+]

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scaling.errors import ScalingError
@@ -50,18 +50,44 @@ _DEEPEST = 40
 
 def run_id(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
     """The name of the run that `spec` describes."""
-    return hashlib.sha256(identity(spec, later).encode()).hexdigest()[:16]
+    return run_ids([spec], later)[0]
+
+
+def run_ids(specs: Sequence[Mapping[str, Any]], later: Mapping[str, Any] = LATER) -> list[str]:
+    """The names of many runs: a section that is one object in several of them is read once."""
+    known, read = _canonical_later(later), dict[tuple[str, int], str]()
+    return [hashlib.sha256(_joined(spec, known, read).encode()).hexdigest()[:16] for spec in specs]
 
 
 def identity(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
     """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
+    return _joined(spec, _canonical_later(later), {})
+
+
+def _canonical_later(later: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _canonical(value, key, {}) for key, value in later.items()}
+
+
+def _joined(spec: Mapping[str, Any], later: Mapping[str, Any], read: dict[tuple[str, int], str]) -> str:
+    """The sections' JSON; `read` holds those of objects that live as long as it does."""
     if not isinstance(spec, Mapping):
         raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
-    data = spec.get("data")
-    if isinstance(data, Mapping) and "fingerprint" in data:
-        spec = {**spec, "data": {"fingerprint": data["fingerprint"]}}
-    counted = _counted(spec, "", {key: _canonical(value, key, {}) for key, value in later.items()})
-    return json.dumps(counted, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    for key in spec:
+        if not isinstance(key, str):
+            raise ScalingError("keys of a spec are text", key="spec", value=key)
+    places = [(key, id(spec[key])) for key in sorted(spec)]
+    for place in places:
+        if place not in read:
+            read[place] = _section(place[0], spec[place[0]], later)
+    return "{" + ",".join(read[place] for place in places if read[place]) + "}"
+
+
+def _section(key: str, value: Any, later: Mapping[str, Any]) -> str:
+    """`"key":value` as canonical JSON, or nothing where it does not count."""
+    if key == "data" and isinstance(value, Mapping) and "fingerprint" in value:
+        value = {"fingerprint": value["fingerprint"]}
+    kept = _counted({key: value}, "", later)
+    return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)[1:-1]
 
 
 def _counted(node: Mapping[str, Any], path: str, later: Mapping[str, Any]) -> dict[str, Any]:

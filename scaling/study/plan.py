@@ -6,12 +6,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from scaling import build
 from scaling.config import load
 from scaling.errors import ScalingError
-from scaling.ledger import Ledger, run_id
+from scaling.ledger import Ledger, run_ids
 from scaling.study.assembly import Words, assembled
 from scaling.study.grid import Cell
 from scaling.study.question import Question, flat
@@ -80,9 +81,20 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
     branches = Counter(trunk[0] for trunk in trunks if trunk)
     # A trunk with one branch saves nothing: that run trains its own stable phase.
     shared = {name: _trunk(name, experiment) for name, (_, experiment) in last.items() if branches[name] > 1}
+    trunks = [trunk if trunk and trunk[0] in shared else None for trunk in trunks]
+    names = run_ids([experiment.spec for experiment in experiments])
     runs = [
-        _run(_name(cell), own, held_out, experiment, trunk if trunk and trunk[0] in shared else None)
-        for (cell, held_out), own, experiment, trunk in zip(cells, words, experiments, trunks)
+        Run(
+            run=name,
+            steps=experiment.steps,
+            flops=_flops(experiment, trunk[1] if trunk else 0),
+            assembled=partial(_itself, experiment),
+            name=_name(cell),
+            overrides=own,
+            held_out=held_out,
+            trunk=trunk,
+        )
+        for name, (cell, held_out), own, experiment, trunk in zip(names, cells, words, experiments, trunks)
     ]
     _distinct(runs)
     _enough(question, runs)
@@ -122,30 +134,15 @@ def _rated(rate: Rate, experiment: Experiment) -> Cell:
 
 def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
     """The trunk that each run may branch from, and the step; runs of a family and a seed have one trunk."""
-    names: dict[tuple[Words, int], str] = {}
-    trunks = []
-    for experiment, family in zip(experiments, families):
-        found, key = experiment.trunk(), (family, experiment.seed)
-        if found is not None and key not in names:
-            names[key] = run_id(found[0].spec)
-        trunks.append(None if found is None else (names[key], found[1]))
-    return trunks
+    keys = [(family, experiment.seed) for experiment, family in zip(experiments, families)]
+    found = [experiment.trunk() for experiment in experiments]
+    first = {key: trunk[0].spec for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
+    names = dict(zip(first, run_ids(list(first.values()))))
+    return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, found)]
 
 
-def _run(
-    name: str, words: tuple[str, ...], held_out: bool, experiment: Experiment, trunk: tuple[str, int] | None
-) -> Run:
-    flops = _flops(experiment, 0 if trunk is None else trunk[1])
-    return Run(
-        run=run_id(experiment.spec),
-        steps=experiment.steps,
-        flops=flops,
-        assembled=lambda: experiment,
-        name=name,
-        overrides=words,
-        held_out=held_out,
-        trunk=trunk,
-    )
+def _itself(experiment: Experiment) -> Experiment:
+    return experiment
 
 
 def _trunk(name: str, last: Experiment) -> Job:
@@ -153,7 +150,7 @@ def _trunk(name: str, last: Experiment) -> Job:
     found = last.trunk()
     assert found is not None
     experiment, _ = found
-    return Job(name, experiment.steps, _flops(experiment, 0), None, lambda: experiment)
+    return Job(name, experiment.steps, _flops(experiment, 0), None, partial(_itself, experiment))
 
 
 def _flops(experiment: Experiment, first: int) -> float:

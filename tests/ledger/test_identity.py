@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.ledger.document import SPELLED
-from scaling.ledger.identity import RUN_ID, UNCOUNTED, identity, run_id
+from scaling.ledger.identity import RUN_ID, UNCOUNTED, identity, run_id, run_ids
 
 SPEC: dict[str, Any] = {
     "model": {"kind": "Decoder", "block": {"channel": {"kind": "Gated", "activation": "GeLU"}}, "layers": 4},
@@ -72,6 +72,12 @@ def test_the_order_of_keys_does_not_count(spec: dict[str, Any]) -> None:
 @given(_specs, _specs)
 def test_different_content_has_a_different_name(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
+
+
+@given(_specs, _specs)
+def test_many_are_named_as_one_by_one(one: dict[str, Any], other: dict[str, Any]) -> None:
+    specs = [one, other, {**one, "seed": 0}, {**one, "seed": 1}, {**other, **one}]
+    assert run_ids(specs) == [run_id(spec) for spec in specs]
 
 
 def test_a_number_counts_by_its_value() -> None:
