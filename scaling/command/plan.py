@@ -139,6 +139,8 @@ def _said(document: dict[str, Any], places: Sequence[Elsewhere]) -> Iterator[str
     if "seconds" in total:
         workers = f"{total['workers']} workers" if total["workers"] > 1 else "one worker"
         yield f"on this machine {_span(total['seconds'])} of a worker's time, by a few steps timed here; {workers}"
+        if total["busy"]:
+            yield "  the machine had other work when they were timed; alone it may be faster"
     else:
         yield "this machine is too small to time a step of these models"
     for place in places:

@@ -1,16 +1,20 @@
 """Calibration: how fast this machine trains the models of a study, by a few real steps of a few of them.
 
 Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they grow as FLOPs do, below the
-smallest they stay, because there the calls cost and not the work.
+smallest they stay, because there the calls cost and not the work. Other work on the machine can only slow a step down:
+the least of several short turns counts, is kept for a day, and is taken again where the machine was busy.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
+import os
+import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +31,10 @@ from scaling.train.run import surroundings
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
-WARM, STEPS = 2, 5
 SIZES = 3
+TURNS, STEPS, PATIENCE = 3, 5, 0.5  # of each size; a turn ends after so many steps or so many seconds
+DAY = 86400.0
+BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,12 @@ class Speed:
     """Seconds of a step by its FLOPs, as they were timed, the smallest first."""
 
     timed: tuple[tuple[float, float], ...]
+    load: float = 0.0  # of the machine meanwhile, a core
+
+    @property
+    def busy(self) -> bool:
+        """Whether the machine had other work, so that it may be faster than this."""
+        return self.load > BUSY
 
     def seconds(self, flops: float) -> float:
         """Seconds of one step."""
@@ -55,11 +67,28 @@ def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
     One thread, as workers of small runs have. None where it can try none of them. What was timed is kept in the folder
     `cache`, by machine, versions and model.
     """
-    tried = sorted((one for one in map(_shrunk, experiments) if one is not None), key=_flops)
+    models = {_flops(one): one for one in experiments}.values()
+    tried = sorted((one for one in map(_shrunk, models) if one is not None), key=_flops)
     if not tried:
         return None
     chosen = {_flops(one): one for one in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))}
-    return Speed(tuple((flops, _kept(one, cache)) for flops, one in chosen.items()))
+    files = [cache / f"{_key(one)}.json" for one in chosen.values()]
+    kept = [_kept(file) for file in files]
+    if not all(one and not Speed((), one["load"]).busy for one in kept):
+        kept = [
+            _better(one, {"seconds": seconds, "load": load(), "taken": time.time()})
+            for one, seconds in zip(kept, _timed(list(chosen.values())))
+        ]
+        with suppress(OSError):  # a folder that may only be read is timed again the next time
+            cache.mkdir(parents=True, exist_ok=True)
+            for file, one in zip(files, kept):
+                atomic.write_json(file, one)
+    return Speed(tuple(zip(chosen, (one["seconds"] for one in kept))), max(one["load"] for one in kept))
+
+
+def load() -> float:
+    """How many processes wanted each core in the last minute."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def _shrunk(experiment: Experiment) -> Experiment | None:
@@ -77,39 +106,66 @@ def _flops(experiment: Experiment) -> float:
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
 
 
-def _kept(experiment: Experiment, cache: Path) -> float:
-    """Seconds a step, from the cache where they were timed before."""
+def _key(experiment: Experiment) -> str:
     tree = experiment.config.tree
-    told = [surroundings(), tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    file = cache / f"{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}.json"
-    with suppress(OSError, ValueError, KeyError):
-        return float(atomic.read_json(file)["seconds"])
-    seconds = _timed(experiment)
-    with suppress(OSError):  # a folder that may only be read is timed again the next time
-        cache.mkdir(parents=True, exist_ok=True)
-        atomic.write_json(file, {"seconds": seconds, "machine": told[0]})
-    return seconds
+    model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
+    told = json.dumps([platform.node(), surroundings(), *model], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def _timed(experiment: Experiment) -> float:
-    """Seconds of the fastest of a few steps: forward, backward, clipping and the optimizer's."""
+def _kept(file: Path) -> dict[str, float] | None:
+    """What was timed in the last day."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        found = atomic.read_json(file)
+        if 0 <= time.time() - found["taken"] < DAY:
+            return {key: float(found[key]) for key in ("seconds", "load", "taken")}
+    return None
+
+
+def _better(one: dict[str, float] | None, other: dict[str, float]) -> dict[str, float]:
+    return other if one is None else {key: min(one[key], other[key]) for key in other}
+
+
+def _timed(experiments: Sequence[Experiment]) -> list[float]:
+    """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
+    found = [math.inf] * len(experiments)
+    with _one_thread():
+        steps = [_step(one) for one in experiments]
+        for _ in range(TURNS):
+            for place, step in enumerate(steps):
+                found[place] = min(found[place], *_turn(step))
+    return found
+
+
+def _turn(step: Callable[[], None]) -> Iterator[float]:
+    begun = time.perf_counter()
+    for _ in range(STEPS):
+        before = time.perf_counter()
+        step()
+        after = time.perf_counter()
+        yield after - before
+        if after - begun > PATIENCE:
+            return
+
+
+def _step(experiment: Experiment) -> Callable[[], None]:
+    """A training step: forward, backward, clipping and the optimizer's."""
     plan = experiment.batches.plan
     assert isinstance(plan, Windows)
     batches = replace(experiment.batches, plan=replace(plan, size=experiment.size))
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
     weights = Weights(model, "float32")
     optimizers = experiment.optimizer.make(weights.parameters, experiment.parametrization)
-    found = []
-    with _one_thread():
-        for step in range(WARM + STEPS):
-            begun = time.perf_counter()
-            model.loss(batches.batch(step)).total.backward()
-            torch.nn.utils.clip_grad_norm_(weights.masters, 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            found.append(time.perf_counter() - begun)
-    return min(found[WARM:])
+    numbers = itertools.count()
+
+    def step() -> None:
+        model.loss(batches.batch(next(numbers))).total.backward()
+        torch.nn.utils.clip_grad_norm_(weights.masters, 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    return step
 
 
 @contextmanager

@@ -119,6 +119,7 @@ def totals(
         told["seconds"] = sum(row["seconds"] for row in rows) + sum(
             _seconds(speed, one, job.flops) or 0.0 for one, job in zip(trunks, found.trunks.values())
         )
+        told["busy"] = speed.busy
     for place in places:
         precision = found.runs[0].experiment.config["train.precision"]
         seconds = sum(row[place.name]["seconds"] for row in rows) + place.seconds(growing, precision)

@@ -31,17 +31,20 @@ def suited(name: str, at: str | None, words: Sequence[str], workers: int | None)
     if question.name in ledger.studies():
         scale, why = ledger.plan(question.name)["study"]["at"], "it was begun so"
     else:
-        minutes = _minutes(found, ledger, workers)
+        minutes, busy = _minutes(found, ledger, workers)
         scale = None if minutes is None or minutes <= question.minutes else SMALL
-        why = f"this machine would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+        state = ", busy as it is," if busy else ""
+        why = (
+            f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+        )
     if scale is None:
         return found, None
     return plan(replace(read(name, scale, words), name=question.name), words), f"a smaller grid: {why}"
 
 
-def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> float | None:
+def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
     speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration")
     if speed is None:
-        return None
+        return None, False
     total = totals(found, estimates(found, speed, ()), speed, ())
-    return total["seconds"] / sized(found, workers).workers / 60
+    return total["seconds"] / sized(found, workers).workers / 60, speed.busy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, Row
 from scaling.study import size, suited, view
-from scaling.study.calibration import Speed
+from scaling.study.calibration import Speed, calibrate
 from scaling.study.launch import Submitted, train
 from scaling.study.plan import plan
 from scaling.study.progress import Active, Progress, Watch
@@ -116,6 +117,30 @@ def test_a_slow_machine_gets_a_smaller_quickstart_and_is_told(seconds, scale, tm
     monkeypatch.setattr(suited, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
     again, _ = suited.suited("quickstart", None, [f"runs={tmp_path}"], None)
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
+
+
+def test_a_calibration_is_kept_for_a_day_unless_the_machine_was_busy(found, tmp_path):
+    experiments = [one.experiment for one in found.runs]
+    cache = tmp_path / "calibration"
+    assert calibrate(experiments, cache) is not None
+
+    def rewritten(**values: float) -> None:
+        for file in cache.iterdir():
+            file.write_text(json.dumps({"seconds": 1e-9, "load": 0.0, "taken": time.time(), **values}))
+
+    rewritten()
+    kept = calibrate(experiments, cache)
+    assert kept is not None
+    assert {seconds for _, seconds in kept.timed} == {1e-9}
+    assert not kept.busy
+    rewritten(seconds=1e9, load=9.0)
+    quicker = calibrate(experiments, cache)
+    assert quicker is not None
+    assert max(seconds for _, seconds in quicker.timed) < 1e9
+    rewritten(taken=time.time() - 2 * 86400)
+    again = calibrate(experiments, cache)
+    assert again is not None
+    assert min(seconds for _, seconds in again.timed) > 1e-9
 
 
 def now(settled: int, share: float, *active: Active) -> Progress:
