@@ -56,6 +56,7 @@ class Experiment:
     validation: Batches
     evaluations: int  # batches of one evaluation
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
+    entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
     versions: Mapping[str, int]  # of the pieces
     teacher: Run | None = None  # whose predictions the objective distils
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
@@ -129,6 +130,7 @@ def _assemble(config: Config) -> Experiment:
     validation, evaluations = evaluation(
         held_out, objective, max(1, EVALUATION_TOKENS // objective.reads), config["evaluate.windows"]
     )
+    row_tokens, known = _row(config, validation)
     experiment = Experiment(
         config=config,
         steps=0,
@@ -139,7 +141,8 @@ def _assemble(config: Config) -> Experiment:
         batches=training(train, objective, size, config["seed"]),
         validation=validation,
         evaluations=evaluations,
-        row_tokens=_row_tokens(config, validation),
+        row_tokens=row_tokens,
+        entropy=held_out.entropy if known else None,
         versions=build.versions(config.tree),
         teacher=_teacher(config, objective),
     )
@@ -179,18 +182,21 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     return replace(experiment, config=config, steps=steps, batches=batches)
 
 
-def _row_tokens(config: Config, validation: Batches) -> int:
-    """How long a row is that the objective makes of a window; seen once, for a study asks many times."""
+def _row(config: Config, validation: Batches) -> tuple[int, bool]:
+    """How long a row is that the objective makes of a window, and whether the law of the data tells the true loss of
+    its targets (of each token given those before it, but not of a masked one); seen once, for a study asks many times.
+    """
     told = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
     key = json.dumps(told, sort_keys=True)
     if key not in _seen:
         plan = cast(Windows, validation.plan)
         row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-        _seen[key] = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+        tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+        _seen[key] = tokens, row.truth is not None
     return _seen[key]
 
 
-_seen: dict[str, int] = {}
+_seen: dict[str, tuple[int, bool]] = {}
 
 
 def _size(told: int | Mapping[str, Any]) -> BatchSize:

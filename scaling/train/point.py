@@ -42,8 +42,8 @@ def point(experiment: Experiment) -> dict[str, Any]:
     unique = experiment.batches.source.tokens
     if unique is not None:
         found["U"] = min(unique, tokens)
-    if experiment.held_out.entropy is not None:
-        found["entropy"] = experiment.held_out.entropy
+    if experiment.entropy is not None:
+        found["entropy"] = experiment.entropy
     return canonical(found)
 
 

@@ -9,9 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 
+from scaling.config import load as configured
 from scaling.train.evaluation import evaluate, evaluation_steps
 from scaling.train.experiment import assemble
 from scaling.train.parametrization import initialise
+from scaling.train.point import point
 from tests.train.conftest import load, words
 
 
@@ -26,6 +28,14 @@ def test_the_steps_rise_to_the_end(steps, points):
 
 def test_the_steps_are_spaced_by_a_ratio():
     assert evaluation_steps(1000, 4) == [1, 10, 100, 1000]
+
+
+@pytest.mark.parametrize(("model", "known"), [("decoder", True), ("encoder", False), ("encoder_decoder", False)])
+def test_the_entropy_stands_beside_the_losses_that_it_bounds(model, known):
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    experiment = assemble(configured(model, told))
+    assert experiment.held_out.entropy is not None
+    assert ("entropy" in point(experiment)) == known
 
 
 @pytest.fixture(scope="module")
