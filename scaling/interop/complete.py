@@ -44,6 +44,7 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
         model[slot] = _spelled(slot, model.get(slot))
     if len(parts) > 1:
         model["memory"] = _spelled("memory", model.get("memory", "Last"))
+        model["share"] = model.get("share", "nothing")
     model["tie"] = sorted(model["tie"])
     return both
 

@@ -43,6 +43,7 @@ UNCOUNTED = frozenset(
 # is left out, so that old runs keep their names.
 LATER: Mapping[str, Any] = {
     "model.memory": "Last",
+    "model.share": "nothing",
 }
 
 _DEEPEST = 40

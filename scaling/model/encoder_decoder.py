@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
@@ -21,8 +21,9 @@ class EncoderDecoder(Family):
 
     The slots at the top hold for both; `encoder` and `decoder` overlay them for one, and so do `size.encoder` and
     `size.decoder`. `tie` names the parts that share a table: [encoder, decoder, head] is T5's, [encoder, decoder] T5
-    v1.1's, [decoder, head] and [] are the ablations'. `memory` is what the decoder reads of the encoder's layers,
-    `blocks` names those that differ, and how.
+    v1.1's, [decoder, head] and [] are the ablations'. `share: stacks` makes the decoder's stack the encoder's, but for
+    cross-attention. `memory` is what the decoder reads of the encoder's layers, `blocks` names those that differ, and
+    how.
     """
 
     family = "encoder_decoder"
@@ -40,6 +41,7 @@ class EncoderDecoder(Family):
         decoder: Mapping[str, Any],
         head: Recipe,
         tie: list[str],
+        share: Literal["nothing", "stacks"] = "nothing",
         memory: Line = "Last",
         blocks: Mapping[str, Any] = {},
     ):
@@ -72,6 +74,8 @@ class EncoderDecoder(Family):
             self.decoder.check_writes()
         except ScalingError as error:
             raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
+        if share == "stacks":
+            _share(self.encoder.stack, self.decoder.stack)
         self.memory = _memory(memory, self.encoder, self.decoder)
         self.head = built("head", head, self.decoder.shape)
         share_tables({"encoder": self.encoder, "decoder": self.decoder}, self.head, tie)
@@ -105,6 +109,23 @@ class EncoderDecoder(Family):
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         return self.decode(batch, self.encode(batch), cache)
+
+
+def _share(encoder: nn.Module, decoder: nn.Module) -> None:
+    """Give the decoder's stack every parameter of the encoder's, under the same name, as T5's graphs did (Raffel et
+    al. 2019).
+    """
+    own = dict(decoder.named_parameters())
+    for name, parameter in encoder.named_parameters():
+        if name not in own or own[name].shape != parameter.shape:
+            raise ScalingError(
+                f"the decoder's stack has no {name} of the encoder's shape",
+                key="share",
+                value="stacks",
+                mend="let both have the same layers and pieces, but for cross-attention",
+            )
+        owner, _, last = name.rpartition(".")
+        setattr(decoder.get_submodule(owner), last, parameter)
 
 
 def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:

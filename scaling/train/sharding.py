@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -20,16 +21,19 @@ if TYPE_CHECKING:
 def shard(model: Family, mesh: DeviceMesh) -> None:
     """Share a model's parameters out over the ranks of `mesh`: a unit a block, and one of all the rest.
 
-    The last holds the tables, so that one that is read at both ends is gathered once and stays until the loss is known.
+    The last holds the tables, so that one that is read at both ends is gathered once and stays until the loss is known,
+    and the blocks of stacks that share their parameters.
     """
     from torch.distributed.fsdp import fully_shard
 
     # It warns of operations in place on what a block returns; the stream is never changed in place.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-    for tower in model.children():
-        if isinstance(tower, Tower):
-            for block in getattr(tower.stack, "blocks", ()):
-                fully_shard(block, mesh=mesh)
+    towers = [tower for tower in model.children() if isinstance(tower, Tower)]
+    blocks = [block for tower in towers for block in getattr(tower.stack, "blocks", ())]
+    held = Counter(id(parameter) for block in blocks for parameter in block.parameters())
+    for block in blocks:
+        if all(held[id(parameter)] == 1 for parameter in block.parameters()):
+            fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 

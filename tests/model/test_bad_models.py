@@ -44,6 +44,11 @@ CASES = {
     "an unknown branch": ("decoder model.block.branches=[mixer, chanel]", "'chanel'", "'channel'"),
     "an unknown part to tie": ("decoder model.tie=[decoder, hed]", "model.tie='hed'", "'head'"),
     "a tie of one": ("decoder model.tie=[head]", "model.tie", "two parts"),
+    "stacks that differ and are to be one": (
+        "encoder_decoder model.share=stacks size.encoder.layers=3",
+        "model.share='stacks'",
+        "the same layers",
+    ),
     "a head without a table": (
         "encoder model.tie=[encoder, head] model.head={kind: Tokens, classes: 3}",
         "Tokens",

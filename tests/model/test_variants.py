@@ -117,6 +117,7 @@ def cases() -> list[tuple[str, str]]:
         ("encoder_decoder", "model.tie=[encoder, decoder]"),
         ("encoder_decoder", "model.tie=[decoder, head]"),
         ("encoder_decoder", "size.encoder.layers=1"),
+        ("encoder_decoder", "model.share=stacks"),
         ("encoder_decoder", "model.encoder.stack.distinct=1"),
         ("decoder", "model.block.kind=Parallel"),
         ("encoder", EVOLVED_ENCODER),
