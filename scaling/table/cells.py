@@ -9,6 +9,7 @@ from functools import partial
 
 from scaling.table.lines import Line, Printed
 from scaling.table.statistics import Mean
+from scaling.table.table import MEASURES
 
 NOTHING = "–"
 Column = tuple[str, Callable[[Line], str]]
@@ -20,6 +21,7 @@ def columns(found: Printed) -> list[Column]:
     theirs = [(title, partial(_published, column=column, form="{}")) for column, title in found.table.columns.items()]
     shown: list[Column] = [
         *theirs,
+        *((MEASURES[measure], partial(_measured, measure=measure)) for measure in found.table.measures),
         ("Params (M), paper", lambda line: _published(line, "params_millions", "{:g}")),
         (
             "Params (M), ours",
@@ -66,6 +68,10 @@ def _decimals(millions: float) -> int:
 def _published(line: Line, column: str, form: str) -> str:
     value = line.counted.row.published.get(column)
     return NOTHING if value is None else form.format(value)
+
+
+def _measured(line: Line, measure: str) -> str:
+    return f"{line.counted.measured[measure]:,}"
 
 
 def _number(value: float | None, form: str) -> str:

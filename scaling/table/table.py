@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from scaling.config import Config, load, table_file
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, from_os, nearest
 
-KEYS = ("title", "source", "published", "columns", "baseline", "seeds")
+KEYS = ("title", "source", "published", "columns", "measures", "baseline", "seeds")
+MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
 Figures = Mapping[str, float | str]
 
 
@@ -46,7 +48,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """`config` is what `load` takes; `baseline` is the row that the others are compared with; `columns` are the titles
-    of published columns that no column of ours stands beside.
+    of published columns that no column of ours stands beside, `measures` what is measured beyond size and operations.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Table:
     rows: tuple[Row, ...]
     seeds: Seeds
     columns: Mapping[str, str] = field(default_factory=dict)
+    measures: tuple[str, ...] = ()
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
@@ -78,7 +81,16 @@ def read(name: str) -> Table:
     for key in told:
         if key not in KEYS:
             raise file.told.error(key, "a table has no such key", nearest(key, KEYS))
+    measures, columns = told.get("measures") or [], told.get("columns") or {}
+    if not isinstance(measures, list) or not set(map(str, measures)) <= set(MEASURES):
+        raise file.told.error("measures", "not a list of what is measured", f"write some of {', '.join(MEASURES)}")
     figures, headings = _published(file.path("published")) if "published" in told else ({}, {})
+    known = {column for row in figures.values() for column in row}
+    if not isinstance(columns, Mapping):
+        raise file.told.error("columns", "expected titles by column", "write {bleu: BLEU}")
+    for column in columns:
+        if column not in known:
+            raise file.told.error(f"columns.{column}", "nothing of that name was published", nearest(column, known))
     for row in figures:
         if row not in file.rows:
             raise ScalingError(
@@ -100,7 +112,8 @@ def read(name: str) -> Table:
         baseline=baseline,
         rows=rows,
         seeds=Seeds.of(told.get("seeds", 1)),
-        columns=told.get("columns", {}),
+        columns=columns,
+        measures=tuple(measures),
     )
 
 
@@ -108,10 +121,22 @@ def _published(path: Path) -> tuple[dict[str, Figures], dict[str, str]]:
     """Figures and headings by row, of a CSV with the columns `row`, `heading` and one for each figure."""
     figures: dict[str, Figures] = {}
     headings: dict[str, str] = {}
-    with open(path, newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            row, headings[row] = line.pop("row"), line.pop("heading")
-            figures[row] = {column: _figure(cell) for column, cell in line.items() if cell}
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise from_os(error, f"{path} cannot be read") from None
+    except UnicodeDecodeError as error:
+        raise ScalingError(f"not a CSV file: {error}", file=path) from None
+    lines = csv.DictReader(io.StringIO(text))
+    for key in ("row", "heading"):
+        if key not in (lines.fieldnames or ()):
+            raise ScalingError("published figures need this column", file=path, key=key, mend="row,heading,…")
+    for line in lines:
+        if None in line or None in line.values():
+            what = f"expected {len(lines.fieldnames or ())} cells"
+            raise ScalingError(what, file=path, line=lines.line_num, mend="put cells with commas into quotes")
+        row, headings[row] = line.pop("row"), line.pop("heading")
+        figures[row] = {column: _figure(cell) for column, cell in line.items() if cell}
     return figures, headings
 
 
