@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 from scaling.table.cells import columns
 from scaling.table.lines import Line, Printed, notes
 
-LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "±": r"$\pm$", "–": "--"}
+LATEX = {
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",  # after a line's end it would open an option
+    "±": r"$\pm$",
+    "–": "--",
+    "²": "$^2$",
+}
+MARKDOWN = {**{character: "\\" + character for character in "\\|*`"}, "<": "&lt;"}
 Headed = tuple[str, list[list[str]]]
 
 
@@ -56,15 +68,16 @@ def terminal(found: Printed) -> str:
 def markdown(found: Printed) -> str:
     """GitHub's tables, a heading as a line in bold."""
     width = len(titles(found))
-    lines = [f"**{found.table.title}**", "", _bars(titles(found)), _bars(["---", *["---:"] * (width - 1)])]
+    head = [_markdown(title) for title in titles(found)]
+    lines = [f"**{_markdown(found.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
     for heading, rows in headed(found):
-        lines += [_bars([f"**{heading}**", *[""] * (width - 1)])] if heading else []
-        lines += [_bars(row) for row in rows]
+        lines += [_bars([f"**{_markdown(heading)}**", *[""] * (width - 1)])] if heading else []
+        lines += [_bars([_markdown(cell) for cell in row]) for row in rows]
     return "\n".join([*lines, "", *(f"- {note}" for note in notes(found))]).rstrip() + "\n"
 
 
 def _bars(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
 def latex(found: Printed) -> str:
@@ -83,7 +96,11 @@ def _ampersands(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+    return text.translate(str.maketrans(LATEX))
+
+
+def _markdown(text: str) -> str:
+    return text.translate(str.maketrans(MARKDOWN))
 
 
 def table_csv(found: Printed) -> str:

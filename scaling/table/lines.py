@@ -34,6 +34,8 @@ class Line:
             "flops_forward": self.counted.flops,
             "published": dict(row.published),
         }
+        if self.counted.measured:
+            told["measured"] = dict(self.counted.measured)
         if runs is None:
             return told
         return told | {
@@ -131,6 +133,8 @@ def notes(found: Printed) -> list[str]:
             f"({pooled.freedom} degrees of freedom); verdicts are after Holm's correction over "
             f"{len(comparison.differences)} rows."
         )
+    elif not found.studies:
+        told.append(f"No study of {found.table.name} is here: nothing of it was trained.")
     else:
         told.append("No row has two finished runs, so nothing can be said of differences.")
     if comparison.strange:
@@ -151,7 +155,7 @@ def _missing(found: Printed) -> list[str]:
     told = []
     runs = [(line.counted.row.name, line.runs) for line in found.lines if line.runs is not None]
     none = [row for row, one in runs if not one.final]
-    if none:
+    if none and found.studies:
         told.append(f"Without a finished run: {_list(none)}.")
     ended = [f"{row} ({count} {how})" for row, one in runs for how, count in one.unfinished.items()]
     if ended:

@@ -77,6 +77,8 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
     for name in names:
         for one in ledger.plan(name)["runs"]:
             told = {key: (word, node.plain()) for word in one["overrides"] for key, node in [override(word)]}
+            if not {"row", "seed"} <= told.keys():
+                raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
             settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN))
             seeds = found.setdefault(told["row"][1], {})
             if seeds.setdefault(told["seed"][1], one["run"]) != one["run"]:
@@ -87,6 +89,8 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
             file=ledger.root,
             mend="choose one: --study " + ", --study ".join(names),
         )
+    if found and not found.keys() & {row.name for row in table.rows}:
+        raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
     points = (_point(ledger, row, seed, run) for row, seeds in found.items() for seed, run in seeds.items())
     return Results(tuple(names), next(iter(settings), ()), tuple(points))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -126,6 +128,90 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
         == 0
     )
     assert "Without a finished run: GeLU" in capsys.readouterr().out
+
+
+ODD = r"a_b & 50% $c {d} ~e ^f #g \ [h] <i> |j| *k* `l`"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+def test_text_is_escaped(form, tmp_path, capsys):
+    """The name of a row comes back whole from each form."""
+    (tmp_path / "odd.yaml").write_text(f"base: decoder\nsize: tiny\nrows:\n  {json.dumps(ODD)}: {{}}\n")
+    assert main(["table", str(tmp_path / "odd.yaml"), "--counts", "--format", form]) == 0
+    text = capsys.readouterr().out
+    if form == "csv":
+        found = [line["row"] for line in csv.DictReader(io.StringIO(text))]
+    else:
+        (line,) = [line for line in text.splitlines() if "a_b" in line.replace("\\", "")]
+        found = [READERS[form](line)]
+    assert found == [ODD]
+
+
+def latex_cell(line: str) -> str:
+    """The first cell as LaTeX sets it."""
+    text = re.split(r"(?<!\\)&", line)[0].strip()
+    for written, set_as in (("{[}", "["), ("textbackslash", "\\"), ("textasciitilde", "~"), ("textasciicircum", "^")):
+        text = text.replace(f"\\{written}{{}}" if written.startswith("text") else written, set_as + "\0")
+    text = text.replace(r"\textless{}", "<").replace(r"\textgreater{}", ">")
+    return re.sub(r"\\([&%$#_{}])", r"\1", text).replace("\0", "")
+
+
+READERS = {
+    "terminal": lambda line: re.split(r"\s{2,}", line)[0],
+    "markdown": lambda line: html.unescape(re.sub(r"\\(.)", r"\1", re.split(r"(?<!\\)\|", line)[1].strip())),
+    "latex": latex_cell,
+    "html": lambda line: html.unescape(line.removeprefix("<tr><td>").partition("</td>")[0]),
+}
+
+
+def test_a_study_of_something_else_is_refused(tmp_path, capsys):
+    ledger = Ledger.create(tmp_path)
+    ledger.save_plan("ladder", {"study": {"base": "decoder"}, "runs": [{"run": "0" * 16, "overrides": ["seed=1"]}]})
+    other = ["row=Recurrent", "seed=0"]
+    ledger.save_plan("layers", {"study": {"base": "layers"}, "runs": [{"run": "0" * 16, "overrides": other}]})
+    for study, said in (
+        ("ladder", "no study of narang2021"),
+        ("layers", "no row of narang2021"),
+        ("lader", "'ladder'"),
+    ):
+        assert main(["table", "narang2021", "--from", str(tmp_path), "--study", study]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_table_that_was_not_trained_says_so(tmp_path, capsys):
+    Ledger.create(tmp_path)
+    assert main(["table", "narang2021", "--row", "GeLU", "--from", str(tmp_path)]) == 0
+    assert "No study of narang2021 is here" in capsys.readouterr().out
+
+
+FILES = {
+    "no published figures": ({"published": "none.csv"}, "none.csv"),
+    "published figures without rows": ({"published": "bad.csv"}, "row"),
+    "a line of too few cells": ({"published": "few.csv"}, "few.csv:3"),
+    "figures of an unknown row": ({"published": "other.csv"}, "'Two'"),
+    "a column that was not published": ({"published": "good.csv", "columns": {"blue": "BLEU"}}, "'bleu'"),
+    "columns that are no titles": ({"columns": ["bleu"]}, "titles by column"),
+    "an unknown measure": ({"measures": ["paths"]}, "sequential, path"),
+    "an unknown key": ({"publshed": "good.csv"}, "'published'"),
+    "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
+    "a measure of what is no decoder": ({"measures": ["path"]}, "take Decoder"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bad_tables_are_one_line(name, tmp_path, capsys):
+    told, said = FILES[name]
+    base = "bert" if "no decoder" in name else "decoder"
+    tree = {"base": base, "size": "tiny", "table": told, "rows": {"One": {}, "Two": {}}}
+    (tmp_path / "own.yaml").write_text(json.dumps(tree))
+    lines = {"bad": "name,bleu\nOne,1\n", "few": "row,heading,bleu\nOne,,1\nTwo,\n", "other": "row,heading\nTow,\n"}
+    for file, text in {**lines, "good": "row,heading,bleu\nOne,,1\n"}.items():
+        (tmp_path / f"{file}.csv").write_text(text)
+    assert main(["table", str(tmp_path / "own.yaml"), "--counts"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
 
 
 BAD = {
