@@ -68,6 +68,8 @@ def show(found: Findings, page: Path) -> None:
         console.print(plain(answer(found).sentence), markup=False)
     else:
         show_law(found.document, console)
+        if "rows" in found.document:
+            console.print(plain(answer(found).sentence), markup=False)
     entropy = (found.document or {}).get("entropy")
     if entropy is not None:
         inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]

@@ -3,6 +3,7 @@
 from scaling.law.bootstrap import refit
 from scaling.law.compare import aicc, average, compare, hold_out, largest_scale_out, leave_one_scale_out
 from scaling.law.design import design, expected_interval, simulated_intervals
+from scaling.law.exponents import Exponent, exponents
 from scaling.law.fit import Fit, fit
 from scaling.law.forms import LAWS, Form, Parameter, named
 from scaling.law.frontier import optimal
@@ -16,6 +17,7 @@ from scaling.law.task import TwoStep
 __all__ = [
     "LAWS",
     "Absolute",
+    "Exponent",
     "Fit",
     "Form",
     "Huber",
@@ -36,6 +38,7 @@ __all__ = [
     "design",
     "equivalent_compute",
     "expected_interval",
+    "exponents",
     "fit",
     "fit_joint",
     "hold_out",

@@ -93,7 +93,7 @@ def _form(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
     free = [form.parameter_names[index] for index in found.problem.free]
     held = f"; held: {', '.join(found.problem.fixed)}" if found.problem.fixed else ""
     yield Answer(FORM, "Which of its parameters are fitted?", ", ".join(free) + held)
-    for name in (*form.inputs, form.target):
+    for name in (*form.axes, form.target):
         definition = points.definition(name)
         known = None if definition == NOT_STATED else definition
         yield Answer(FORM, f"How is {name} ({MEANINGS.get(name, name)}) counted?", known)
@@ -102,7 +102,7 @@ def _form(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
 def _points(found: Fit) -> Iterator[Answer]:
     form, points = found.form, found.points
     yield Answer(POINTS, "How many runs stand behind the fit, and which were left out?", points.count())
-    for name in form.inputs:
+    for name in form.axes:
         column = points[name]
         decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
         yield Answer(POINTS, f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}")

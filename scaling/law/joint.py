@@ -63,6 +63,10 @@ class Joint(Form):
         return (*self.law.inputs, VARIANT)
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        return self.law.axes
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:  # type: ignore[override]
         shared = [
             replace(parameter, name=name) for parameter in self.law.parameters for name in self._names(parameter.name)
@@ -130,9 +134,13 @@ def fit_joint(
         if baseline not in variants:
             raise ScalingError(f"there is no variant {baseline!r}", key=by, mend=nearest(baseline, variants))
         variants.sort(key=lambda variant: variant != baseline)
-    codes = np.array([float(variants.index(label)) for label in labels])
-    coded = points.with_column(VARIANT, codes, f"place of {by} among {', '.join(variants)}")
-    return fit(joint(law, variants, differ), coded, **choices)
+    return fit(joint(law, variants, differ), coded(points, by, variants), **choices)
+
+
+def coded(points: Points, by: str, variants: Sequence[str]) -> Points:
+    """The points with the column by which a joint law of these variants knows them."""
+    codes = np.array([float(variants.index(str(label))) for label in points[by]])
+    return points.with_column(VARIANT, codes, f"place of {by} among {', '.join(variants)}")
 
 
 @dataclass(frozen=True)

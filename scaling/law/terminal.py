@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scaling.law.joint import VARIANT
 from scaling.law.picture.words import short
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def _held_out(document: Mapping[str, Any]) -> Table | None:
     tested = document["held_out"]
     if tested is None:
         return None
-    inputs = [name for name in tested["points"][0] if name not in ("run", "predicted", "relative_error", "interval")]
+    apart = ("run", "predicted", "relative_error", "interval", VARIANT)
+    inputs = [name for name in tested["points"][0] if name not in apart]
     table = _table("held out", *inputs, "predicted", "interval", "error")
     for row in tested["points"]:
         cells = [short(row[name]) for name in inputs[:-1]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, symbol
-from scaling.report.rows import advantages, compared
+from scaling.report.rows import advantages, compared, grown
 from scaling.study.findings import Findings
 
 FLOOR = "nats a token"
@@ -34,6 +34,8 @@ def answer(found: Findings) -> Answer:
     if document["not_identified"]:
         return Answer("not identified", _doubt(document))
     standing = "identified" if found.complete else "preliminary"
+    if "rows" in document:
+        return Answer(standing, join(grown(document["rows"]), " ", compared(found, told) if told else None))
     return Answer(standing, join(_course(document), _floor(document), "."))
 
 

@@ -19,11 +19,14 @@ GREEK = {
 }
 RAISED = re.compile(r"\^\(([^)]*)\)|\^([-−]?[^\s^)\],;.]+)")
 SUPERSCRIPTS = re.compile(r"([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+OF_A_VARIANT = re.compile(r"(.+)\[(.+)\]")
 LOWERED = re.compile(r"_([A-Za-z0-9*]+)")
 
 
 def symbol(name: str) -> Html:
-    """A parameter's name as the papers write it."""
+    """A parameter's name as the papers write it; one of a variant, `alpha[GEGLU]`, with the variant after it."""
+    if own := OF_A_VARIANT.fullmatch(name):
+        return join(symbol(own[1]), f" of {own[2]}")
     stem, _, index = name.partition("_")
     return join(GREEK.get(stem, stem), tag("sub", GREEK.get(index, index)) if index else None)
 
@@ -46,6 +49,11 @@ def known(value: float, low: float | None, high: float | None) -> str:
     """A value with two digits of what its interval leaves open."""
     width = abs(high - low) if low is not None and high is not None else abs(value)
     return rounded(value, width / 10)
+
+
+def signed_known(value: float, low: float | None, high: float | None) -> str:
+    told = known(value, low, high)
+    return told if told.startswith("−") else f"+{told}"
 
 
 def ends(interval: Mapping[str, Any]) -> str:

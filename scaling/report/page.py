@@ -66,7 +66,14 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
         section("test", "The test", sections.held_out(found, document), figures.gallery(found, figures.TEST, runs))
         if document and test
         else None,
-        section("rows", "Beside one another", sections.advantages_table(found, beside)) if beside else None,
+        section(
+            "rows",
+            "Beside one another",
+            sections.exponents_table(document["rows"]) if document and "rows" in document else None,
+            sections.advantages_table(found, beside),
+        )
+        if beside
+        else None,
         section("runs", "The runs", runs_table(found, ledger, store)),
         section("trust", "Can it be believed?", sections.trust(document), figures.gallery(found, figures.DOUBT, runs))
         if document

@@ -1,6 +1,7 @@
 """Rows of a table beside one another: by how much each one's loss lies below the first row's, size by size.
 
-Runs are paired: each with the first row's run of the same size, tokens and seed, so that no law is assumed.
+Runs are paired: each with the first row's run of the same size, tokens and seed, so that no law is assumed. Where the
+study asks for a law, each row's exponents say whether its lead grows.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scaling.report.markup import Html, join
-from scaling.report.numbers import percent, signed
+from scaling.law.exponents import COMPUTE
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import ends, known, percent, signed, signed_known, symbol
 from scaling.study.findings import Findings
 
 
@@ -62,3 +64,37 @@ def compared(found: Findings, told: Sequence[Advantage]) -> Html:
         parts.append(f"{name} {' and '.join(f'{signed(one.mean)} at N = {one.size:,}' for one in ends)}")
     ladder = "at one size" if len(sizes) == 1 else f"over {len(sizes)} sizes"
     return join(f"Loss beside {found.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
+
+
+def grown(rows: Mapping[str, Any]) -> Html:
+    """Whether each row gains or loses on the first as runs grow, by the first of the law's exponents."""
+    name = rows["exponents"][0]["name"]
+    base, *others = (one for one in rows["exponents"] if one["name"] == name)
+    scale = "compute" if name == COMPUTE else "scale"
+    first = known(base["estimate"], base["low"], base["high"])
+    parts = (f"{one['row']} by {difference(one)}, so that {_course(one['difference'], scale)}" for one in others)
+    return join(
+        f"The loss above its floor falls with {scale} by an exponent ",
+        tag("strong", join(exponent(name), f" = {first}")),
+        f" {ends(base)} under {base['row']}; it differs under {'; '.join(parts)}.",
+    )
+
+
+def exponent(name: str) -> Html:
+    """γ, of compute, and the law's own."""
+    return symbol("gamma" if name == COMPUTE else name)
+
+
+def difference(one: Mapping[str, Any]) -> str:
+    """`+0.012 [0.004, 0.020]`"""
+    interval = one["difference"]
+    return f"{signed_known(interval['estimate'], interval['low'], interval['high'])} {ends(interval)}"
+
+
+def _course(interval: Mapping[str, Any], scale: str) -> str:
+    low, high = interval["low"], interval["high"]
+    if low is not None and low > 0:
+        return f"it gains with {scale}"
+    if high is not None and high < 0:
+        return f"it loses with {scale}"
+    return "these runs do not say whether it gains or loses"

@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from scaling.config import shipped
+from scaling.law.exponents import COMPUTE
+from scaling.law.joint import VARIANT
 from scaling.law.picture.words import short
 from scaling.law.points import MEANINGS
 from scaling.report.answer import floor
@@ -17,7 +19,7 @@ from scaling.report.doubts import checklist, diagnostics
 from scaling.report.made import Made
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, plural, raised, scientific, signed, span, symbol
-from scaling.report.rows import Advantage
+from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
 from scaling.report.strip import strip
 from scaling.study.findings import FIGURES, Findings
@@ -152,7 +154,7 @@ def _optima(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[s
 def held_out(found: Findings, document: Mapping[str, Any]) -> Html:
     """Each run that was kept back beside what the law, fitted to the others, said of it."""
     points, entropy = document["held_out"]["points"], document.get("entropy")
-    told = {"run", "predicted", "relative_error", "interval"}
+    told = {"run", "predicted", "relative_error", "interval", VARIANT}
     *inputs, target = (name for name in points[0] if name not in told)
     names = {row["run"]: row["name"] for row in found.rows}
     heads = ("run", *inputs, target, "predicted", "interval", "error", *(["error of the excess"] if entropy else []))
@@ -183,6 +185,24 @@ def advantages_table(found: Findings, told: Sequence[Advantage]) -> Html:
     heads = ("row", *(f"N = {short(size)}" for size in sizes))
     said = f"Loss over that of {found.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
     return _table(said, heads, [(name, *(known.get((name, size), "") for size in sizes)) for name in names])
+
+
+def exponents_table(rows: Mapping[str, Any]) -> Html:
+    names = list(dict.fromkeys(one["name"] for one in rows["exponents"]))
+    told = {(one["row"], one["name"]): one for one in rows["exponents"]}
+    first = rows["baseline"]
+    heads = ("row", *(part for name in names for part in (exponent(name), "interval", f"less that of {first}")))
+    body = [
+        (row, *(cell for name in names for cell in _exponent(told[row, name])))
+        for row in dict.fromkeys(one["row"] for one in rows["exponents"])
+    ]
+    compute = "γ = αβ/(α + β) is that of compute spent best. " if COMPUTE in names else ""
+    return _table(f"Exponents of each row’s law, with one floor for all. {compute}", heads, body)
+
+
+def _exponent(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    value = known(one["estimate"], one["low"], one["high"])
+    return value, ends(one), difference(one) if one["difference"] else ""
 
 
 # Can it be believed?

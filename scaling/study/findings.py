@@ -108,21 +108,62 @@ def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: 
 
     held = points.numbers("held_out") > 0
     train, test = points.hold_out(held) if held.any() else (points, None)
-    law = fit(named(name), train)
-    targets = [dict(question.target)] if question.target else []
+    variants = dict.fromkeys(row["row"] for row in table if "row" in row)
+    if len(variants) > 1:
+        law, test = _by_row(name, train, test, next(iter(variants)))
+    else:
+        law = fit(named(name), train)
+    targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     stated = {"hypothesis": question.question, **question.define}
     document = account(law, held_out=test, targets=targets, stated=stated)
     document["question"] = question.question
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())
-    document["compared"] = _compared(law, question.laws[1:], train, test)
+    if len(variants) > 1:
+        document["points"]["pooled"].pop("row", None)
+        document["rows"] = _rows(law)
+        document["compared"] = []
+    else:
+        document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / "fit.json", document)
     pictures = of_law(law, test)
     for name, picture in pictures.items():
         for kind in FIGURES:
             save(picture, folder / (name + kind))
     return Findings(question, tuple(table), points, law, document, pictures)
+
+
+def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[Fit, Points | None]:
+    """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
+    from scaling.law import fit_joint
+    from scaling.law.joint import Joint, coded
+
+    law = fit_joint(name, train, "row", "exponents", baseline)
+    assert isinstance(law.form, Joint)
+    fitted = law.form.variants
+    if test is not None:
+        test = test.where([str(row) in fitted for row in test["row"]])
+    return law, coded(test, "row", fitted) if test is not None and len(test) else None
+
+
+def _rows(law: Fit) -> dict[str, Any]:
+    """Each row's exponents, and their differences from the first row's, with intervals."""
+    from scaling.law import exponents
+
+    found = exponents(law)
+    return {
+        "baseline": found[0].variant,
+        "exponents": [
+            {
+                "row": one.variant,
+                "name": one.name,
+                **one.own.to_json(),
+                "difference": None if one.difference is None else one.difference.to_json(),
+            }
+            for one in found
+        ],
+    }
 
 
 def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:

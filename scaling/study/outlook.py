@@ -24,12 +24,12 @@ def outlook(
 ) -> dict[str, Any] | None:
     """The interval of the target that these runs are expected to give, were the law as supposed.
 
-    `fitted` are the estimates of an earlier fit, if there was one. None where no law is asked for, or nothing is known
-    to suppose of it.
+    `fitted` are the estimates of an earlier fit, if there was one. None where no law is asked for, or one a row, or
+    nothing is known to suppose of it.
     """
     told = {**SUPPOSED.get(question.law or "", {}), **fitted, **question.suppose}
     noise = told.pop("noise", NOISE)
-    if question.law is None or not told:
+    if question.law is None or question.compares_rows or not told:
         return None
     law = named(question.law)
     used = [row for row in rows if not row["held_out"]]

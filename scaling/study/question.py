@@ -54,6 +54,11 @@ class Question:
         """The law that answers."""
         return next(iter(self.laws), None)
 
+    @property
+    def compares_rows(self) -> bool:
+        """Whether an axis goes over rows of a table."""
+        return any("row" in line.get("axes", line) for line in _each(self.grid))
+
     def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
         """Each run's own keys, and whether it is held out."""
         for lines, held_out in ((self.grid, False), (self.held_out, True)):

@@ -14,6 +14,7 @@ from scaling.law import (
     design,
     equivalent_compute,
     expected_interval,
+    exponents,
     fit,
     fit_joint,
     how_variants_differ,
@@ -72,6 +73,31 @@ def test_how_variants_differ_is_seen(gain, steeper, verdict):
     found = how_variants_differ("chinchilla", points, by="arch", objective=LogSquared())
     assert found.best == verdict
     assert sum(found.comparison.weights.values()) == pytest.approx(1)
+
+
+def test_exponents_of_variants_and_their_differences():
+    points = study(120, 0.002, steeper=0.03)
+    told = {(one.variant, one.name): one for one in exponents(fit_joint("chinchilla", points, "arch", "exponents"))}
+    assert set(told) == {(v, name) for v in ("base", "glu") for name in ("compute", "alpha", "beta")}
+    alpha, beta = TRUTH["alpha"], TRUTH["beta"]
+    compute = [a * beta / (a + beta) for a in (alpha, alpha + 0.03)]
+    for variant, a, c in zip(("base", "glu"), (alpha, alpha + 0.03), compute):
+        assert told[variant, "alpha"].own.covers(a)
+        assert told[variant, "beta"].own.covers(beta)
+        assert told[variant, "compute"].own.covers(c)
+    assert told["base", "alpha"].difference is None
+    for name, truth in (("alpha", 0.03), ("compute", compute[1] - compute[0])):
+        difference = told["glu", name].difference
+        assert difference is not None
+        assert difference.covers(truth)
+        assert difference.low > 0
+    beside = told["glu", "beta"].difference
+    assert beside is not None
+    assert beside.covers(0)
+    with pytest.raises(ScalingError, match="share their exponents"):
+        exponents(fit_joint("chinchilla", points, "arch", "coefficients"))
+    with pytest.raises(ScalingError, match="no variants"):
+        exponents(fit("chinchilla", points))
 
 
 def test_what_a_variant_is_worth():

@@ -16,9 +16,9 @@ SMALL = Path(__file__).parents[1] / "study" / "small.yaml"
 E, A, B, ALPHA, BETA = 2.1, 40.0, 60.0, 0.7, 0.6
 
 
-def loss_at(size: float, tokens: float, place: int) -> float:
+def loss_at(size: float, tokens: float, place: int, alpha: float = ALPHA) -> float:
     """Chinchilla's law with a small scatter."""
-    return (E + A * size**-ALPHA + B * tokens**-BETA) * (1 + 1e-4 * math.sin(7 * place))
+    return (E + A * size**-alpha + B * tokens**-BETA) * (1 + 1e-4 * math.sin(7 * place))
 
 
 @pytest.fixture(scope="session")

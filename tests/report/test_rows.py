@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from scaling.report.answer import answer
+from scaling.report.markup import plain
 from scaling.report.rows import advantages
-from scaling.report.sections import advantages_table
+from scaling.report.sections import advantages_table, exponents_table
+from scaling.study.findings import find
+from scaling.study.question import Question
+from tests.report.conftest import ALPHA, BETA, loss_at
 
 
 def row(name: str, size: int, tokens: str, loss: float | None) -> dict:
@@ -41,3 +47,50 @@ def test_they_are_the_answer_of_a_study_without_a_law(found):
 
 def test_without_rows_there_is_nothing_to_compare(study):
     assert advantages(study[2]) == ()
+
+
+GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
+
+
+def test_a_law_a_row_says_whose_lead_grows(tmp_path):
+    table = [
+        {
+            "run": f"{place:016x}",
+            "name": f"row={name} width={size} tokens={tokens}",
+            "status": "finished",
+            "held_out": int(size == 96),
+            "row": name,
+            "N": 60 * size**2,
+            "D": tokens,
+            "loss": loss_at(60 * size**2, tokens, place + 3 * len(name), ALPHA + gain),
+        }
+        for place, (name, size, tokens, gain) in enumerate(
+            (name, size, tokens, gain)
+            for name, gain in GAINS.items()
+            for size in (16, 24, 32, 48, 64, 96)
+            for tokens in (1_000, 4_000, 16_000)
+        )
+    ]
+    question = Question("rows", "whose lead grows?", "x", {}, {"seed": [0]}, laws=("chinchilla",))
+    found = find(question, table, tmp_path)
+    assert found.document is not None, found.reason
+    kept = json.loads((tmp_path / "fit.json").read_text())["rows"]
+    assert kept["baseline"] == "Vanilla Transformer"
+    told = {(one["row"], one["name"]): one for one in kept["exponents"]}
+    for name, gain in GAINS.items():
+        alpha, compute = told[name, "alpha"], (ALPHA + gain) * BETA / (ALPHA + gain + BETA)
+        assert alpha["low"] <= ALPHA + gain <= alpha["high"]
+        assert told[name, "compute"]["low"] <= compute <= told[name, "compute"]["high"]
+    assert told["Vanilla Transformer", "alpha"]["difference"] is None
+    said = plain(answer(found).sentence)
+    assert "Vanilla Transformer" in said
+    verdicts = {name: part for name in GAINS for part in said.split(";") if f"{name} by" in part}
+    assert "it gains with compute" in verdicts["GEGLU"]
+    assert "it loses with compute" in verdicts["ReLU"]
+    assert "do not say" in verdicts["RMS Norm"]
+    assert "RMS Norm" in exponents_table(kept)
+    assert "row" not in found.document["points"]["pooled"]
+    one_row = [{**row, "row": "GEGLU"} for row in table if row["row"] == "GEGLU"]
+    alone = find(replace(question, name="alone"), one_row, tmp_path / "alone")
+    assert alone.document is not None
+    assert "rows" not in alone.document

@@ -79,6 +79,11 @@ class Form(ABC):
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """The columns that say how large a run is: all of them, but for a code of its kind."""
+        return self.inputs
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
 

@@ -23,7 +23,12 @@ DRAWS = 400
 
 
 def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
-    """The law along each of its columns (and along compute), over N and D, its residuals, and its test."""
+    """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
+
+    Of a joint law the residuals alone: it is one curve a variant.
+    """
+    if found.form.axes != found.form.inputs:
+        return {"residuals": residuals(found)}
     plane = {"N", "D"} <= set(found.form.inputs)
     axes = [*found.form.inputs, *(["C"] if plane else [])]
     band = t_band(found) if found.degrees_of_freedom > 0 else None

@@ -137,7 +137,7 @@ def residuals(found: Fit) -> Picture:
     percent = 100 * (points[form.target] / predicted - 1)
     spread = float(np.sqrt(np.mean(percent**2)))
     panels = []
-    for place, name in enumerate(form.inputs):
+    for place, name in enumerate(form.axes):
         ends = np.array([points[name].min() / MARGIN, points[name].max() * MARGIN])
         flat = np.full(2, spread)
         panels.append(
@@ -152,7 +152,7 @@ def residuals(found: Fit) -> Picture:
             )
         )
     said = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
-    return Picture(tuple(panels), caption(points, form.inputs, said), "residuals")
+    return Picture(tuple(panels), caption(points, form.axes, said), "residuals")
 
 
 def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y: str = "beta") -> Picture:
