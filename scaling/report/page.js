@@ -1,6 +1,6 @@
-"use strict";
 // The page is whole without this script. It adds: what a mark is, under the pointer or by the arrow keys; one run
-// picked out in every figure and in the table; one part of a figure picked out by its legend; tables that sort.
+// picked out in every figure and in the table; one part of a figure picked out by its legend; a closer look at a part
+// of a figure; tables that sort.
 (() => {
   const NEAR = 28; // pixels within which the pointer finds a mark
   const tip = document.getElementById("tip");
@@ -37,6 +37,20 @@
   for (const plot of all(".plot")) {
     const marks = all(".mark", plot);
     let at = -1;
+    const back = document.createElement("button");
+    back.type = "button";
+    back.className = "back";
+    back.textContent = "Whole figure";
+    back.hidden = true;
+    (plot.parentNode.querySelector(".legend") ?? plot.parentNode).append(back);
+    const near = closer(plot, (close) => {
+      back.hidden = !close;
+      hide();
+    });
+    back.addEventListener("click", () => {
+      near.reset();
+      plot.focus(); // the button is gone
+    });
     const middle = (mark) => {
       const box = mark.getBoundingClientRect();
       return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
@@ -45,6 +59,7 @@
       let best = -1;
       let least = NEAR;
       marks.forEach((mark, place) => {
+        if (mark.classList.contains("out")) return;
         const [x, y] = middle(mark);
         const away = Math.hypot(event.clientX - x, event.clientY - y);
         if (away < least) [best, least] = [place, away];
@@ -52,6 +67,7 @@
       return best;
     };
     const look = (event) => {
+      if (near.busy()) return hide();
       at = nearest(event);
       if (at < 0) hide();
       else show(marks[at]);
@@ -61,15 +77,28 @@
     plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
     plot.addEventListener("blur", hide);
     plot.addEventListener("keydown", (event) => {
+      if (near.key(event, marks[at])) return event.preventDefault();
       const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
       if (event.key === "Escape") hide();
       if (!(event.key in steps) || !marks.length) return;
       event.preventDefault();
-      const order = marks.map((mark, place) => [middle(mark)[0], place]).sort((a, b) => a[0] - b[0]);
+      const seen = [...marks.keys()].filter((place) => !marks[place].classList.contains("out"));
+      if (!seen.length) return;
+      const order = seen.map((place) => [middle(marks[place])[0], place]).sort((a, b) => a[0] - b[0]);
       const now = order.findIndex(([, place]) => place === at);
       at = order[(now + steps[event.key] + order.length) % order.length][1];
       show(marks[at]);
     });
+  }
+
+  const first = document.querySelector(".gallery");
+  if (first) {
+    const hint = document.createElement("p");
+    hint.className = "quiet hint";
+    hint.textContent =
+      "Drag over a part of a figure to see it closer; a double click shows the whole. By keys: arrows walk along the " +
+      "marks, + and − look closer and farther, Shift and arrows move, 0 shows the whole.";
+    first.before(hint);
   }
 
   for (const panel of all(".panel")) {

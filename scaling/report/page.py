@@ -92,7 +92,7 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
         footer,
         tag("div", id="tip", role="status"),
     )
-    return _shell(f"{study} — scaling study", body, _style(found), _resource("page.js"))
+    return _shell(f"{study} — scaling study", body, _style(found), _resource("closer.js") + _resource("page.js"))
 
 
 def _style(found: Findings) -> str:

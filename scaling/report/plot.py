@@ -59,12 +59,19 @@ def plot(panel: Panel, key: str, label: str, names: Mapping[str, str], width: in
         *_axes(frame, width, height),
         *parts,
         class_="plot",
+        data_x=_told(frame.x),
+        data_y=_told(frame.y),
         viewBox=f"0 0 {width} {height}",
         role="img",
         aria_label=label,
         tabindex=0,
     )
     return tag("div", drawn, _legend(panel), class_="panel")
+
+
+def _told(scale: Scale) -> str:
+    """An axis as the script reads it."""
+    return f"{float(scale.low)} {float(scale.high)} {int(scale.log)} {scale.begin} {scale.end}"
 
 
 def colours(panel: Panel) -> set[str]:

@@ -85,8 +85,8 @@ class Browser:
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
-    def mouse(self, kind: str, x: float, y: float) -> None:
-        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    def mouse(self, kind: str, x: float, y: float, clicks: int = 1, held: int = 0) -> None:
+        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=clicks, buttons=held)
 
     def key(self, name: str) -> None:
         for kind in ("keyDown", "keyUp"):
@@ -167,6 +167,76 @@ def test_the_keyboard_walks_along_the_marks(opened):
     assert len(told) == 3
     opened.key("Escape")
     assert opened.value("document.getElementById('tip').textContent") == ""
+
+
+TICKS = "[...document.querySelector('.plot').querySelectorAll('.tick:not(.out)')].map(t => t.textContent)"
+FRAME = "(b => [b.x, b.y, b.width, b.height])(document.querySelector('.plot .axis').getBoundingClientRect())"
+NEAR = "document.querySelector('.plot').classList.contains('close')"
+SHOWN = "document.querySelector('.panel .back').getClientRects().length > 0"
+MARKS = """[...document.querySelectorAll('.plot')][0].querySelectorAll('.mark').length"""
+GONE = """[...document.querySelectorAll('.plot')][0].querySelectorAll('.mark.out').length"""
+
+
+def drag(browser, *places: tuple[float, float]) -> None:
+    """Over the first figure, in shares of its frame."""
+    middle(browser, ".plot")
+    left, top, width, height = browser.value(FRAME)
+    (x, y), *rest = ((left + right * width, top + down * height) for right, down in places)
+    browser.mouse("mouseMoved", x, y)
+    browser.mouse("mousePressed", x, y, held=1)
+    for x, y in rest:
+        browser.mouse("mouseMoved", x, y, held=1)
+    browser.mouse("mouseReleased", x, y)
+
+
+def test_dragging_shows_a_part_closer_and_a_double_click_the_whole(opened):
+    before = opened.value(TICKS)
+    drag(opened, (0.1, 0.1), (0.3, 0.3), (0.5, 0.6))
+    assert opened.value(NEAR)
+    assert opened.value(SHOWN)
+    after = opened.value(TICKS)
+    assert 4 <= len(after) <= 24
+    assert after != before
+    assert 0 < opened.value(GONE) < opened.value(MARKS)
+    inside = (
+        "(() => { const plot = document.querySelector('.plot');"
+        " const f = plot.querySelector('.axis').getBoundingClientRect();"
+        " return [...plot.querySelectorAll('.mark:not(.out)')].map(m => m.getBoundingClientRect())"
+        ".every(b => b.x + b.width / 2 > f.x - 2 && b.x + b.width / 2 < f.x + f.width + 2"
+        " && b.y + b.height / 2 > f.y - 2 && b.y + b.height / 2 < f.y + f.height + 2); })()"
+    )
+    assert opened.value(inside)
+    # What is told of a mark is its own value, wherever it now stands; a tick's text is that of its place.
+    x, y = middle(opened, ".plot .mark:not(.out)")
+    opened.mouse("mouseMoved", x, y)
+    assert "loss" in opened.value("document.getElementById('tip').textContent")
+    for clicks in (1, 2):
+        opened.mouse("mousePressed", x, y, clicks)
+        opened.mouse("mouseReleased", x, y, clicks)
+    assert not opened.value(NEAR)
+    assert opened.value(TICKS) == before
+    assert opened.value(GONE) == 0
+    assert not opened.value(SHOWN)
+    assert opened.complaints() == []
+
+
+def test_the_keyboard_looks_closer_and_comes_back(opened):
+    before = opened.value(TICKS)
+    opened.value("document.querySelector('.plot').focus()")
+    for _ in range(3):
+        opened.key("+")
+    assert opened.value(NEAR)
+    closer = opened.value(TICKS)
+    assert closer != before
+    opened.key("-")
+    assert opened.value(NEAR)
+    opened.key("0")
+    assert not opened.value(NEAR)
+    assert opened.value(TICKS) == before
+    opened.key("+")
+    opened.value("document.querySelector('.panel .back').click()")
+    assert not opened.value(NEAR)
+    assert opened.value("document.activeElement === document.querySelector('.plot')")
 
 
 def test_a_legend_singles_a_part_out(opened):
