@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scaling.ledger import Attempt, Ledger
     from scaling.train.experiment import Experiment
 
-START, EXIT = 10.0, 25.0  # seconds that W&B may take
+START, EXIT = 10.0, 25.0  # seconds that W&B may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT say others
 HEARD = 16.0  # seconds after which W&B's client knows of a stop that its server asks for; it looks every 15
 
 # The names under which entries are logged: KIND/KEY.
@@ -108,7 +108,7 @@ class Mirror:
         self._flops = experiment.cost.flops_train_per_token
         self._given = _given(experiment, run, attempt, folder, found)
         self._result: Mapping[str, Any] = {}
-        self._aside = Aside("W&B", self._mirror, EXIT)
+        self._aside = Aside("W&B", self._mirror, _seconds("WANDB_FINISH_TIMEOUT", EXIT - 5) + 5)
 
     def __call__(self, entry: Entry) -> None:
         self._aside(entry)
@@ -128,7 +128,7 @@ class Mirror:
         os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
 
     def close(self) -> None:
-        """Let W&B finish, for at most EXIT seconds."""
+        """Let W&B finish, for a bounded time."""
         self._aside.close()
 
     def _mirror(self, entries: Iterator[Entry]) -> None:
@@ -136,7 +136,8 @@ class Mirror:
         from lightning.pytorch.loggers import WandbLogger
 
         Path(self._given["dir"]).mkdir(exist_ok=True)
-        run = wandb.init(**self._given, settings=wandb.Settings(**SILENT, stop_fn=self._stop))
+        limits = {key: _seconds(f"WANDB_{key.upper()}", SILENT[key]) for key in ("init_timeout", "finish_timeout")}
+        run = wandb.init(**self._given, settings=wandb.Settings(**{**SILENT, **limits}, stop_fn=self._stop))
         if run.url:
             (Path(self._given["dir"]) / "address").write_text(run.url, encoding="utf-8")
         lightning = WandbLogger(experiment=run)
@@ -208,6 +209,14 @@ def shown(value: Any) -> Any:
     if "://" in value:
         return re.sub(r"//[^/@]*@", "//", value)
     return Path(value).name if value.startswith(("/", "~")) else value
+
+
+def _seconds(name: str, otherwise: float) -> float:
+    """The seconds that a variable of W&B's says, where it says any."""
+    try:
+        return float(os.environ[name])
+    except (KeyError, ValueError):
+        return otherwise
 
 
 def has_login() -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from scaling.sweep import server as asking
 from scaling.sweep.pull import online
 from tests.wandb_server.server import Server, serving
 
+# W&B's own limits, for machines on which all is slow.
+PATIENT = {"WANDB_INIT_TIMEOUT": "600", "WANDB_FINISH_TIMEOUT": "600"}
 WORDS = [
     "decoder",
     *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
@@ -40,6 +44,20 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
+def until(seen: Callable[[], Any], *processes: subprocess.Popen[Any], seconds: float = 900.0) -> Any:
+    """What `seen` finds, as soon as it finds something. The machine may be busy, so it waits for long; it fails where
+    every process that could bring it about has ended.
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        running = [process for process in processes if process.poll() is None]
+        if found := seen():
+            return found
+        assert running or not processes, f"ended: {[(process.args, process.returncode) for process in processes]}"
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     with serving() as found:
@@ -54,7 +72,7 @@ def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     wandb.teardown()
     for name in [name for name in os.environ if name.startswith("WANDB")]:
         monkeypatch.delenv(name)
-    for name, value in {**server.environment(), "HOME": str(tmp_path)}.items():
+    for name, value in {**server.environment(), **PATIENT, "HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
     monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from tests.sweep.conftest import WORDS, write
+from tests.sweep.conftest import PATIENT, WORDS, until, write
 from tests.wandb_server.server import Server
 
 CANARY = "canary-51c0b7e2"
@@ -30,14 +30,15 @@ Go = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def environment(server: Server, tmp_path: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
-    return {**kept, **server.environment(), "HOME": str(tmp_path), "SECRET_TOKEN": CANARY, "HOSTNAME": CANARY}
+    secrets = {"SECRET_TOKEN": CANARY, "HOSTNAME": CANARY}
+    return {**kept, **server.environment(), **PATIENT, **secrets, "HOME": str(tmp_path)}
 
 
 @pytest.fixture
 def go(environment: dict[str, str], tmp_path: Path) -> Go:
     def run(*words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200, check=False
         )
         assert code is None or done.returncode == code, done.stderr[-3000:]
         return done
@@ -104,10 +105,9 @@ def test_what_the_server_stops_is_pruned_and_no_fault_fails_a_run(server, enviro
     server.fail("status", status=500, times=3)
     server.fail("status", status=429, headers={"Retry-After": "1"}, times=2)
     process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    while not server.world.runs:
-        time.sleep(0.1)
+    until(lambda: server.world.runs, process)
     server.world.runs["r0000000"].stopped = True
-    _, told = process.communicate(timeout=300)
+    _, told = process.communicate(timeout=1200)
     assert process.returncode == 0, told
     ledger = Ledger.open(tmp_path / "runs")
     outcomes = {ledger.spec(run)["train"]["steps"]: (ledger.result(run) or {})["outcome"] for run in ledger.runs()}
@@ -122,24 +122,21 @@ def test_the_clients_agent_is_told_to_stop(server, environment, tmp_path):
     server.world.upsert_sweep({"config": (tmp_path / "small.yaml").read_text(), "projectName": "proj"})
     words = [sys.executable, "-c", AGENT, "agent", "me/proj/s0000000"]
     process = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
-    while not any(run.rows for run in server.world.runs.values()):
-        time.sleep(0.1)
+    until(lambda: any(run.rows for run in list(server.world.runs.values())), process)
     server.world.runs["r0000000"].stopped = True
-    process.wait(200)
+    process.wait(1200)
     ledger = Ledger.open(tmp_path / "runs")
     assert [(ledger.result(run) or {}).get("outcome") for run in ledger.runs()] == ["pruned"]
 
 
 @pytest.mark.slow
 def test_requeued_by_slurm_the_run_goes_on(server, environment, tmp_path):
-    small(tmp_path, steps=3000, parameters={"optimizer.lr": {"values": [0.01]}})
+    small(tmp_path, steps=10_000, parameters={"optimizer.lr": {"values": [0.01]}})
     server.world.upsert_sweep({"config": (tmp_path / "small.yaml").read_text(), "projectName": "proj"})
     process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob("runs/store/*/attempts/001/log.jsonl")):
-        time.sleep(0.1)
-    time.sleep(1)
+    until(lambda: any(log.stat().st_size for log in tmp_path.glob("runs/store/*/attempts/001/log.jsonl")), process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(120) == 128 + signal.SIGTERM
+    assert process.wait(1200) == 128 + signal.SIGTERM
     done = subprocess.run(ours(server), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ledger = Ledger.open(tmp_path / "runs")
@@ -161,17 +158,19 @@ def test_agents_of_which_some_are_killed_lose_nothing_and_do_nothing_twice(
         for _ in range(count)
     ]
     chance = random.Random(5)
+
+    def results() -> int:
+        return len(list(tmp_path.glob("runs/store/*/result.json")))
+
     for victim in chance.sample(agents, killed):
-        done = len(list(tmp_path.glob("runs/store/*/result.json")))
-        while len(list(tmp_path.glob("runs/store/*/result.json"))) <= done and victim.poll() is None:
-            time.sleep(0.2)
+        done = results()
+        until(lambda done=done, victim=victim: results() > done or victim.poll() is not None)
         time.sleep(chance.uniform(0, 2))
         os.killpg(victim.pid, signal.SIGKILL)
     codes = Counter(agent.wait(1200) for agent in agents)
     assert codes[0] >= count - killed
     ledger = Ledger.open(tmp_path / "runs")
-    results = [ledger.result(run) for run in ledger.runs()]
-    assert [result and result["outcome"] for result in results] == ["finished"] * seeds
+    assert [(ledger.result(run) or {}).get("outcome") for run in ledger.runs()] == ["finished"] * seeds
     exits = Counter(
         record.exit["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.exit is not None
     )

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.study.record import enter
-from tests.sweep.conftest import tree, write
+from tests.sweep.conftest import tree, until, write
 from tests.wandb_server import draw
 
 
@@ -127,10 +126,9 @@ def command(path: Path) -> list[str]:
 def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
     path = write(tmp_path / "small.yaml")
     process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while not list(tmp_path.glob("runs/store/*/attempts")):
-        time.sleep(0.05)
+    until(lambda: list(tmp_path.glob("runs/store/*/attempts")), process)
     process.send_signal(number)
-    code = process.wait(60)
+    code = process.wait(1200)
     assert code == (-number if number == signal.SIGKILL else 128 + number)
     assert subprocess.run(command(path), cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert points(tmp_path) == points(done[0])
@@ -140,8 +138,7 @@ def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
 def test_a_worker_that_dies_is_replaced(tmp_path):
     path = write(tmp_path / "small.yaml", parameters={"seed": {"min": 1, "max": 12}})
     process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while not (claims := list(tmp_path.glob("runs/store/*/attempts/001/claim.json"))):
-        time.sleep(0.02)
-    os.kill(json.loads(claims[0].read_text())["pid"], signal.SIGKILL)
-    assert process.wait(120) == 0
+    claim, *_ = until(lambda: list(tmp_path.glob("runs/store/*/attempts/001/claim.json")), process)
+    os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+    assert process.wait(1200) == 0
     assert [row["status"] for row in points(tmp_path)] == ["finished"] * 12

@@ -17,6 +17,7 @@ from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.sweep.pull import online
 from scaling.sweep.pull.shown import STEP
+from tests.sweep.conftest import until
 from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run
 
@@ -62,6 +63,19 @@ def asked(server: Server, what: str) -> int:
     return sum(what in request.query for request in server.requests)
 
 
+def fetched() -> set[str]:
+    """The runs that the copy has whole."""
+    claims = [path.with_name("claim.json") for path in Path("pulled").glob("store/*/attempts/*/exit.json")]
+    return {json.loads(claim.read_text())["wandb"].rpartition("/")[2] for claim in claims}
+
+
+def scanned(server: Server) -> set[str]:
+    """The runs of which a page of the history was asked for; one that hangs may be asked for again."""
+    return {
+        json.loads(one.body)["variables"]["run"] for one in list(server.requests) if "query HistoryPage" in one.query
+    }
+
+
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     told = capsys.readouterr().err
     assert "Traceback" not in told
@@ -78,13 +92,13 @@ def test_a_project_comes_whole_and_once(client):
     assert [entry["step"] for entry in history if entry["kind"] == "train"] == list(range(1, 1501))
     told = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
     assert told == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
-    scanned = asked(client, "query HistoryPage")
+    pages = asked(client, "query HistoryPage")
     assert pull() == 0
-    assert asked(client, "query HistoryPage") == scanned, "what is whole is not asked for again"
+    assert asked(client, "query HistoryPage") == pages, "what is whole is not asked for again"
     add(client, 3)
     assert pull() == 0
     assert len(table()) == 4
-    assert asked(client, "query HistoryPage") == scanned + 1
+    assert asked(client, "query HistoryPage") == pages + 1
 
 
 def test_the_list_is_paged(client, monkeypatch, capsys):
@@ -145,13 +159,13 @@ def test_a_server_that_stays_broken_ends_in_one_line_and_loses_nothing(client, c
     client.fail("status", times=10**6, status=500, matches=history_of("w0000004"))
     assert pull() == 1
     assert "the same command goes on" in one_line(capsys)
-    before = len(list(Path("pulled").glob("store/*/attempts/001/exit.json")))
-    assert before > 0
+    before = fetched()
+    assert before
     client.faults.clear()
     client.requests.clear()
     assert pull() == 0
     assert len(table()) == 6
-    assert asked(client, "query HistoryPage") == 6 - before
+    assert scanned(client) == {f"w{number:07d}" for number in range(6)} - before
 
 
 @pytest.mark.parametrize(
@@ -231,17 +245,16 @@ def test_a_pull_that_is_killed_goes_on(client, tmp_path):
     client.fail("hang", seconds=60, times=4, matches=lambda request: after(client, request))
     words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled"]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while len(list(tmp_path.glob("pulled/store/*/attempts/001/exit.json"))) < 4 and process.poll() is None:
-        time.sleep(0.05)
+    until(lambda: len(fetched()) >= 4, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = len(list(tmp_path.glob("pulled/store/*/attempts/001/exit.json")))
-    assert 4 <= before < 12
+    before = fetched()
+    assert 4 <= len(before) < 12
     client.faults.clear()
     client.requests.clear()
     assert pull() == 0
     assert len(table()) == 12
-    assert asked(client, "query HistoryPage") == 12 - before
+    assert scanned(client) == {f"w{number:07d}" for number in range(12)} - before
 
 
 def after(server: Server, request: Request, count: int = 8) -> bool:
@@ -274,9 +287,11 @@ def test_offline_runs_are_read_where_they_lie(client, tmp_path):
 def test_an_offline_run_that_was_cut_off_is_an_interrupted_one(client, tmp_path):
     offline(tmp_path, f"{0:016x}")
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    path.write_bytes(path.read_bytes()[:-300])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"outcome")])
     assert main(["pull", "wandb", "--to", "pulled"]) == 0
     assert [row["status"] for row in table()] == ["missing"]
+    assert Ledger.open("pulled").history(f"{0:016x}")
 
 
 def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
@@ -301,12 +316,10 @@ def test_a_thousand_runs_are_whole_and_resumed_after_a_kill(client, tmp_path, ca
     assert sum(len(run.rows) for run in client.world.runs.values()) == 2_000_000
     words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled"]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while len(list(tmp_path.glob("pulled/store/*/attempts/001/exit.json"))) < 400:
-        assert process.poll() is None
-        time.sleep(0.1)
+    until(lambda: len(fetched()) >= 400, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = len(list(tmp_path.glob("pulled/store/*/attempts/001/exit.json")))
+    before = len(fetched())
     client.requests.clear()
     assert pull("--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,8 +55,8 @@ class Server:
         self.faults: list[Fault] = []
         self.key = KEY
         self._listening: ThreadingHTTPServer | None = None
+        self._kept: socket.socket | None = None
         self.port = 0
-        self.skew = 0.0  # seconds that this server's clock is ahead
         self.start()
 
     @property
@@ -67,6 +68,8 @@ class Server:
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": "me"}
 
     def start(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._listening = _Listening(("127.0.0.1", self.port), handler)
         self.port = self._listening.server_port
@@ -77,6 +80,15 @@ class Server:
             self._listening.shutdown()
             self._listening.server_close()
             self._listening = None
+            # Bound and not listening: whoever asks is refused, and nobody else is given the port.
+            self._kept = socket.socket()
+            self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._kept.bind(("127.0.0.1", self.port))
+
+    def close(self) -> None:
+        self.stop()
+        if self._kept is not None:
+            self._kept.close()
 
     def fail(self, kind: Literal["status", "hang", "cut"], **how: Any) -> None:
         with self.world.lock:
@@ -179,9 +191,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = _answer
 
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return super().date_time_string((time.time() if timestamp is None else timestamp) + self.server_of.skew)
-
     def log_message(self, *_: object) -> None:
         return
 
@@ -192,4 +201,4 @@ def serving(seed: int = 0) -> Iterator[Server]:
     try:
         yield server
     finally:
-        server.stop()
+        server.close()
