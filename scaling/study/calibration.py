@@ -74,16 +74,17 @@ def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
     chosen = {_flops(one): one for one in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))}
     files = [cache / f"{_key(one)}.json" for one in chosen.values()]
     kept = [_kept(file) for file in files]
-    if not all(one and not Speed((), one["load"]).busy for one in kept):
-        kept = [
+    known = [one for one in kept if one is not None and not Speed((), one["load"]).busy]
+    if len(known) < len(kept):
+        known = [
             _better(one, {"seconds": seconds, "load": load(), "taken": time.time()})
             for one, seconds in zip(kept, _timed(list(chosen.values())))
         ]
         with suppress(OSError):  # a folder that may only be read is timed again the next time
             cache.mkdir(parents=True, exist_ok=True)
-            for file, one in zip(files, kept):
+            for file, one in zip(files, known):
                 atomic.write_json(file, one)
-    return Speed(tuple(zip(chosen, (one["seconds"] for one in kept))), max(one["load"] for one in kept))
+    return Speed(tuple(zip(chosen, (one["seconds"] for one in known))), max(one["load"] for one in known))
 
 
 def load() -> float:

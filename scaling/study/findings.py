@@ -10,6 +10,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
@@ -143,7 +145,7 @@ def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tup
     assert isinstance(law.form, Joint)
     fitted = law.form.variants
     if test is not None:
-        test = test.where([str(row) in fitted for row in test["row"]])
+        test = test.where(np.array([str(row) in fitted for row in test["row"]]))
     return law, coded(test, "row", fitted) if test is not None and len(test) else None
 
 
