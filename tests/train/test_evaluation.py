@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 
+from scaling.batch import IGNORE
 from scaling.config import load as configured
-from scaling.train.evaluation import evaluate, evaluation_steps
+from scaling.data.batches import evaluation
+from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import assemble
 from scaling.train.parametrization import initialise
 from scaling.train.point import point
@@ -71,6 +73,20 @@ def test_how_the_batches_are_cut_does_not_matter(evaluated):
     again = evaluate(model, cut, experiment.held_out)
     assert again["loss"] == pytest.approx(found["loss"], rel=1e-7)
     assert again["accuracy"] == found["accuracy"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_ranks_share_every_batch_once(ranks, evaluated):
+    experiment, *_ = evaluated
+    batches, count = evaluation(experiment.held_out, experiment.batches.objective, 8)
+    assert count == 4
+    parts = [list(share(batches, count, rank, ranks)) for rank in range(ranks)]
+    assert len({len(part) for part in parts}) == 1, "a sharded model needs all ranks at each batch"
+    in_turn = [part[turn] for turn in range(len(parts[0])) for part in parts]
+    for step in range(count):
+        assert torch.equal(in_turn[step].tokens, batches.batch(step).tokens)
+        assert torch.equal(in_turn[step].targets, batches.batch(step).targets)
+    assert all((spare.targets == IGNORE).all() for spare in in_turn[count:])
 
 
 def test_it_leaves_the_model_as_it_was(evaluated):

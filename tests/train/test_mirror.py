@@ -21,6 +21,7 @@ def test_offline_says_what_the_ledger_knows_and_no_secret(tmp_path, fork, unbrok
     """A canary in the environment and among the arguments is in no byte that is written."""
 
     def prepare() -> None:
+        mirror.EXIT = 600.0  # it is not given up, however busy the machine
         os.environ.pop("WANDB_MODE", None)
         os.environ["SECRET_TOKEN"] = CANARY
         os.environ["WANDB_API_KEY"] = KEY
@@ -28,7 +29,7 @@ def test_offline_says_what_the_ledger_knows_and_no_secret(tmp_path, fork, unbrok
         sys.argv.append(f"--password={CANARY}")
 
     told = words(tmp_path / "runs", log__wandb="offline", log__group="a-group", log__tags="[one]")
-    assert fork(told, prepare).wait() == 0
+    assert fork(told, prepare).wait(900) == 0
     assert left(tmp_path / "runs") == unbroken
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     mirrored = [path for path in written if path.suffix == ".wandb"]

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,8 +64,21 @@ SLOW = [
 ]
 
 
+def timed(name: str, told: Path) -> None:
+    """Let a method of the mirror write down how many seconds training waited for it."""
+    before = getattr(mirror.Mirror, name)
+
+    def watched(*given: Any) -> None:
+        begun = time.monotonic()
+        before(*given)
+        told.write_text(str(time.monotonic() - begun))
+
+    setattr(mirror.Mirror, name, watched)
+
+
 @pytest.mark.parametrize("trouble", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)], ids=str)
 def test_a_server_in_trouble_changes_nothing(trouble, tmp_path, fork, unbroken):
+    start, end = tmp_path / "start", tmp_path / "end"
     with serving() as server:
         environment = server.environment()
         trouble.befall(server)
@@ -72,10 +87,11 @@ def test_a_server_in_trouble_changes_nothing(trouble, tmp_path, fork, unbroken):
             os.environ.pop("WANDB_MODE", None)
             os.environ.update(environment)
             mirror.SILENT.update(init_timeout=trouble.start, finish_timeout=trouble.end)
+            timed("__init__", start)
+            timed("close", end)
 
-        begun = time.monotonic()
-        child = fork(words(tmp_path / "runs", log__wandb="online"), online)
-        assert child.wait(120) == 0
-        assert time.monotonic() - begun < 10 + 30 + 20  # W&B's start and end, and the training
+        assert fork(words(tmp_path / "runs", log__wandb="online"), online).wait(600) == 0
         assert trouble.kind == "refuses" or len(server.requests) > trouble.after
     assert left(tmp_path / "runs") == unbroken
+    assert float(start.read_text()) < 10
+    assert float(end.read_text()) < 30
