@@ -54,11 +54,11 @@ class Trouble:
         server.stop()
 
 
-FAST = [Trouble("refuses", 0, 2.0, 2.0), Trouble("dies", 4, 2.0, 2.0), Trouble("wrong key", 0, 2.0, 2.0)]
+FAST = [Trouble("refuses", 0, 2.0, 2.0), Trouble("dies", 2, 2.0, 5.0), Trouble("wrong key", 0, 2.0, 2.0)]
 SLOW = [
     Trouble("refuses"),
     Trouble("wrong key"),
-    *(Trouble(kind, after) for kind in ("hangs", "fails", "dies") for after in (0, 1, 2, 3, 5, 7)),
+    *(Trouble(kind, after) for kind in ("hangs", "fails", "dies") for after in (0, 1, 2, 3, 4, 5)),
     Trouble("hangs", 0, 1.0, 1.0),
     Trouble("fails", 0, 1.0, 1.0),
 ]
