@@ -41,14 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     names = [word for word in arguments.words if "=" not in word]
     words = [word for word in arguments.words if "=" in word]
-    if arguments.study is not None:
-        return _study(arguments, names, words)
-    if len(names) != 1:
-        raise ScalingError("name one sweep's file", key="FILE", mend="as in scaling sweep sweeps/learning_rate.yaml")
     for flag in ("count", "workers"):
         value = getattr(arguments, flag)
         if value is not None and value < 1:
             raise ScalingError("expected a number from 1", key=f"--{flag}", value=value)
+    if arguments.workers is not None and not arguments.local:
+        raise ScalingError("workers are those of --local", key="--workers", mend="elsewhere, start an agent a node")
+    if arguments.study is not None:
+        return _study(arguments, names, words)
+    if len(names) != 1:
+        raise ScalingError("name one sweep's file", key="FILE", mend="as in scaling sweep sweeps/learning_rate.yaml")
     sweep = capped(read(names[0]), arguments.count)
     return _local(sweep, words, arguments) if arguments.local else _registered(sweep, words, arguments)
 
@@ -162,10 +164,14 @@ def _summary(sweep: Sweep, trials: list[Trial], folder: str) -> str:
 
 def _study(arguments: argparse.Namespace, names: list[str], words: list[str]) -> int:
     from scaling.command.runs import opened
-    from scaling.sweep.file import of
+    from scaling.sweep.file import capped, of
     from scaling.sweep.study import tree
 
+    study = arguments.study
     if names:
         raise ScalingError("a study takes the place of a file", key="FILE", value=names[0])
+    if arguments.local:
+        raise ScalingError("a study has workers of its own", key="--local", mend=f"scaling work {study}")
     ledger, _ = opened(words)
-    return _registered(of(arguments.study, tree(ledger, arguments.study)), [], arguments)
+    sweep = capped(of(study, tree(ledger, study)), arguments.count)
+    return _registered(sweep, [], arguments)

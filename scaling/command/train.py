@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    resolved = _resolved(arguments).check()
+    of_study = any(word.startswith("study=") for word in arguments.words)
+    resolved = _resolved(arguments, of_study).check()
 
     from scaling.train.experiment import assemble
 
@@ -35,6 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.train.run import train
 
     try:
+        if of_study:
+            from scaling.sweep.study import prepare
+
+            prepare(arguments.words)
         with teller() as tell:
             result = train(resolved, [tell])
     except Stopped as stopped:
@@ -49,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _resolved(arguments: argparse.Namespace) -> config.Config:
-    if any(word.startswith("study=") for word in arguments.words):
+def _resolved(arguments: argparse.Namespace, of_study: bool) -> config.Config:
+    if of_study:
         from scaling.sweep.study import planned
 
         return planned(arguments.words)

@@ -98,7 +98,7 @@ def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Questio
     _count(found, told)
     if told.get("rate") is not None:
         _built(found, "rate", told["rate"])
-    law = told.pop("law", [])
+    law = told.pop("law", None) or []
     return Question(
         **{**told, "laws": [law] if isinstance(law, str) else law, "name": named(path.stem, at, words), "at": at}
     )

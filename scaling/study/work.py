@@ -34,6 +34,15 @@ def work(ledger: Ledger, found: Plan, tell: Collection[Tell] = ()) -> None:
             time.sleep(PAUSE)
 
 
+def grow(ledger: Ledger, found: Plan, branch: Run) -> None:
+    """Have the trunk of one run stand where it branches off: trained here, or waited for where another worker has it,
+    which takes no longer than to train the run whole.
+    """
+    while branch.trunk is not None and not _ready(ledger, branch):
+        if not _try(ledger, found.trunks[branch.trunk[0]], ()):
+            time.sleep(PAUSE)
+
+
 def settled(ledger: Ledger, run: str) -> bool:
     """Whether nothing is left to do: it has a result, or has failed too often."""
     return ledger.result(run) is not None or _hopeless(ledger, run)

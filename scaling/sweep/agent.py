@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -95,34 +95,51 @@ class Agent:
         return next((one for one in commands if one.get("type") in ("run", "resume")), None)
 
     def _taken(self, agent: str, command: Mapping[str, Any]) -> None:
-        """Write a run down and train it. The command is read anew: a sweep may be edited while it runs."""
+        """Write a run down and train it. At once, for the server hands it out no second time."""
         self.taken += 1
+        given = tuple(f"{key}={line['value']}" for key, line in command["args"].items())
+        one = self._understood(self.roster.take(Assignment(command["run_id"], "", given, "")))
+        if one is not None:
+            self._train(agent, one)
+
+    def _understood(self, one: Assignment) -> Assignment | None:
+        """The assignment with the run it means, None where that is refused. The sweep is read anew: it may be edited
+        while it runs.
+        """
         tree = yaml.safe_load(self.server.sweep(self.path)["config"])
-        given = [f"{key}={line['value']}" for key, line in command["args"].items()]
-        words = (*words_of(tree["command"], tree["program"]), *given)
+        words = (*words_of(tree["command"], tree["program"]), *one.words)
         try:
             run = self.ledger.add(experiment([*words, *self.overrides]).spec)
         except ScalingError as error:
-            self.tell(Assignment(command["run_id"], "", words, ""), "refused", str(error))
-            return
-        self._train(agent, self.roster.take(Assignment(command["run_id"], "", words, run)))
+            if error.code != BAD_INPUT:
+                raise  # a full disk is no fault of the run's
+            self.tell(one, "refused", str(error))
+            self.roster.drop(one)
+            return None
+        return self.roster.take(replace(one, words=words, run=run))
 
     def _leftovers(self, agent: str) -> bool:
         """Train one assigned run that nobody is at; False where there is none."""
         for one in self._open():
             if not self.roster.is_left(one):
                 continue
-            # Its agent is gone; the process that trained it may not be, or may be known to be only here.
-            self.ledger.bury(one.run)
-            if self.ledger.status(one.run).state not in ("running", "stale"):
-                self._train(agent, self.roster.take(one))
+            if not one.run:
+                found = self._understood(self.roster.take(one))
+            else:
+                # Its agent is gone; the process that trained it may not be, or may be known to be only here.
+                self.ledger.bury(one.run)
+                free = self.ledger.status(one.run).state not in ("running", "stale")
+                found = self.roster.take(one) if free else None
+            if found is not None:
+                self._train(agent, found)
                 return True
         return False
 
     def _open(self) -> Iterator[Assignment]:
         """Assigned runs that may still be trained, by whomever."""
         for one in self.roster.assigned():
-            if not settled(self.ledger, one.run) and self.tries.get(one.name, 0) < TRIES:
+            done = bool(one.run) and settled(self.ledger, one.run)
+            if not done and self.tries.get(one.name, 0) < TRIES:
                 yield one
 
     def _train(self, agent: str, one: Assignment) -> None:

@@ -24,7 +24,10 @@ from scaling.ledger.machine import is_gone, signature, this_machine
 
 @dataclass(frozen=True)
 class Assignment:
-    """One W&B run: its id, the agent that has it, the words of its command, and the run of the ledger they mean."""
+    """One W&B run: its id, the agent that has it, the words of its command, and the run of the ledger they mean.
+
+    Until the agent has asked what that is, `run` is empty, and the words are the drawn parameters alone.
+    """
 
     name: str
     agent: str
@@ -61,10 +64,17 @@ class Roster:
         atomic.write_json(self.folder / "assigned" / f"{one.name}.json", asdict(ours))
         return ours
 
+    def drop(self, one: Assignment) -> None:
+        """Forget an assignment that no agent could train."""
+        (self.folder / "assigned" / f"{one.name}.json").unlink(missing_ok=True)
+
     def assigned(self) -> Iterator[Assignment]:
         """Every assignment of the sweep, by any agent on any machine."""
         for path in sorted((self.folder / "assigned").glob("*.json")):
-            told = json.loads(path.read_text())
+            try:
+                told = json.loads(path.read_text())
+            except FileNotFoundError:
+                continue  # dropped meanwhile
             yield Assignment(told["name"], told["agent"], tuple(told["words"]), told["run"])
 
     def is_left(self, one: Assignment) -> bool:

@@ -225,7 +225,7 @@ def _file(found: Config) -> str:
 
 
 def capped(sweep: Sweep, count: int | None) -> Sweep:
-    """The sweep with at most `count` runs."""
+    """The sweep with at most `count` runs, here and at the server."""
     if count is None or (sweep.cap is not None and sweep.cap <= count):
         return sweep
-    return replace(sweep, cap=count)
+    return replace(sweep, cap=count, tree={**sweep.tree, "run_cap": count})

@@ -1,6 +1,7 @@
 """Study: a planned study as a sweep with one parameter, the ids of its runs; paired values are what W&B cannot say.
 
-Each run is `scaling train study=NAME run=ID runs=FOLDER`, and the plan in the ledger says what that is.
+Each run is `scaling train study=NAME run=ID runs=FOLDER`, and the plan in the ledger says what that is. The dearest run
+comes first, so that its trunk is grown early, and as far as any branch wants it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 from scaling.config import Config, load
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
+from scaling.study.plan import Plan, Run
 from scaling.study.record import entered
+from scaling.train.ranks import launched
 
 KEYS = ("study", "run", "runs")
 
@@ -24,21 +27,47 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
         "command": ["scaling", "train", f"study={study}", f"runs={ledger.root.resolve()}", "${args_no_hyphens}"],
         "method": "grid",
         "metric": {"name": "evaluate/loss", "goal": "minimize"},
-        "parameters": {"run": {"values": ledger.runs_of(study)}},
+        "parameters": {"run": {"values": _dearest_first(ledger.plan(study))}},
     }
+
+
+def _dearest_first(plan: dict[str, Any]) -> list[str]:
+    trunks = {one["run"]: one["flops"] for one in plan["trunks"]}
+
+    def flops(one: dict[str, Any]) -> float:
+        return one["flops"] + (trunks[one["trunk"]["run"]] if one["trunk"] else 0.0)
+
+    return list(dict.fromkeys(one["run"] for one in sorted(plan["runs"], key=flops, reverse=True)))
 
 
 def planned(words: Sequence[str]) -> Config:
     """The config of a planned study's run, which `study=` and `run=` name."""
+    told, ledger, plan, run = _found(words)
+    logged = [f"{key}={value}" for key, value in told.items() if key.startswith("log.")]
+    return load(plan.question.base, [*run.overrides, f"runs={ledger.root}", *logged])
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Have the trunk of a planned study's run stand where the run branches off. The ledger shows it, and W&B does not:
+    in a sweep there, each W&B run is one of the runs that were asked for.
+    """
+    _, ledger, plan, run = _found(words, ["log.wandb=disabled"])
+    if not launched() and ledger.result(run.run) is None:
+        from scaling.study.work import grow  # imports Lightning, which a check of the sweep does without
+
+        grow(ledger, plan, run)
+
+
+def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
+    """What the words say, and the run that they name; `further` words hold for its training."""
     told = dict(word.split("=", 1) for word in words if "=" in word)
     for key in told:
         if key not in KEYS and not key.startswith("log."):
             raise ScalingError("the plan says what a run of a study is", key=key, value=told[key])
     ledger = Ledger.open(told.get("runs", "runs"))
-    plan = entered(ledger, told["study"])
+    plan = entered(ledger, told["study"], further)
     runs = {one.run: one for one in plan.runs}
     run = told.get("run", "")
     if run not in runs:
         raise ScalingError("the study has no such run", key="run", value=run, mend=nearest(run, runs))
-    logged = [f"{key}={value}" for key, value in told.items() if key.startswith("log.")]
-    return load(plan.question.base, [*runs[run].overrides, f"runs={ledger.root}", *logged])
+    return told, ledger, plan, runs[run]

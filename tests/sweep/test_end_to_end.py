@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
+from scaling.sweep.assignment import Assignment, Roster
 from tests.sweep.conftest import PATIENT, WORDS, until, write
 from tests.wandb_server.server import Server
 
@@ -98,21 +100,37 @@ def test_from_the_clients_sweep_to_our_table(server, go, tmp_path):
     assert sys.executable.encode() not in sent
 
 
+def lost(server: Server, roster: Roster) -> str:
+    """A run that was handed to an agent of ours which died before it knew what it was to train."""
+    agent = server.world.create_agent({"sweep": "s0000000"})["agent"]["id"]
+    (command,) = json.loads(server.world.agent_heartbeat({"id": agent})["commands"])
+    drawn = tuple(f"{key}={line['value']}" for key, line in command["args"].items())
+    with roster.present():
+        roster.take(Assignment(command["run_id"], "", drawn, ""))
+    return command["run_id"]
+
+
 def test_what_the_server_stops_is_pruned_and_no_fault_fails_a_run(server, environment, tmp_path):
-    """Our agent under a server that fails now and then: the run that is stopped ends as pruned, the others finish."""
+    """Our agent under a server that fails now and then: it takes over what another has left, which is stopped, and ends
+    as pruned; the other run finishes.
+    """
     small(tmp_path, parameters={"train.steps": {"values": [200_000, 12]}})
     server.world.upsert_sweep({"config": (tmp_path / "small.yaml").read_text(), "projectName": "proj"})
+    roster = Roster(tmp_path / "runs" / "sweeps" / "s0000000")
+    left = lost(server, roster)
+    server.world.runs[left].stopped = True
     server.fail("status", status=500, times=3)
     server.fail("status", status=429, headers={"Retry-After": "1"}, times=2)
-    process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    until(lambda: server.world.runs, process)
-    server.world.runs["r0000000"].stopped = True
-    _, told = process.communicate(timeout=1200)
-    assert process.returncode == 0, told
+    done = subprocess.run(
+        ours(server), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200, check=False
+    )
+    assert done.returncode == 0, done.stderr
     ledger = Ledger.open(tmp_path / "runs")
     outcomes = {ledger.spec(run)["train"]["steps"]: (ledger.result(run) or {})["outcome"] for run in ledger.runs()}
     assert outcomes == {200_000: "pruned", 12: "finished"}
-    assert server.world.runs["r0000000"].summary["outcome"] == "pruned"
+    assert server.world.runs[left].summary["outcome"] == "pruned"
+    assert {one.run for one in roster.assigned()} == set(ledger.runs())
+    assert {agent for agent, name in server.world.claims if name != left} == {"agent1"}
 
 
 @pytest.mark.slow

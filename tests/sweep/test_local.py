@@ -15,7 +15,6 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger
-from scaling.study.record import enter
 from tests.sweep.conftest import tree, until, write
 from tests.wandb_server import draw
 
@@ -95,26 +94,6 @@ def test_values_that_are_wrong_together_are_found_before_the_first_run(tmp_path,
     assert main(["sweep", str(path), "--local", "--workers", "1"]) == 2
     assert "width 6" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/store/*"))
-
-
-def test_a_study_is_a_sweep_over_its_runs(tmp_path, monkeypatch, capsys):
-    from scaling.study.plan import plan
-    from scaling.study.question import read
-    from scaling.sweep.study import planned, tree
-
-    found = plan(read(str(Path(__file__).parents[1] / "study" / "small.yaml")), [f"runs={tmp_path}"])
-    ledger = found.ledger()
-    enter(ledger, "small", found)
-    capsys.readouterr()
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    assert main(["sweep", "--study", "small", f"runs={tmp_path}", "--dry-run"]) == 0
-    assert f"{len(found.runs)} runs over run" in capsys.readouterr().out
-    swept = tree(ledger, "small")
-    for one in found.runs[:2]:
-        words = [word for word in swept["command"][2:] if "=" in word]
-        config = planned([*words, f"run={one.run}"])
-        assert config.tree["model"] == one.experiment.config.tree["model"]
-    assert main(["train", "study=small", "run=abc", f"runs={tmp_path}"]) == 2
 
 
 def command(path: Path) -> list[str]:

@@ -23,6 +23,8 @@ def test_the_server_has_the_file_as_it_stands(client, path, capsys):
     assert main(["sweep", path]) == 0
     assert "registered as me/scaling/s0000000" in capsys.readouterr().out
     assert client.world.sweeps["s0000000"].config == tree()
+    assert main(["sweep", path, "--count", "3"]) == 0
+    assert client.world.sweeps["s0000001"].config == tree(run_cap=3)
 
 
 def test_a_wrong_key_is_one_line_and_nothing_is_sent_after_it(client, path, capsys, monkeypatch):
