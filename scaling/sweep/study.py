@@ -7,6 +7,8 @@ comes first, so that its trunk is grown early, and as far as any branch wants it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from scaling.config import Config, load
@@ -65,9 +67,15 @@ def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str,
         if key not in KEYS and not key.startswith("log."):
             raise ScalingError("the plan says what a run of a study is", key=key, value=told[key])
     ledger = Ledger.open(told.get("runs", "runs"))
-    plan = entered(ledger, told["study"], further)
+    plan = _entered(ledger.root, told["study"], tuple(further))
     runs = {one.run: one for one in plan.runs}
     run = told.get("run", "")
     if run not in runs:
         raise ScalingError("the study has no such run", key="run", value=run, mend=nearest(run, runs))
     return told, ledger, plan, runs[run]
+
+
+@cache
+def _entered(root: Path, study: str, further: tuple[str, ...]) -> Plan:
+    """A plan is written once, and a check asks for each of its runs."""
+    return entered(Ledger.open(root), study, further)

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.ledger import Ledger
+from scaling.ledger import Ledger, run_id
 from scaling.study.findings import rows
 from scaling.study.plan import Plan, plan
 from scaling.study.question import read
 from scaling.study.record import enter
 from scaling.study.work import work
-from scaling.sweep.study import planned, tree
+from scaling.sweep.check import experiment
+from scaling.sweep.study import tree
 
 SMALLEST = """
 question: Does the smallest study pass through a sweep?
@@ -48,7 +49,7 @@ def test_a_sweep_asks_for_each_run_of_the_plan_the_dearest_first(client, tmp_pat
     assert swept["parameters"]["run"]["values"] == [one.run for one in sorted(found.runs, key=lambda one: -one.steps)]
     words = [word for word in swept["command"][2:] if "=" in word]
     for one in found.runs:
-        assert planned([*words, f"run={one.run}"]).tree == one.experiment.config.tree
+        assert run_id(experiment([*words, f"run={one.run}"]).spec) == one.run
     assert main(["sweep", "--study", "smallest", f"runs={ledger.root}", "--local"]) == 2
     assert "scaling work smallest" in capsys.readouterr().err
     assert main(["train", "study=smallest", "run=abc", f"runs={ledger.root}"]) == 2

@@ -63,6 +63,10 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def is_down(self) -> bool:
+        return self._listening is None
+
     def environment(self) -> dict[str, str]:
         """What a client needs to find this server, and no other."""
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": "me"}
@@ -150,6 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # or every answer waits for the client's delayed acknowledgement, 40 ms
 
     def _answer(self) -> None:
+        if self.server_of.is_down:  # a connection from before
+            self.close_connection = True
+            return
         body = b"".join(self._chunks())
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)

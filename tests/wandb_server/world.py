@@ -27,6 +27,7 @@ class Run:
     sweep: str | None = None
     given: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)  # by its sweep
     summary: dict[str, Any] = field(default_factory=dict)
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
@@ -214,7 +215,8 @@ class World:
             self.sweeps[name] = sweep
         elif input.get("config"):
             sweep.config = yaml.safe_load(input["config"])
-            sweep.drawn = draw.configs(sweep.config, self.chance)
+            handed = [self.runs[name].drawn for name in sweep.runs] if sweep.config["method"] == "grid" else []
+            sweep.drawn = (one for one in draw.configs(sweep.config, self.chance) if one not in handed)
         sweep.state = input.get("state") or sweep.state
         return {"sweep": self._sweep(sweep), "configValidationWarnings": []}
 
@@ -242,6 +244,7 @@ class World:
         name = f"r{len(self.runs):07d}"
         self.runs[name] = Run(sweep.project, name, len(self.runs), sweep.name)
         self.runs[name].config = {key: {"value": value} for key, value in drawn.items()}
+        self.runs[name].drawn = drawn
         sweep.runs.append(name)
         self.claims.append((agent, name))
         args = {key: {"value": value} for key, value in drawn.items()}
