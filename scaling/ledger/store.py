@@ -114,6 +114,11 @@ class Ledger:
         folders = [record.folder / "checkpoints" for record in self.attempts(run)]
         return checkpoint.at(folders, step)
 
+    def reached(self, run: str) -> int:
+        """The last step that any attempt kept a checkpoint of, whole or not; 0 where there is none."""
+        steps = (checkpoint.steps(record.folder / "checkpoints") for record in self.attempts(run))
+        return max((step for found in steps for step in found), default=0)
+
     def status(self, run: str) -> Row:
         return status(self.folder(run), self._known_spec(run), self.machine, self.lease)
 

@@ -71,8 +71,14 @@ def _done(ledger: Ledger, job: Job, branches: Mapping[str, Sequence[Run]]) -> bo
 
 
 def _ready(ledger: Ledger, job: Job) -> bool:
-    """Whether a job can begin: a branch waits for its trunk, unless that cannot be grown."""
-    return job.trunk is None or ledger.checkpoint(*job.trunk) is not None or _hopeless(ledger, job.trunk[0])
+    """Whether a job can begin: a branch waits for its trunk, unless that cannot be grown.
+
+    A budget that was added to a study may branch off where its trunk has passed and kept nothing: it is trained whole.
+    """
+    if job.trunk is None or ledger.checkpoint(*job.trunk) is not None:
+        return True
+    trunk, step = job.trunk
+    return ledger.reached(trunk) > step or _hopeless(ledger, trunk)
 
 
 def _try(ledger: Ledger, job: Job, tell: Collection[Tell]) -> bool:

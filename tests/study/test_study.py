@@ -62,6 +62,20 @@ def test_branches_share_a_trunk_and_land_where_full_runs_land(done, tmp_path):
     assert whole["loss"] == ledger.result(branch.run)["loss"]
 
 
+def test_a_budget_that_is_added_below_its_trunks_is_trained_whole(tmp_path):
+    question, size = read(SMALL), {"width": 8, "heads": 1}
+    for budgets in (["4k", "8k"], ["2k", "4k", "8k"]):
+        grid = {"size": [size], "train.tokens": budgets}
+        asked = replace(question, name=f"of-{len(budgets)}", grid=grid, held_out={}, laws=())
+        found = plan(asked, [f"runs={tmp_path}"])
+        ledger = found.ledger()
+        enter(ledger, asked.name, found)
+        work(ledger, found)
+    runs = sorted(found.runs, key=lambda one: one.experiment.steps)
+    short, middle, long = (ledger.result(one.run)["circumstances"]["from_step"] for one in runs)
+    assert short == 0 < middle < long
+
+
 def test_points_carry_every_definition(done):
     ledger, found = done
     table = rows(ledger, found)
@@ -136,7 +150,7 @@ def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
     small = read(SMALL)
     size = {"width": 8, "heads": 1}
     asked = replace(small, name="many", grid={"size": [size], "seed": list(range(1000))}, held_out={}, laws=())
-    words = ["train.steps=2", "schedule={kind: Constant}", "evaluate.windows=8", "log.wandb=disabled"]
+    words = ["train.steps=2", "schedule.warmup=1", "evaluate.windows=8", "log.wandb=disabled"]
     found = plan(asked, [f"runs={tmp_path}", *words])
     ledger = found.ledger()
     enter(ledger, "many", found)
