@@ -46,11 +46,11 @@ def trainer() -> Trainer:
 
 @dataclass(frozen=True)
 class Trained:
-    """A row after its steps; `half` holds its state in their middle, `start` its weights before the first."""
+    """A row after its steps; `half` holds its state in their middle, `still` what none of them has moved."""
 
     experiment: Experiment
     model: EncoderDecoder
-    start: dict[str, torch.Tensor]
+    still: set[str]
     half: Path
     losses: list[float]
 
@@ -84,10 +84,14 @@ def trained(request, trainer, tmp_path_factory) -> Trained:
     module = begun(experiment, trainer)
     assert isinstance(module.model, EncoderDecoder)
     start = {name: parameter.detach().clone() for name, parameter in module.model.named_parameters()}
-    losses = list(steps(module, 0, HALF))
-    state.save(folder, module.weights.parameters, module.torch_optimizers)
-    losses += steps(module, HALF, STEPS)
-    return Trained(experiment, module.model, start, folder, losses)
+    still, losses = set(start), []
+    for step in range(STEPS):
+        if step == HALF:
+            state.save(folder, module.weights.parameters, module.torch_optimizers)
+        losses += steps(module, step, step + 1)
+        # Each step is looked at: a number that moves by its rate's whole length may be back at the end.
+        still -= {name for name, one in module.model.named_parameters() if not torch.equal(one, start[name])}
+    return Trained(experiment, module.model, still, folder, losses)
 
 
 def hidden(model: EncoderDecoder, batch: Batch) -> torch.Tensor:
@@ -97,8 +101,7 @@ def hidden(model: EncoderDecoder, batch: Batch) -> torch.Tensor:
 def test_every_part_learns(trained):
     """Not in the first step already: the branches of ReZero and Fixup are shut until their gates have moved."""
     assert all(torch.tensor(trained.losses).isfinite())
-    after = dict(trained.model.named_parameters())
-    assert [name for name, before in trained.start.items() if torch.equal(before, after[name])] == []
+    assert trained.still == set()
 
 
 def test_a_resumed_run_is_the_whole_to_the_bit(trained, trainer):

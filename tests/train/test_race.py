@@ -23,7 +23,7 @@ from tests.train.conftest import Child, Done, done, left, load, same, words
 
 SMALL = Path(__file__).parents[1] / "study" / "small.yaml"
 WORKERS = 8
-SHORT = ("train.steps=4", "train.checkpoint_every=2", "schedule.warmup=1", "evaluate.windows=8")
+SHORT = ("train.steps=4", "train.checkpoint_every=2", "schedule.warmup=1", "evaluate.windows=8", "log.every=1")
 
 
 @pytest.fixture(scope="module")
