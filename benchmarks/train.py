@@ -25,9 +25,9 @@ from scaling import config
 from scaling.batch import Batch
 from scaling.ledger import Ledger
 from scaling.train.experiment import Experiment, assemble
-from scaling.train.memory import keep_freed
 from scaling.train.parametrization import initialise
 from scaling.train.precision import Weights
+from scaling.train.processor import flushed, keep_freed
 from scaling.train.run import train_run
 
 TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train.batch=16")
@@ -94,7 +94,8 @@ def compare(words: Sequence[str], steps: int, rounds: int) -> tuple[float, float
         ledger = Ledger.create(folder)
         for seed in range(rounds):
             one = experiment(words, steps, Path(folder), seed)
-            alone.append(bare(one))
+            with flushed():  # as the whole loop does too
+                alone.append(bare(one))
             whole.append(framed(one, ledger))
     return min(alone), min(whole)
 
@@ -110,7 +111,7 @@ def shares(words: Sequence[str], steps: int = 20) -> dict[str, float]:
     update, batches = plainest(one), [one.batches.batch(step) for step in range(one.steps)]
     for step in range(3):
         update(step, batches[step])
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+    with flushed(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
         begun = time.perf_counter()
         for step in range(3, one.steps):
             update(step, batches[step])

@@ -21,12 +21,16 @@ class Active:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many runs there are and have come to their end, and how much of the compute is done."""
+    """How many runs there are and have come to their end, and how much of the compute is done.
+
+    `trunks` are those that runs still wait for.
+    """
 
     planned: int
     settled: int
     share: float
     active: Sequence[Active]
+    trunks: int = 0
 
 
 class Watch:
@@ -50,14 +54,16 @@ class Watch:
             passed += one.flops * max(0, (row.step or 0) - first) / max(1, one.steps - first)
             if row.state == "running":
                 active.append(Active(one.name, row, _left(one, row)))
+        trunks, needed = 0, {one.trunk[0] for one in self.left.values() if one.trunk}
         for name, trunk in self.found.trunks.items():
             row = self.ledger.status(name)
             passed += trunk.flops * min(1.0, (row.step or 0) / trunk.steps)
+            trunks += name in needed and row.state not in RESULTS
             if row.state == "running":
                 active.append(Active(f"trunk of {_branch(self.found, name)}", row, _left(trunk, row)))
         done = len(self.found.runs) - len(self.left)
         share = 1.0 if not self.left else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.found.runs), done, share, active)
+        return Progress(len(self.found.runs), done, share, active, trunks)
 
 
 def _left(job: Job, row: Row) -> float | None:

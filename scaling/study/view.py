@@ -60,7 +60,8 @@ class Lines:
 
 
 def summary(now: Progress) -> str:
-    return f"{now.settled} of {now.planned} runs, {now.share:.0%} of the compute"
+    first = f" ({now.trunks} trunk{'s' if now.trunks > 1 else ''} to grow first)" if now.trunks else ""
+    return f"{now.settled} of {now.planned} runs{first}, {now.share:.0%} of the compute"
 
 
 def picture(now: Progress, clock: Clock) -> Group:

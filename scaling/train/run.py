@@ -27,10 +27,10 @@ from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
-from scaling.train.memory import keep_freed
 from scaling.train.mirror import Listener, mirrored, told_again
 from scaling.train.module import MODULES, Diverged
 from scaling.train.parametrization import initialise
+from scaling.train.processor import flushed, keep_freed
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
 from scaling.train.recorder import Recorder, Stopped
 from scaling.train.signals import PRUNE, Signals
@@ -180,7 +180,7 @@ def _fitted(
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
     keep_freed()
-    with Signals() as signals, logged(experiment, attempt) as loggers:
+    with Signals() as signals, logged(experiment, attempt) as loggers, flushed():
         pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
         recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
         trainer = _trainer(experiment, ranks, recorder)

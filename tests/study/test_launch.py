@@ -99,7 +99,7 @@ def test_progress_counts_what_is_done(found):
     ledger = found.ledger()
     enter(ledger, "small", found)
     watch = Watch(ledger, found)
-    assert watch.look() == Progress(10, 0, 0.0, [])
+    assert watch.look() == Progress(10, 0, 0.0, [], trunks=3)
     for one in found.runs:
         finish(ledger, one.run)
     assert watch.look() == Progress(10, 10, 1.0, [])
@@ -153,6 +153,12 @@ def test_lines_are_few(capsys):
         lines(now(settled, share))
     err = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in err] == ["0 of 10 runs"] * 2 + ["1 of 10 runs", "10 of 10 runs"]
+
+
+def test_a_line_says_what_the_first_runs_wait_for():
+    assert view.summary(Progress(10, 0, 0.36, [], trunks=3)) == "0 of 10 runs (3 trunks to grow first), 36% of the compute"
+    assert view.summary(Progress(10, 0, 0.6, [], trunks=1)) == "0 of 10 runs (1 trunk to grow first), 60% of the compute"
+    assert view.summary(Progress(10, 1, 0.8, [])) == "1 of 10 runs, 80% of the compute"
 
 
 def test_the_live_view_shows_every_run_under_way():
