@@ -22,11 +22,12 @@ KEYS = ("study", "run", "runs")
 
 
 def tree(ledger: Ledger, study: str) -> dict[str, Any]:
-    """The sweep's file."""
+    """The sweep's file. It names the ledger's folder as its user did, and not where that lies on this machine."""
+    where = [] if ledger.root == Path("runs") else [f"runs={ledger.root}"]
     return {
         "name": study,
         "program": "scaling",
-        "command": ["scaling", "train", f"study={study}", f"runs={ledger.root.resolve()}", "${args_no_hyphens}"],
+        "command": ["scaling", "train", f"study={study}", *where, "${args_no_hyphens}"],
         "method": "grid",
         "metric": {"name": "evaluate/loss", "goal": "minimize"},
         "parameters": {"run": {"values": _dearest_first(ledger.plan(study))}},

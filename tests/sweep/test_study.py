@@ -60,14 +60,12 @@ def test_a_sweep_asks_for_each_run_of_the_plan_the_dearest_first(client, tmp_pat
 
 @pytest.mark.timeout(1800)
 def test_agents_train_branches_off_the_trunk_and_find_what_its_workers_find(client, tmp_path, monkeypatch):
-    ledger, found = entered(tmp_path / "runs")
-    assert main(["sweep", "--study", "smallest", f"runs={ledger.root}"]) == 0
+    ledger, found = entered(Path("runs"))
+    assert main(["sweep", "--study", "smallest"]) == 0
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"}
     sweep = "me/scaling/s0000000"
     for words in (["-m", "wandb", "agent", "--count", "1", sweep], ["-m", "scaling", "agent", sweep]):
-        if "scaling" in words:
-            words.append(f"runs={ledger.root}")
         done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
 
@@ -77,6 +75,7 @@ def test_agents_train_branches_off_the_trunk_and_find_what_its_workers_find(clie
         result = ledger.result(one.run)
         assert result is not None
         assert one.trunk == (trunk, result["circumstances"]["from_step"])
+    assert str(tmp_path).encode() not in client.sent()
     shown = {run.config["run"]["value"]: run.summary["loss"] for run in client.world.runs.values()}
     assert shown == {one.run: (ledger.result(one.run) or {})["loss"] for one in found.runs}
 
