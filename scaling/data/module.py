@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lightning import LightningDataModule
-
 from scaling.batch import Batch
 from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
+from scaling.lightning import LightningDataModule
 
 
 @dataclass(frozen=True)

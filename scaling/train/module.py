@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import torch
 import torch.distributed
-from lightning import LightningModule
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
+from scaling.lightning import LightningModule
 from scaling.model.family import Family, Loss
 from scaling.objective import Distil
 from scaling.train import state

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from lightning import Callback, Trainer
 
 from scaling.batch import Batch
 from scaling.ledger import Attempt
+from scaling.lightning import Callback, Trainer
 from scaling.train import state
 from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import Experiment

@@ -16,15 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning import Trainer
-from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 
 from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
+from scaling.lightning import (
+    LightningEnvironment,
+    ModelParallelStrategy,
+    Strategy,
+    TorchElasticEnvironment,
+    Trainer,
+)
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
 from scaling.train.mirror import Listener, mirrored, told_again

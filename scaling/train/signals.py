@@ -8,7 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning import Trainer
+    from scaling.lightning import Trainer
 
 PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its result
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, PRUNE)

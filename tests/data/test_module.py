@@ -34,9 +34,8 @@ def test_loaders_without_a_trainer(parts):
 
 
 def test_a_trainer_takes_every_step_once(parts, tmp_path):
-    from lightning import LightningModule, Trainer
-
     from scaling.data.module import DataModule
+    from scaling.lightning import LightningModule, Trainer
 
     seen: list[torch.Tensor] = []
     validated: list[int] = []

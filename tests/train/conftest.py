@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning import Trainer  # noqa: F401  (imported here, so that a child has it)
 
 from scaling import cli, config
 from scaling.ledger import Ledger
