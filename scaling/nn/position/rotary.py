@@ -38,17 +38,22 @@ class Rotary(Hooks):
         q_pos: Int[Tensor, "#b t"],
         k_pos: Int[Tensor, "#b s"],
     ) -> tuple[Tensor, Tensor]:
-        q_turn = self._turn(q_pos, q.dtype)
-        return self._turned(q, *q_turn), self._turned(k, *(q_turn if k_pos is q_pos else self._turn(k_pos, k.dtype)))
+        q_turn = self._turn(q_pos, q)
+        return self._turned(q, *q_turn), self._turned(k, *(q_turn if k_pos is q_pos else self._turn(k_pos, k)))
 
-    def _turn(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of every angle, each written twice, the first sine negated: [b t 1 turning]."""
+    def _turn(self, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every angle, each written twice, the first sine negated: [b t h turning].
+
+        They are written out for x's heads where all its rows stand alike: products then run along whole tokens.
+        """
         power = torch.arange(0, self.turning, 2, device=positions.device, dtype=torch.float64) / self.turning
         angle = (positions[..., None].double() * self.base**-power)[:, :, None]
-        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
-        return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        heads = x.shape[2] if len(positions) == 1 else 1
+        return torch.cat([cos, cos], -1).repeat(1, 1, heads, 1), torch.cat([-sin, sin], -1).repeat(1, 1, heads, 1)
 
     def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        cos, sin = cos[:, :, : x.shape[2]], sin[:, :, : x.shape[2]]
         if self.turning == x.shape[-1]:
             return x * cos + x.roll(self.turning // 2, -1) * sin
         turned, still = x[..., : self.turning], x[..., self.turning :]
