@@ -116,7 +116,11 @@ def test_nested_parameters_are_dotted(tmp_path):
     assert list(grid(sweep)) == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+# The longest looks at 52 models, which the tests of its table do too.
+EACH = [pytest.param(path, marks=pytest.mark.slow if path.stem == "narang2021" else ()) for path in SWEEPS]
+
+
+@pytest.mark.parametrize("path", EACH, ids=lambda path: path.stem)
 def test_every_shipped_sweep_is_right(path):
     sweep = read(path)
     outlook = check.check(sweep, check.read(sweep))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,15 @@ from scaling.table.table import read
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
+@cache
+def counted(name: str) -> dict[str, Counted]:
+    """The rows of a table, which takes some twenty seconds of the longest, and is asked for by several tests."""
+    return {one.row.name: one for one in counts(read(name))}
+
+
+@pytest.fixture
 def narang() -> dict[str, Counted]:
-    return {counted.row.name: counted for counted in counts(read("narang2021"))}
+    return counted("narang2021")
 
 
 NARANG = [row.name for row in read("narang2021").rows]
@@ -66,13 +73,13 @@ TABLES = [name for name in names("table") if not document(find("table", name)).t
 def test_golden(name, request):
     """A table's truth as a text to review, a line a row; `pytest --golden` writes it anew."""
     found = {
-        counted.row.name: {
-            "parameters": counted.parameters,
-            "ops": counted.ops,
-            "flops": counted.flops,
-            "by_slot": {slot: number for slot, number in sorted(counted.by_slot.items()) if number},
+        row: {
+            "parameters": one.parameters,
+            "ops": one.ops,
+            "flops": one.flops,
+            "by_slot": {slot: number for slot, number in sorted(one.by_slot.items()) if number},
         }
-        for counted in counts(read(name))
+        for row, one in counted(name).items()
     }
     path = TESTS / "golden" / "table" / f"{name}.json"
     if request.config.getoption("--golden"):
