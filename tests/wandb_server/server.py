@@ -55,8 +55,11 @@ class Server:
         self.faults: list[Fault] = []
         self.key = KEY
         self._listening: ThreadingHTTPServer | None = None
-        self._kept: socket.socket | None = None
-        self.port = 0
+        # Bound and never listening: while the server is down, whoever asks is refused and nobody else is given the port.
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._kept.bind(("127.0.0.1", 0))
+        self.port = self._kept.getsockname()[1]
         self.start()
 
     @property
@@ -72,27 +75,19 @@ class Server:
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": "me"}
 
     def start(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._listening = _Listening(("127.0.0.1", self.port), handler)
-        self.port = self._listening.server_port
         threading.Thread(target=self._listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        if self._listening is not None:
-            self._listening.shutdown()
-            self._listening.server_close()
-            self._listening = None
-            # Bound and not listening: whoever asks is refused, and nobody else is given the port.
-            self._kept = socket.socket()
-            self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._kept.bind(("127.0.0.1", self.port))
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.shutdown()
+            listening.server_close()
 
     def close(self) -> None:
         self.stop()
-        if self._kept is not None:
-            self._kept.close()
+        self._kept.close()
 
     def fail(self, kind: Literal["status", "hang", "cut"], **how: Any) -> None:
         with self.world.lock:
@@ -140,7 +135,7 @@ class Server:
 
 
 class _Listening(ThreadingHTTPServer):
-    allow_reuse_address = True
+    allow_reuse_port = True
     daemon_threads = True
     request_queue_size = 128
 
