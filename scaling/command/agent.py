@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from scaling.sweep.agent import Agent
     from scaling.sweep.server import Path, Server
-    from scaling.train.recorder import Stopped
+    from scaling.train.signals import Stopped
 
     agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _told, arguments.count)
     try:

@@ -88,7 +88,7 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     from scaling.study.findings import write_points
     from scaling.sweep.local import Trials, places, train, workers
     from scaling.sweep.table import rows
-    from scaling.train.recorder import Stopped
+    from scaling.train.signals import Stopped
 
     at = places()
     if arguments.workers is not None:

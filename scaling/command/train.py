@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from scaling.train.progress import teller
     from scaling.train.ranks import first
-    from scaling.train.recorder import Stopped
     from scaling.train.run import train
+    from scaling.train.signals import Stopped
 
     try:
         if of_study:

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.command.runs import opened
     from scaling.study.record import entered
     from scaling.study.work import work
-    from scaling.train.recorder import Stopped
+    from scaling.train.signals import Stopped
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:

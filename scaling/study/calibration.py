@@ -27,7 +27,7 @@ from scaling.study.size import machine_memory
 from scaling.train.experiment import Experiment
 from scaling.train.parametrization import initialise
 from scaling.train.precision import Weights
-from scaling.train.run import surroundings
+from scaling.train.surroundings import surroundings
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaling.ledger import RESULTS, Ledger, Row
 from scaling.study.plan import Job, Plan, Run
-from scaling.study.work import settled
+from scaling.study.settled import settled
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from typing import Any
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.study.plan import Job, Plan, Run
-from scaling.train.recorder import Stopped
+from scaling.study.settled import hopeless, settled
 from scaling.train.run import train_run, train_trunk
+from scaling.train.signals import Stopped
 
-FAILURES = ("failed", "out_of_memory")
-RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
 PAUSE = 0.2  # seconds between looks where all that is left waits for someone else
 
 Tell = Callable[[Mapping[str, Any]], None]
@@ -41,11 +40,6 @@ def grow(ledger: Ledger, found: Plan, branch: Run) -> None:
     while branch.trunk is not None and not _ready(ledger, branch):
         if not _try(ledger, found.trunks[branch.trunk[0]], ()):
             time.sleep(PAUSE)
-
-
-def settled(ledger: Ledger, run: str) -> bool:
-    """Whether nothing is left to do: it has a result, or has failed too often."""
-    return ledger.result(run) is not None or _hopeless(ledger, run)
 
 
 def _branches(found: Plan) -> dict[str, list[Run]]:
@@ -78,7 +72,7 @@ def _ready(ledger: Ledger, job: Job) -> bool:
     if job.trunk is None or ledger.checkpoint(*job.trunk) is not None:
         return True
     trunk, step = job.trunk
-    return ledger.reached(trunk) > step or _hopeless(ledger, trunk)
+    return ledger.reached(trunk) > step or hopeless(ledger, trunk)
 
 
 def _try(ledger: Ledger, job: Job, tell: Collection[Tell]) -> bool:
@@ -95,9 +89,3 @@ def _try(ledger: Ledger, job: Job, tell: Collection[Tell]) -> bool:
             raise
         # The attempt has written the reason down; the study goes on with the other runs.
         return True
-
-
-def _hopeless(ledger: Ledger, run: str) -> bool:
-    """Whether a run has failed more often than it is tried again."""
-    failures = [record for record in ledger.attempts(run) if record.exit and record.exit["outcome"] in FAILURES]
-    return len(failures) > RETRIES

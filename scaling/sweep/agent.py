@@ -23,14 +23,13 @@ import yaml
 
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.ledger import Ledger
-from scaling.study.work import settled
+from scaling.study.settled import settled
 from scaling.sweep.assignment import Assignment, Roster
 from scaling.sweep.check import experiment
 from scaling.sweep.command import words_of
 from scaling.sweep.server import Path, Server
 from scaling.train.mirror import AGENT, SWEEP
-from scaling.train.recorder import Stopped
-from scaling.train.signals import PRUNE
+from scaling.train.signals import PRUNE, Stopped
 
 BEAT = 5.0  # seconds between heartbeats, as of W&B's own agent
 LOOK = 0.1  # seconds between looks at the run

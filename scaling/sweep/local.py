@@ -25,7 +25,7 @@ from scaling.sweep.file import Cell, Sweep
 from scaling.sweep.search import Search
 from scaling.sweep.table import name
 from scaling.sweep.worker import Report, heard, say, serve
-from scaling.train.recorder import Stopped
+from scaling.train.signals import Stopped
 
 RETRIES = 1  # of a cell whose worker died or whose run failed; a divergence is a result
 PATIENCE = 5.0  # seconds until a run that another worker has is asked for again

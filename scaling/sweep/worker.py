@@ -16,9 +16,8 @@ from scaling.ledger import Ledger
 from scaling.sweep.check import experiment
 from scaling.sweep.file import Metric
 from scaling.train.point import point
-from scaling.train.recorder import Stopped
 from scaling.train.run import train_run
-from scaling.train.signals import PRUNE
+from scaling.train.signals import PRUNE, Stopped
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.train.progress import teller
-from scaling.train.recorder import Stopped
 from scaling.train.run import grow, train
+from scaling.train.signals import Stopped
 
 
 def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:

@@ -17,17 +17,9 @@ from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule, Update
 from scaling.train.ranks import pulse, wanted
-from scaling.train.signals import Signals
+from scaling.train.signals import Signals, Stopped
 from scaling.train.spike import Spikes
 from scaling.train.throughput import peak
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and its state is saved."""
-
-    def __init__(self, signal: int, step: int | None):
-        self.signal, self.step = signal, step
-        super().__init__(f"stopped by signal {signal}" + ("" if step is None else f" at step {step}"))
 
 
 class Recorder(Callback):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import signal
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +33,10 @@ from scaling.train.module import MODULES, Diverged
 from scaling.train.parametrization import initialise
 from scaling.train.processor import flushed, keep_freed
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
-from scaling.train.recorder import Recorder, Stopped
-from scaling.train.signals import PRUNE, Signals
+from scaling.train.recorder import Recorder
+from scaling.train.signals import PRUNE, Signals, Stopped
 from scaling.train.supervisor import supervise
+from scaling.train.surroundings import surroundings
 
 PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
 
@@ -265,16 +263,4 @@ def _result(experiment: Experiment, found: Mapping[str, Any]) -> dict[str, Any]:
             "exact": cost.flops_train_per_token * tokens,
             **{name: per_token * tokens for name, per_token in cost.approximations.items()},
         },
-    }
-
-
-def surroundings() -> dict[str, Any]:
-    """Hardware and versions: two runs are comparable to the bit where these agree."""
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": {name: version(name) for name in ("scaling", "torch", "lightning", "numpy")},
     }

@@ -14,6 +14,14 @@ PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its re
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, PRUNE)
 
 
+class Stopped(Exception):
+    """The run was asked to stop, and its state is saved."""
+
+    def __init__(self, signal: int, step: int | None):
+        self.signal, self.step = signal, step
+        super().__init__(f"stopped by signal {signal}" + ("" if step is None else f" at step {step}"))
+
+
 class Signals:
     """Listens while it is entered; the first signal counts, and a second SIGINT is what it is everywhere."""
 

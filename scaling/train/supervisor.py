@@ -22,8 +22,7 @@ from types import FrameType
 from scaling.config import Config
 from scaling.errors import BAD_INPUT, DISK, ScalingError
 from scaling.train.ranks import PULSE
-from scaling.train.recorder import Stopped
-from scaling.train.signals import HEARD
+from scaling.train.signals import HEARD, Stopped
 
 BEGIN = 600.0  # seconds until the first step: imports, compilation
 SILENCE = 45.0  # seconds without a sign from any rank

@@ -55,7 +55,7 @@ class Server:
         self.faults: list[Fault] = []
         self.key = KEY
         self._listening: ThreadingHTTPServer | None = None
-        # Bound and never listening: while the server is down, whoever asks is refused and nobody else is given the port.
+        # Bound and never listening: while the server is down, who asks is refused and nobody else is given the port.
         self._kept = socket.socket()
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._kept.bind(("127.0.0.1", 0))
