@@ -162,9 +162,11 @@ def _axes(found: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
 
 
 def _numbers(value: Any) -> Any:
-    """`1T` and lists of the like as numbers, which only where a run's config is resolved they are by themselves."""
+    """`1T`, and what holds the like, as numbers, which only where a run's config is resolved they are by themselves."""
     if isinstance(value, list):
         return [_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
     number = quantity(value) if isinstance(value, str) else None
     return value if number is None else number
 
@@ -206,4 +208,6 @@ def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _word(key: str, value: Any) -> str:
     """An override that our reader reads back; plain words stay plain, so that 4M is a number and tiny a name."""
-    return f"{key}={value if isinstance(value, str) and key != 'row' else json.dumps(value)}"
+    if isinstance(value, str):
+        return f"{key}={json.dumps(value) if key == 'row' else value}"
+    return f"{key}={json.dumps(_numbers(value))}"

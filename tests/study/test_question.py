@@ -132,6 +132,14 @@ def test_a_list_of_grids_is_their_union(tmp_path):
         read(write(tmp_path, "question: q\nbase: decoder\ngrid: [{seed: [0]}, {seed: [1, 1]}]\n"))
 
 
+def test_quantities_inside_a_piece_are_numbers(tmp_path):
+    piece = "{kind: Synthetic, symbols: 16, order: 1, tokens: 8k}"
+    told = f"{{data: {piece}, size.vocabulary: null, schedule.warmup: 0}}"
+    text = f"question: x\nbase: decoder\nset: {told}\ngrid: {{train.tokens: [100k]}}\n"
+    (run,) = plan(read(write(tmp_path, text)), [f"runs={tmp_path}"]).runs
+    assert run.experiment.config["data"]["tokens"] == 8000
+
+
 SIZES = "axes: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}, {width: 48, heads: 3}]}"
 
 
