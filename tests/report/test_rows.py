@@ -12,6 +12,7 @@ from scaling.report.answer import answer
 from scaling.report.markup import plain
 from scaling.report.rows import advantages
 from scaling.report.sections import advantages_table, exponents_table
+from scaling.study import findings
 from scaling.study.findings import find
 from scaling.study.question import Question
 from tests.report.conftest import ALPHA, BETA, loss_at
@@ -52,7 +53,8 @@ def test_without_rows_there_is_nothing_to_compare(study):
 GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
 
 
-def test_a_law_a_row_says_whose_lead_grows(tmp_path):
+def test_a_law_a_row_says_whose_lead_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(findings, "FIGURES", ())  # which take as long as the laws
     table = [
         {
             "run": f"{place:016x}",

@@ -58,6 +58,7 @@ def test_a_sweep_asks_for_each_run_of_the_plan_the_dearest_first(client, tmp_pat
     assert "the plan says what a run of a study is" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_agents_train_branches_off_the_trunk_and_find_what_its_workers_find(client, tmp_path, monkeypatch):
     ledger, found = entered(Path("runs"))
