@@ -45,4 +45,4 @@ def flushed() -> Iterator[None]:
 
 def flushes() -> bool:
     """Whether this thread counts such numbers as zero."""
-    return (torch.tensor(SUBNORMAL) * 1).item() == 0
+    return (torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1).item() == 0
