@@ -117,6 +117,7 @@ def test_intervals_cover_in_a_sample_of_the_grid(objective, law, points):
     assert all(counts.share(name) >= 0.90 for name in NAMES)
 
 
+@pytest.mark.slow
 def test_a_study_that_says_little_has_open_intervals_that_cover():
     counts = simulate(Cell("power_law_floor_c", 9, 0.02, 1.0, 0.1), 25)
     assert counts.opened["E"] >= 20
