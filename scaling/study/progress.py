@@ -57,8 +57,9 @@ class Watch:
         trunks, needed = 0, {one.trunk[0] for one in self.left.values() if one.trunk}
         for name, trunk in self.found.trunks.items():
             row = self.ledger.status(name)
-            passed += trunk.flops * min(1.0, (row.step or 0) / trunk.steps)
-            trunks += name in needed and row.state not in RESULTS
+            grown = min(1.0, (row.step or 0) / trunk.steps)
+            passed += trunk.flops * grown
+            trunks += name in needed and grown < 1
             if row.state == "running":
                 active.append(Active(f"trunk of {_branch(self.found, name)}", row, _left(trunk, row)))
         done = len(self.found.runs) - len(self.left)

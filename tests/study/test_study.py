@@ -21,9 +21,10 @@ from scaling.ledger import Ledger
 from scaling.study.findings import rows
 from scaling.study.launch import train
 from scaling.study.plan import plan
+from scaling.study.progress import Watch
 from scaling.study.question import read
 from scaling.study.record import enter
-from scaling.study.work import work
+from scaling.study.work import grow, work
 from scaling.train.run import train_run
 
 SMALL = str(Path(__file__).parent / "small.yaml")
@@ -74,6 +75,17 @@ def test_a_budget_that_is_added_below_its_trunks_is_trained_whole(tmp_path):
     runs = sorted(found.runs, key=lambda one: one.experiment.steps)
     short, middle, long = (ledger.result(one.run)["circumstances"]["from_step"] for one in runs)
     assert short == 0 < middle < long
+
+
+def test_a_trunk_that_has_grown_is_waited_for_no_more(tmp_path):
+    found = plan(read(SMALL), [f"runs={tmp_path}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    watch = Watch(ledger, found)
+    assert watch.look().trunks == 3
+    grow(ledger, found, next(one for one in found.runs if one.trunk))
+    now = watch.look()
+    assert (now.trunks, now.settled) == (2, 0)
 
 
 def test_points_carry_every_definition(done):
