@@ -192,4 +192,5 @@ def _numbers(words: Sequence[str], option: str) -> dict[str, float]:
 def _draw(pictures: dict[str, Picture], folder: Path) -> list[str]:
     from scaling.law.picture import save
 
-    return [str(save(picture, folder / (name + suffix))) for name, picture in pictures.items() for suffix in FORMATS]
+    files = {name: [folder / (name + suffix) for suffix in FORMATS] for name in pictures}
+    return [str(path) for name, picture in pictures.items() for path in save(picture, *files[name])]

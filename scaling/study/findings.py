@@ -131,8 +131,7 @@ def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: 
     atomic.write_json(folder / "fit.json", document)
     pictures = of_law(law, test)
     for name, picture in pictures.items():
-        for kind in FIGURES:
-            save(picture, folder / (name + kind))
+        save(picture, *(folder / (name + kind) for kind in FIGURES))
     return Findings(question, tuple(table), points, law, document, pictures)
 
 

@@ -118,14 +118,15 @@ def test_the_album_of_a_law_holds_every_picture_that_applies(chinchilla):
     "suffix", [".svg", *(pytest.param(other, marks=pytest.mark.slow) for other in (".pdf", ".png"))]
 )
 def test_a_printed_picture_repeats_byte_for_byte(pictures, suffix, tmp_path):
-    one = picture.save(pictures["C"], tmp_path / f"one{suffix}").read_bytes()
-    other = picture.save(pictures["C"], tmp_path / f"other{suffix}").read_bytes()
+    one, other = (
+        picture.save(pictures["C"], tmp_path / f"{name}{suffix}")[0].read_bytes() for name in ("one", "other")
+    )
     assert len(one) > 5_000
     assert one == other
 
 
 def test_the_interactive_page_needs_nothing_else(pictures, tmp_path):
-    page = picture.save(pictures["C"], tmp_path / "page.html").read_text()
+    (page,) = (path.read_text() for path in picture.save(pictures["C"], tmp_path / "page.html"))
     assert "Plotly.newPlot" in page
     assert "<script src=" not in page
 

@@ -24,17 +24,22 @@ __all__ = [
 PRINTED = (".pdf", ".svg", ".png")
 
 
-def save(picture: Picture, path: str | Path) -> Path:
-    """Draw to a file; its suffix says how."""
-    path = Path(path)
-    if path.suffix in PRINTED:
-        from scaling.law.picture.still import save as draw
-    elif path.suffix == ".html":
-        from scaling.law.picture.interactive import save as draw
-    else:
-        raise ScalingError(
-            "is no kind of picture", key="suffix", value=path.suffix, file=path, mend="choose .pdf, .svg, .png or .html"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(picture, path)
-    return path
+def save(picture: Picture, *paths: str | Path) -> list[Path]:
+    """Draw to files; a suffix says how. What is printed is laid out once for all of them."""
+    found = [Path(path) for path in paths]
+    for path in found:
+        if path.suffix not in (*PRINTED, ".html"):
+            mend = "choose .pdf, .svg, .png or .html"
+            raise ScalingError("is no kind of picture", key="suffix", value=path.suffix, file=path, mend=mend)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    printed = [path for path in found if path.suffix in PRINTED]
+    if printed:
+        from scaling.law.picture import still
+
+        still.save(picture, printed)
+    for path in found:
+        if path not in printed:
+            from scaling.law.picture import interactive
+
+            interactive.save(picture, path)
+    return found

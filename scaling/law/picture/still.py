@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +63,16 @@ def figure(picture: Picture) -> Figure:
         return drawn
 
 
-def save(picture: Picture, path: Path) -> None:
-    """By the suffix: .pdf, .svg or .png."""
+def save(picture: Picture, paths: Iterable[Path]) -> None:
+    """By their suffixes: .pdf, .svg or .png. To lay a figure out takes most of the time, and is done for the first."""
     from matplotlib import rc_context
 
-    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
-    kind = path.suffix[1:]
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
     with rc_context(STYLE):
-        figure(picture).savefig(path, dpi=200, metadata=dates[kind])
+        drawn = figure(picture)
+        for path in paths:
+            drawn.savefig(path, dpi=200, metadata=dates[path.suffix])
+            drawn.set_layout_engine("none")
 
 
 def png(picture: Picture, dpi: int = 110) -> bytes:
