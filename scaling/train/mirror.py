@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scaling.train.experiment import Experiment
 
 START, EXIT = 10.0, 25.0  # seconds that W&B may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT say others
-HEARD = 16.0  # seconds after which W&B's client knows of a stop that its server asks for; it looks every 15
+HEARD = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
 
 # The names under which entries are logged: KIND/KEY.
 METRICS = (
