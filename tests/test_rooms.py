@@ -38,6 +38,8 @@ def test_the_import_floor(path):
         if top != "scaling":
             alone = room not in ALONE or top in ALONE[room] | sys.stdlib_module_names
             assert alone, f"{path}: {room} does without {top}"
+            first = top != "lightning" or room == "lightning" or rest[:2] == ["pytorch", "loggers"]
+            assert first, f"{path}: import Lightning from scaling.lightning, in half the time"
         elif rest and rest[0] != room:
             assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
         elif room == "nn" and len(rest) > 1 and rest[1] != inner[0] and (PACKAGE / "nn" / inner[0]).is_dir():

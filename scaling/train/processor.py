@@ -32,8 +32,8 @@ def keep_freed() -> None:
 def flushed() -> Iterator[None]:
     """Count numbers below float32's normal ones as zero within.
 
-    As a model sharpens, more and more of its probabilities, gradients and moments lie there, and some processors take
-    a hundred times as long over each: after two thousand steps a step took twice its time (docs/performance.md).
+    As a model trains, ever more of what it computes lies there, and some processors are slow over it: after three
+    thousand steps a step took nearly twice its time (docs/performance.md).
     """
     before = flushes()
     torch.set_flush_denormal(True)
