@@ -127,7 +127,9 @@ def _judge(processes: Sequence[subprocess.Popen[bytes]], folder: Path, hung: boo
     rank = int(first.stem)
     if codes[rank] in (BAD_INPUT, DISK):
         raise ScalingError(first.read_text(), code=codes[rank])
-    raise RankFailed(f"rank {rank} of {len(codes)}:\n{first.read_text()}")
+    left = [str(rank) for rank, code in enumerate(codes) if code == 0]
+    early = f" (rank {' and '.join(left)} had already ended)" if left else ""
+    raise RankFailed(f"rank {rank} of {len(codes)}{early}:\n{first.read_text()}")
 
 
 def _failed(code: int | None) -> bool:

@@ -94,6 +94,7 @@ def test_the_rows_of_the_ranks_are_the_global_batch():
 RAISE = 'raise ValueError("the first trouble")'
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
+LEAVE = "os._exit(0)"
 QUICK = 4.0  # seconds of silence that tests wait for
 # Which ranks go wrong, at which step, how, and for how many seconds their silence is borne.
 FAULTS = [("1", 3, RAISE, QUICK), ("1", 3, SLEEP, QUICK)]
@@ -103,7 +104,7 @@ MORE = [
     *((ranks, 3, deed, QUICK) for ranks in "01" for deed in (SLEEP, STOP, SPIN) if (ranks, deed) != ("1", SLEEP)),
     ("01", 3, RAISE, QUICK),
     ("01", 3, SLEEP, QUICK),
-    ("1", 3, "os._exit(0)", QUICK),
+    ("1", 3, LEAVE, QUICK),
     ("1", 3, STOP, SILENCE),
 ]
 
@@ -126,6 +127,8 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence,
         assert "ValueError: the first trouble" in told
     elif deed == KILL:
         assert told.startswith("rank ")
+    elif deed == LEAVE:  # the other hears that its peer has gone, or waits for it for ever
+        assert "rank 1 had already ended" in told or "sign of life" in told
     else:
         assert "sign of life" in told
     assert alive(tmp_path) == []
