@@ -200,7 +200,7 @@ LIVES: dict[str, tuple[dict[str, Any], Callable[[], None], int]] = {
     "W&B offline": ({"log__wandb": "offline"}, lambda: None, 0),
     "csv and tensorboard": ({"log__loggers": "[csv, tensorboard]"}, lambda: None, 0),
     "two ranks": ({"train__devices": 2}, lambda: None, 0),
-    "a trunk's schedule": ({"schedule__kind": "WSD"}, lambda: None, 0),
+    "a trunk's schedule": ({"schedule__kind": "WSD", "schedule__warmup": 2}, lambda: None, 0),
     "bfloat16": ({"train__precision": "bf16"}, lambda: None, 0),
     "accumulation": ({"train__micro_batch": 1}, lambda: None, 0),
 }
