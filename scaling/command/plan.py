@@ -53,14 +53,15 @@ def run(arguments: argparse.Namespace) -> None:
     places = [elsewhere(name, layout, arguments.utilisation, arguments.price) for name in arguments.on]
     found, data = _planned(question, arguments.words)
     runs = found.runs[0].experiment.config["runs"]
-    speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration")
+    workers = sized(found).workers
+    speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration", workers)
     rows = estimates(found, speed, places)
     document = {
         "study": question.name,
         "question": question.question,
         "data": data,
         "runs": rows,
-        "total": {**totals(found, rows, speed, places), "workers": sized(found).workers},
+        "total": {**totals(found, rows, speed, places), "workers": workers},
         "outlook": outlook(question, rows, _fitted(runs, question)),
     }
     if arguments.json:

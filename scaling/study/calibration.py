@@ -1,8 +1,10 @@
 """Calibration: how fast this machine trains the models of a study, by a few real steps of a few of them.
 
-Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they grow as FLOPs do, below the
-smallest they stay, because there the calls cost and not the work. Other work on the machine can only slow a step down:
-the least of several short turns counts, is kept for a day, and is taken again where the machine was busy.
+They are timed as workers will take them, as many processes at once: cores share caches and arithmetic units, and two
+may do little more than one. Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they
+grow as FLOPs do, below the smallest they stay, because there the calls cost and not the work. Other work on the machine
+can only slow a step down: the least of several short turns counts, is kept for a day, and is taken again where the
+machine was busy.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 
 from scaling import atomic
 from scaling.data.plan import BatchSize, Windows
+from scaling.study.company import company
 from scaling.study.size import machine_memory
 from scaling.train.experiment import Experiment
 from scaling.train.parametrization import initialise
@@ -61,24 +64,25 @@ class Speed:
         return low[1] * (high[1] / low[1]) ** share
 
 
-def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
-    """The speed of this machine at the smallest, a middle and the largest of these that it can try in a moment.
+def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) -> Speed | None:
+    """The speed of one of so many workers at the smallest, a middle and the largest of these that it can try in a
+    moment.
 
     One thread, as workers of small runs have. None where it can try none of them. What was timed is kept in the folder
-    `cache`, by machine, versions and model.
+    `cache`, by machine, versions, model and workers.
     """
     models = {_flops(one): one for one in experiments}.values()
     tried = sorted((one for one in map(_shrunk, models) if one is not None), key=_flops)
     if not tried:
         return None
     chosen = {_flops(one): one for one in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))}
-    files = [cache / f"{_key(one)}.json" for one in chosen.values()]
+    files = [cache / f"{_key(one, workers)}.json" for one in chosen.values()]
     kept = [_kept(file) for file in files]
     known = [one for one in kept if one is not None and not Speed((), one["load"]).busy]
     if len(known) < len(kept):
         known = [
             _better(one, {"seconds": seconds, "load": load(), "taken": time.time()})
-            for one, seconds in zip(kept, _timed(list(chosen.values())))
+            for one, seconds in zip(kept, _timed(list(chosen.values()), workers))
         ]
         with suppress(OSError):  # a folder that may only be read is timed again the next time
             cache.mkdir(parents=True, exist_ok=True)
@@ -107,10 +111,10 @@ def _flops(experiment: Experiment) -> float:
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
 
 
-def _key(experiment: Experiment) -> str:
+def _key(experiment: Experiment, workers: int) -> str:
     tree = experiment.config.tree
     model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    told = json.dumps([platform.node(), surroundings(), *model], sort_keys=True)
+    told = json.dumps([platform.node(), surroundings(), workers, *model], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -127,15 +131,26 @@ def _better(one: dict[str, float] | None, other: dict[str, float]) -> dict[str, 
     return other if one is None else {key: min(one[key], other[key]) for key in other}
 
 
-def _timed(experiments: Sequence[Experiment]) -> list[float]:
+def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
     """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
     found = [math.inf] * len(experiments)
-    with _one_thread():
+    with _one_thread(), company(workers - 1, lambda: _round(experiments)):
         steps = [_step(one) for one in experiments]
         for _ in range(TURNS):
             for place, step in enumerate(steps):
                 found[place] = min(found[place], *_turn(step))
     return found
+
+
+def _round(experiments: Sequence[Experiment]) -> Callable[[], None]:
+    """A step of each."""
+    steps = [_step(one) for one in experiments]
+
+    def once() -> None:
+        for step in steps:
+            step()
+
+    return once
 
 
 def _turn(step: Callable[[], None]) -> Iterator[float]:

@@ -43,8 +43,9 @@ def suited(name: str, at: str | None, words: Sequence[str], workers: int | None)
 
 
 def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
-    speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration")
+    size = sized(found, workers)
+    speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration", size.workers)
     if speed is None:
         return None, False
     total = totals(found, estimates(found, speed, ()), speed, ())
-    return total["seconds"] / sized(found, workers).workers / 60, speed.busy
+    return total["seconds"] / size.workers / 60, speed.busy

@@ -1,0 +1,51 @@
+"""Company: processes that keep the other cores busy while something is timed, as workers will."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+Deed = Callable[[], None]
+
+
+@contextmanager
+def company(number: int, begin: Callable[[], Deed]) -> Iterator[None]:
+    """So many processes that do over and over what `begin` gives them, until this is left or this process is gone.
+
+    They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
+    """
+    processes: list[int] = []
+    try:
+        if not torch.cuda.is_initialized():
+            begun = [_forked(begin, processes) for _ in range(number)]
+            for pipe in begun:
+                os.read(pipe, 1)
+                os.close(pipe)
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+def _forked(begin: Callable[[], Deed], processes: list[int]) -> int:
+    """One more, and a pipe that can be read as soon as it has begun or failed."""
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process:
+        processes.append(process)
+        os.close(writer)
+        return reader
+    try:
+        os.close(reader)
+        deed = begin()
+        os.close(writer)
+        while os.getppid() == parent:
+            deed()
+    finally:
+        os._exit(0)  # this process is a copy: what its parent would tidy up or tell is not its own
