@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LINE = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_PAGE = json.JSONEncoder(allow_nan=False, indent=1)
 _SEAL = ',\n "sha256": "%s"\n}\n'
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 _STAMP = ',"crc":"%08x"}'
@@ -28,12 +30,12 @@ class Damaged(ValueError):
 
 def text(value: Any) -> str:
     """One line of strict JSON."""
-    return _dump(value, separators=(",", ":"))
+    return _encoded(value, _LINE)
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
     """The bytes of a document (which says something) for people to read, with a SHA-256 as its last key."""
-    body = _dump(dict(document), indent=1).removesuffix("\n}")
+    body = _encoded(dict(document), _PAGE).removesuffix("\n}")
     return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 
@@ -87,11 +89,11 @@ def parse(content: bytes | str) -> Any:
     return _numbers(value) if '"NaN"' in string or 'Infinity"' in string else value
 
 
-def _dump(value: Any, **style: Any) -> str:
+def _encoded(value: Any, style: json.JSONEncoder) -> str:
     try:
-        return json.dumps(value, allow_nan=False, **style)
+        return style.encode(value)
     except ValueError:
-        return json.dumps(_spelled(value), allow_nan=False, **style)
+        return style.encode(_spelled(value))
 
 
 def _spelled(value: Any) -> Any:

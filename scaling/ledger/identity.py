@@ -47,6 +47,7 @@ LATER: Mapping[str, Any] = {
 }
 
 _DEEPEST = 40
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def run_id(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
@@ -87,8 +88,7 @@ def _section(key: str, value: Any, later: Mapping[str, Any]) -> str:
     """`"key":value` as canonical JSON, or nothing where it does not count."""
     if key == "data" and isinstance(value, Mapping) and "fingerprint" in value:
         value = {"fingerprint": value["fingerprint"]}
-    kept = _counted({key: value}, "", later)
-    return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)[1:-1]
+    return _CANONICAL.encode(_counted({key: value}, "", later))[1:-1]
 
 
 def _counted(node: Mapping[str, Any], path: str, later: Mapping[str, Any]) -> dict[str, Any]:

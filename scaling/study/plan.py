@@ -136,8 +136,8 @@ def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> lis
     """The trunk that each run may branch from, and the step; runs of a family and a seed have one trunk."""
     keys = [(family, experiment.seed) for experiment, family in zip(experiments, families)]
     found = [experiment.trunk() for experiment in experiments]
-    first = {key: trunk[0].spec for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
-    names = dict(zip(first, run_ids(list(first.values()))))
+    first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
+    names = dict(zip(first, run_ids([trunk.spec for trunk in first.values()])))
     return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, found)]
 
 
