@@ -120,13 +120,18 @@ def result(shown: Shown) -> dict[str, Any]:
 def entries(history: History) -> list[dict[str, Any]]:
     """A history as the ledger logs it: `train/loss` in a row is `loss` in the entry of kind `train`."""
     told = []
+    keys: dict[str, tuple[str, str]] = {}  # kind and name of those that count; they are the same in every row
+    for key in {key for row in history.values() for key in row}:
+        kind, _, name = key.partition("/")
+        if kind in KINDS:
+            keys[key] = kind, name
     for at in sorted(history):
         row = history[at]
         about = {"step": number(row.get(STEP, at)), "tokens": number(row.get("tokens"))}
         kinds: dict[str, dict[str, Any]] = {}
         for key, value in row.items():
-            kind, _, name = key.partition("/")
-            if kind in KINDS:
+            if key in keys:
+                kind, name = keys[key]
                 kinds.setdefault(kind, {})[name] = number(value)
         told += [{"kind": kind, **about, **values} for kind, values in kinds.items()]
     return told
@@ -134,6 +139,8 @@ def entries(history: History) -> list[dict[str, Any]]:
 
 def number(value: Any) -> Any:
     """A value as the ledger spells it; W&B writes what is not finite as text."""
+    if type(value) is float and not value.is_integer():
+        return value  # as most are, a million to a sweep
     return plain(SPELLED.get(value, value) if isinstance(value, str) else value)
 
 
