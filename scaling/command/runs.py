@@ -11,6 +11,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaling.errors import ScalingError, nearest
@@ -29,11 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from scaling.ledger import index
     from scaling.ledger.document import text
+    from scaling.ledger.status import printable
 
     ledger, studies = opened(arguments.words)
     if len(studies) > 1:
         raise ScalingError("one study at a time", key="STUDY", value=" ".join(studies))
     rows = index.rows(ledger, ledger.runs_of(studies[0]) if studies else None)
+    if studies:
+        names = {one["run"]: printable(one["name"]) for one in ledger.plan(studies[0])["runs"] if "name" in one}
+        rows = [replace(row, name=names.get(row.run, row.name)) for row in rows]
     print(text([vars(row) for row in rows]) if arguments.json else _table(rows))
 
 

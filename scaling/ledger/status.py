@@ -83,7 +83,7 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
         host=newest.claim.get("host"),
         attempt=newest.number,
         seen=seen,
-        reason=None if newest.exit is None else _printable(str(newest.exit.get("reason") or "")) or None,
+        reason=None if newest.exit is None else printable(str(newest.exit.get("reason") or "")) or None,
     )
 
 
@@ -104,10 +104,10 @@ def _name(spec: dict[str, Any] | None) -> str | None:
     spec = spec or {}
     log = spec.get("log")
     name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
-    return _printable(name) if isinstance(name, str) else None
+    return printable(name) if isinstance(name, str) else None
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """What a terminal shows and does not obey."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 

@@ -160,11 +160,14 @@ def _trained(
             return {}
         if outcome == "finished":
             found = _result(experiment, found)
+        first, seconds = 0 if start is None else start.step, time.perf_counter() - begun
+        tokens = experiment.tokens(max(first, found["step"])) - experiment.tokens(first)
         circumstances = {
             **surroundings(),
             "ranks": ranks.count,
-            "seconds": time.perf_counter() - begun,
-            "from_step": 0 if start is None else start.step,
+            "seconds": seconds,
+            "from_step": first,
+            "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
         }
         verdict = attempt.finish(outcome, {**found, "circumstances": circumstances})
         mirror.end(verdict.stands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -13,10 +14,20 @@ import torch
 def surroundings() -> dict[str, Any]:
     """Hardware and versions: two runs are comparable to the bit where these agree."""
     return {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "versions": {name: version(name) for name in ("scaling", "torch", "lightning", "numpy")},
     }
+
+
+def processor() -> str:
+    """What the processor calls itself, where Linux tells; else its architecture."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine()

@@ -87,10 +87,13 @@ def test_runs_lists_every_run(ledger: Ledger, ask: Ask) -> None:
 
 def test_runs_of_a_study_come_in_its_order(ledger: Ledger, ask: Ask) -> None:
     order = [_named(ledger, seed) for seed in (3, 0)]
-    ledger.save_plan("mine", {"runs": [{"run": run} for run in order]})
+    ledger.save_plan("mine", {"runs": [{"run": order[0], "name": f"width=16 {EVIL}"}, {"run": order[1]}]})
     told = _strict(ask("runs", "mine", "--json"))
     assert [row["run"] for row in told] == order
     assert [row["state"] for row in told] == ["waiting", "finished"]
+    assert told[0]["name"].startswith("width=16 ")  # what the study calls it
+    assert told[1]["name"] == "wide"
+    ask("runs", "mine")
 
 
 def test_runs_as_json(ledger: Ledger, ask: Ask) -> None:

@@ -112,3 +112,5 @@ def test_a_result_holds_what_a_law_needs(run):
     assert result["C"]["exact"] > 0
     assert result["tokens"] == 6 * 4 * 16
     assert result["circumstances"]["versions"]["torch"]
+    assert result["circumstances"]["processor"]
+    assert result["circumstances"]["tokens_per_second"] > 0
