@@ -20,7 +20,7 @@ from scaling.errors import ScalingError
 if TYPE_CHECKING:
     from scaling.sweep.check import Outlook
     from scaling.sweep.file import Sweep
-    from scaling.sweep.local import Trial
+    from scaling.sweep.trial import Trial
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,8 +86,8 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     looks = check.read(sweep, words)
     # Only now what takes seconds to import.
     from scaling.study.findings import write_points
-    from scaling.sweep.local import Trials, places, train, workers
     from scaling.sweep.table import rows
+    from scaling.sweep.trial import Trials, places, train, workers
     from scaling.train.signals import Stopped
 
     at = places()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.train.point import plain
 
 if TYPE_CHECKING:
-    from scaling.sweep.local import Trial
+    from scaling.sweep.trial import Trial
 
 
 def name(cell: Mapping[str, Any]) -> str:
