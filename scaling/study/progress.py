@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaling.ledger import RESULTS, Ledger, Row
+from scaling.study.calibration import Speed
+from scaling.study.estimate import evaluating
 from scaling.study.plan import Job, Plan, Run
 from scaling.study.settled import settled
 
@@ -23,7 +25,7 @@ class Active:
 class Progress:
     """How many runs there are and have come to their end, and how much of the compute is done.
 
-    `trunks` are those that runs still wait for.
+    `trunks` are those that runs still wait for; `left` is in seconds, None while no run has told its speed.
     """
 
     planned: int
@@ -31,6 +33,7 @@ class Progress:
     share: float
     active: Sequence[Active]
     trunks: int = 0
+    left: float | None = None
 
 
 class Watch:
@@ -41,9 +44,10 @@ class Watch:
         self.left: dict[str, Run] = {one.run: one for one in found.runs}
         self.whole = sum(one.flops for one in (*found.runs, *found.trunks.values()))
         self.passed = 0.0  # by runs that are settled
+        self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last told
 
     def look(self) -> Progress:
-        passed, active = 0.0, []
+        passed, active, todo = 0.0, list[Active](), list[tuple[float, float]]()
         for one in list(self.left.values()):
             row = self.ledger.status(one.run)
             if row.state in RESULTS or (row.state not in ("waiting", "running") and settled(self.ledger, one.run)):
@@ -51,27 +55,42 @@ class Watch:
                 del self.left[one.run]
                 continue
             first = one.trunk[1] if one.trunk else 0
-            passed += one.flops * max(0, (row.step or 0) - first) / max(1, one.steps - first)
+            at, each = max(first, row.step or 0), one.flops / max(1, one.steps - first)
+            passed += each * (at - first)
+            todo.append((each, one.steps - at + evaluating(one.experiment) / each))
             if row.state == "running":
-                active.append(Active(one.name, row, _left(one, row)))
+                active.append(self._heard(one.name, one, row, each))
         trunks, needed = 0, {one.trunk[0] for one in self.left.values() if one.trunk}
         for name, trunk in self.found.trunks.items():
             row = self.ledger.status(name)
-            grown = min(1.0, (row.step or 0) / trunk.steps)
-            passed += trunk.flops * grown
-            trunks += name in needed and grown < 1
+            at, each = min(row.step or 0, trunk.steps), trunk.flops / trunk.steps
+            passed += each * at
+            if name in needed and at < trunk.steps:
+                trunks += 1
+                todo.append((each, trunk.steps - at))
             if row.state == "running":
-                active.append(Active(f"trunk of {_branch(self.found, name)}", row, _left(trunk, row)))
+                active.append(self._heard(f"trunk of {_branch(self.found, name)}", trunk, row, each))
         done = len(self.found.runs) - len(self.left)
         share = 1.0 if not self.left else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.found.runs), done, share, active, trunks)
+        return Progress(len(self.found.runs), done, share, active, trunks, self._left(todo, len(active)))
 
+    def _heard(self, name: str, job: Job, row: Row, each: float) -> Active:
+        """A run under way; what it tells of its speed is kept, by the FLOPs of its step."""
+        if not row.step or not row.tokens_per_second:
+            return Active(name, row, None)
+        experiment = job.experiment
+        left = (experiment.tokens(job.steps) - experiment.tokens(row.step)) / row.tokens_per_second
+        if row.step < job.steps:
+            self.timed[each] = left / (job.steps - row.step)
+        return Active(name, row, left)
 
-def _left(job: Job, row: Row) -> float | None:
-    if not row.step or not row.tokens_per_second:
-        return None
-    experiment = job.experiment
-    return (experiment.tokens(job.steps) - experiment.tokens(row.step)) / row.tokens_per_second
+    def _left(self, todo: Sequence[tuple[float, float]], workers: int) -> float | None:
+        """Until the last worker is done: FLOPs alone would promise too much where small models are still to come."""
+        if not self.timed or not todo or not workers:
+            return None
+        speed = Speed(tuple(sorted(self.timed.items())))
+        seconds = [speed.seconds(each) * steps for each, steps in todo]
+        return max(sum(seconds) / workers, max(seconds))
 
 
 def _branch(found: Plan, trunk: str) -> str:

@@ -33,17 +33,14 @@ def view() -> Iterator[Tell]:
 
 
 class Clock:
-    """Time passed, and time left by the compute that was gained in it."""
+    """Time passed, and time left."""
 
     def __init__(self) -> None:
-        self.begun, self.first = time.monotonic(), None
+        self.begun = time.monotonic()
 
-    def told(self, share: float) -> str:
-        if self.first is None:
-            self.first = share
-        passed, gained = time.monotonic() - self.begun, share - self.first
-        left = f", {span(passed * (1 - share) / gained)} left" if gained > 0 and share < 1 else ""
-        return span(passed) + left
+    def told(self, now: Progress) -> str:
+        passed = span(time.monotonic() - self.begun)
+        return passed if now.left is None else f"{passed}, {span(now.left)} left"
 
 
 class Lines:
@@ -53,7 +50,7 @@ class Lines:
         self.clock, self.told = clock, (-1, -1)
 
     def __call__(self, now: Progress) -> None:
-        clock, mark = self.clock.told(now.share), (now.settled, int(20 * now.share))
+        clock, mark = self.clock.told(now), (now.settled, int(20 * now.share))
         if mark != self.told:
             self.told = mark
             print(f"{summary(now)}, {clock}", file=sys.stderr, flush=True)
@@ -78,7 +75,7 @@ def picture(now: Progress, clock: Clock) -> Group:
         left = "" if active.left is None else span(active.left)
         table.add_row(Text(active.name), step, loss, speed, left, row.host or "")
     bar = ProgressBar(total=1.0, completed=now.share, width=60)
-    return Group(bar, Text(f"{summary(now)}, {clock.told(now.share)}"), table)
+    return Group(bar, Text(f"{summary(now)}, {clock.told(now)}"), table)
 
 
 def span(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -105,6 +106,32 @@ def test_progress_counts_what_is_done(found):
     assert watch.look() == Progress(10, 10, 1.0, [])
 
 
+def test_time_left_is_by_the_speed_of_each_model(found):
+    """A step of a larger model costs more, but not as much more as its FLOPs say."""
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    watch = Watch(ledger, found)
+    assert watch.look().left is None
+    tokens = found.runs[0].experiment.row_tokens * found.runs[0].experiment.size.size(0)
+    lefts = []
+    with contextlib.ExitStack() as claimed:
+        for trunk, seconds in zip(found.trunks.values(), (1.0, 2.0)):  # of a step
+            attempt = ledger.claim(trunk.run)
+            assert attempt is not None
+            claimed.enter_context(attempt)
+            speed = tokens / seconds
+            attempt.log.write(
+                {"kind": "train", "step": 1, "steps": trunk.steps, "loss": 3.0, "tokens_per_second": speed}
+            )
+            now = watch.look()
+            assert now.active[-1].left == pytest.approx((trunk.steps - 1) * seconds)
+            lefts.append(now.left)
+    steps = sum(one.steps - (one.trunk[1] if one.trunk else 0) for one in found.runs)
+    steps += sum(one.steps for one in found.trunks.values())
+    assert lefts[0] > steps * 0.9  # one worker, no step quicker than a second
+    assert 0.9 * steps / 2 < lefts[1] < lefts[0]  # a second worker halves it, and has told what larger models cost
+
+
 @pytest.mark.parametrize(("seconds", "scale"), [(1e-6, None), (1e3, "small")])
 def test_a_slow_machine_gets_a_smaller_quickstart_and_is_told(seconds, scale, tmp_path, monkeypatch):
     monkeypatch.setattr(suited, "calibrate", lambda *_: Speed(((1e9, seconds),)))
@@ -144,7 +171,7 @@ def test_a_calibration_is_kept_for_a_day_unless_the_machine_was_busy(found, tmp_
 
 
 def now(settled: int, share: float, *active: Active) -> Progress:
-    return Progress(10, settled, share, active)
+    return Progress(10, settled, share, active, left=3723.0)
 
 
 def test_lines_are_few(capsys):
@@ -166,5 +193,13 @@ def test_the_live_view_shows_every_run_under_way():
     drawn = Console(file=io.StringIO(), width=120)
     drawn.print(view.picture(now(3, 0.25, Active("width=16 [red]", row, 61.0)), view.Clock()))
     told = drawn.file.getvalue()  # type: ignore[attr-defined]
-    for part in ("3 of 10 runs, 25% of the compute", "width=16 [red]", "50 of 100", "2.5000", "1,000", "1:01"):
+    for part in (
+        "3 of 10 runs, 25% of the compute",
+        "width=16 [red]",
+        "50 of 100",
+        "2.5000",
+        "1,000",
+        "1:01",
+        "1:02:03 left",
+    ):
         assert part in told
