@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,8 @@ def test_requeued_by_slurm_the_run_goes_on(server, environment, tmp_path):
     small(tmp_path, steps=10_000, parameters={"optimizer.lr": {"values": [0.01]}})
     server.world.upsert_sweep({"config": (tmp_path / "small.yaml").read_text(), "projectName": "proj"})
     process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
-    until(lambda: any(log.stat().st_size for log in tmp_path.glob("runs/store/*/attempts/001/log.jsonl")), process)
+    logs = partial(tmp_path.glob, "runs/store/*/attempts/001/log.jsonl")
+    until(lambda: any(b'"kind":"train"' in log.read_bytes() for log in logs()), process)  # a step to go on from
     process.send_signal(signal.SIGTERM)
     assert process.wait(1200) == 128 + signal.SIGTERM
     done = subprocess.run(ours(server), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -65,7 +65,7 @@ def asked(server: Server, what: str) -> int:
 
 def fetched() -> set[str]:
     """The runs that the copy has whole."""
-    claims = [path.with_name("claim.json") for path in Path("pulled").glob("store/*/attempts/*/exit.json")]
+    claims = [path.with_name("claim.json") for path in Path("pulled").glob("store/*/attempts/[0-9]*/exit.json")]
     return {json.loads(claim.read_text())["wandb"].rpartition("/")[2] for claim in claims}
 
 
