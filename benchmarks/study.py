@@ -32,7 +32,8 @@ QUIET = ("log.wandb=disabled",)
 def planned(study: str, shrink: int, sizes: int, folder: Path) -> Plan:
     """The study's plan with a share of its tokens, and its first sizes alone where that is asked."""
     question = read(study)
-    parts = [dict(part) for part in (question.grid, question.held_out) if isinstance(part, Mapping)]
+    both = (question.grid, question.held_out)
+    parts = [dict(part) for one in both for part in ([one] if isinstance(one, Mapping) else one) if part]
     if sizes:
         parts = [{**parts[0], "size": parts[0]["size"][:sizes]}]
     for part in parts:
