@@ -57,13 +57,14 @@ class Watch:
             first = one.trunk[1] if one.trunk else 0
             at, each = max(first, row.step or 0), one.flops / max(1, one.steps - first)
             passed += each * (at - first)
-            todo.append((each, one.steps - at + evaluating(one.experiment) / each))
+            # A branch may have no steps of its own; what its evaluation takes is then not told.
+            todo.append((each, one.steps - at + (evaluating(one.experiment) / each if each else 0.0)))
             if row.state == "running":
                 active.append(self._heard(one.name, one, row, each))
         trunks, needed = 0, {one.trunk[0] for one in self.left.values() if one.trunk}
         for name, trunk in self.found.trunks.items():
             row = self.ledger.status(name)
-            at, each = min(row.step or 0, trunk.steps), trunk.flops / trunk.steps
+            at, each = min(row.step or 0, trunk.steps), trunk.flops / max(1, trunk.steps)
             passed += each * at
             if name in needed and at < trunk.steps:
                 trunks += 1
@@ -81,7 +82,8 @@ class Watch:
         experiment = job.experiment
         left = (experiment.tokens(job.steps) - experiment.tokens(row.step)) / row.tokens_per_second
         if row.step < job.steps:
-            self.timed[each] = left / (job.steps - row.step)
+            model = float(f"{each:.9g}")  # one key for a trunk and its branches, whose quotients may differ in a bit
+            self.timed[model] = left / (job.steps - row.step)
         return Active(name, row, left)
 
     def _left(self, todo: Sequence[tuple[float, float]], workers: int) -> float | None:

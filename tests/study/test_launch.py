@@ -132,6 +132,14 @@ def test_time_left_is_by_the_speed_of_each_model(found):
     assert 0.9 * steps / 2 < lefts[1] < lefts[0]  # a second worker halves it, and has told what larger models cost
 
 
+def test_a_model_has_one_speed_whatever_its_quotients_round_to(found):
+    watch, job = Watch(found.ledger(), found), next(iter(found.trunks.values()))
+    row = Row(run=job.run, name=None, state="running", step=1, steps=job.steps, tokens_per_second=1000.0)
+    for each in (1.9999999999999996e9, 1.9999999999999998e9, 2e9):
+        watch._heard("trunk", job, row, each)
+    assert len(watch.timed) == 1
+
+
 @pytest.mark.parametrize(("seconds", "scale"), [(1e-6, None), (1e3, "small")])
 def test_a_slow_machine_gets_a_smaller_quickstart_and_is_told(seconds, scale, tmp_path, monkeypatch):
     monkeypatch.setattr(suited, "calibrate", lambda *_: Speed(((1e9, seconds),)))
