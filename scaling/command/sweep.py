@@ -86,8 +86,9 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     looks = check.read(sweep, words)
     # Only now what takes seconds to import.
     from scaling.study.findings import write_points
+    from scaling.sweep.local import places, train, workers
     from scaling.sweep.table import rows
-    from scaling.sweep.trial import Trials, places, train, workers
+    from scaling.sweep.trial import Trials
     from scaling.train.signals import Stopped
 
     at = places()
