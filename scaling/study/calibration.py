@@ -1,10 +1,9 @@
 """Calibration: how fast this machine trains the models of a study, by a few real steps of a few of them.
 
-They are timed as workers will take them, as many processes at once: cores share caches and arithmetic units, and two
-may do little more than one. Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they
-grow as FLOPs do, below the smallest they stay, because there the calls cost and not the work. Other work on the machine
-can only slow a step down: the least of several short turns counts, is kept for a day, and is taken again where the
-machine was busy.
+They are timed as workers will take them, as many processes at once as cores allow, since cores may share caches and
+arithmetic units. Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they grow as FLOPs
+do, below the smallest by their root, for calls cost there as well as work. Other work on the machine can only slow a
+step down: the least of several short turns counts, is kept for a day, and is taken again where the machine was busy.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Speed:
         """Seconds of one step."""
         (first, least), (last, most) = self.timed[0], self.timed[-1]
         if flops <= first:
-            return least
+            return least * math.sqrt(flops / first)
         if flops >= last:
             return most * flops / last
         low, high = next(pair for pair in zip(self.timed, self.timed[1:]) if flops <= pair[1][0])
@@ -71,6 +70,7 @@ def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) 
     One thread, as workers of small runs have. None where it can try none of them. What was timed is kept in the folder
     `cache`, by machine, versions, model and workers.
     """
+    workers = min(workers, os.cpu_count() or 1)  # those of a cluster are not beside one another
     models = {_flops(one): one for one in experiments}.values()
     tried = sorted((one for one in map(_shrunk, models) if one is not None), key=_flops)
     if not tried:

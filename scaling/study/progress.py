@@ -90,9 +90,8 @@ class Watch:
         """Until the last worker is done: FLOPs alone would promise too much where small models are still to come."""
         if not self.timed or not todo or not workers:
             return None
-        speed, first = Speed(tuple(sorted(self.timed.items()))), min(self.timed)
-        # The largest models come first. A smaller one is quicker, but not by its FLOPs: until it tells, by their root.
-        seconds = [speed.seconds(each) * min(1.0, each / first) ** 0.5 * steps for each, steps in todo]
+        speed = Speed(tuple(sorted(self.timed.items())))
+        seconds = [speed.seconds(each) * steps for each, steps in todo]
         return max(sum(seconds) / workers, max(seconds))
 
 
