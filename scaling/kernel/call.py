@@ -1,0 +1,51 @@
+"""Calls of the compiled kernels: which tensors they take, and what is handed over."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scaling.kernel.compiled import library
+
+TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+PLAIN = (Tensor, nn.Parameter)
+
+Argument = Tensor | int | float | None
+
+
+def serves(*tensors: Tensor | None) -> bool:
+    """Whether the kernels take these tensors, None aside: plain ones of one type that they know, on the CPU."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    dtype = given[0].dtype
+    return (
+        dtype in TYPES
+        and all(type(x) in PLAIN and x.dtype is dtype and x.device.type == "cpu" for x in given)
+        and not torch.compiler.is_compiling()
+        and library() is not None
+    )
+
+
+def call(name: str, dtype: torch.dtype | None, *arguments: Argument) -> None:
+    """Run a kernel on contiguous tensors, on as many threads as torch would; None is one for all types."""
+    _kernel(name, dtype)(*map(_handed, arguments), ctypes.c_int64(torch.get_num_threads()))
+
+
+def _handed(argument: Argument) -> Any:
+    """A tensor as where its numbers lie; None is nowhere."""
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    return (
+        argument if argument is None else (ctypes.c_float if isinstance(argument, float) else ctypes.c_int64)(argument)
+    )
+
+
+@cache
+def _kernel(name: str, dtype: torch.dtype | None) -> Callable[..., Any]:
+    kernel = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype]}")
+    kernel.restype = None
+    return kernel

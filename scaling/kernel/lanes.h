@@ -1,0 +1,143 @@
+// Lanes: sixteen numbers at once, float32 while they are computed with, float32 or bfloat16 in memory.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+constexpr int64_t LANES = 16;
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+struct bfloat16 {
+    uint16_t bits;
+};
+
+static inline Lanes all(float x) { return x - Lanes{}; }
+
+static inline Lanes load(const float* from) {
+    Lanes x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+static inline Lanes load(const bfloat16* from) {
+    Halves x;
+    std::memcpy(&x, from, sizeof x);
+    return reinterpret_cast<Lanes>(__builtin_convertvector(x, Words) << 16);
+}
+
+static inline void store(float* to, Lanes x) { std::memcpy(to, &x, sizeof x); }
+
+// To the nearest, ties to even; what is no number stays none, of which the carry would make a zero.
+static inline void store(bfloat16* to, Lanes x) {
+#ifdef __AVX512BF16__
+    const auto made = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(x));
+#else
+    const Words bits = reinterpret_cast<Words>(x), nearest = bits + 0x7fff + ((bits >> 16) & 1);
+    const Halves made = __builtin_convertvector((x != x ? Words{} + 0x7fc00000 : nearest) >> 16, Halves);
+#endif
+    std::memcpy(to, &made, sizeof made);
+}
+
+// One number, as the lanes take it and leave it.
+static inline float wide(float x) { return x; }
+
+static inline float wide(bfloat16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+
+static inline void put(float& to, float x) { to = x; }
+
+static inline void put(bfloat16& to, float x) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x), nearest = bits + 0x7fff + ((bits >> 16) & 1);
+    to.bits = static_cast<uint16_t>((x != x ? 0x7fc00000 : nearest) >> 16);
+}
+
+// The first `count` lanes of x, and `rest` in those beyond.
+static inline Lanes first(int64_t count, Lanes x, float rest) {
+    const Words place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return count >= LANES ? x : place < static_cast<int32_t>(count) ? x : all(rest);
+}
+
+// The end of a row: `count` numbers, and zeros in the lanes beyond.
+template <typename T>
+static inline Lanes load(const T* from, int64_t count) {
+    if (count == LANES) return load(from);
+    T some[LANES] = {};
+    std::memcpy(some, from, count * sizeof(T));
+    return load(some);
+}
+
+template <typename T>
+static inline void store(T* to, int64_t count, Lanes x) {
+    if (count == LANES) return store(to, x);
+    T some[LANES];
+    store(some, x);
+    std::memcpy(to, some, count * sizeof(T));
+}
+
+// f(i, count) for the numbers from i on, sixteen at a time and then what is left.
+template <typename F>
+static inline void walk(int64_t n, F f) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) f(i, LANES);
+    if (i < n) f(i, n - i);
+}
+
+static inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
+
+static inline float total(Lanes x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
+#else
+    float sum = 0;
+    for (int64_t i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+#endif
+}
+
+static inline float most(Lanes x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps(reinterpret_cast<__m512>(x));
+#else
+    float top = x[0];
+    for (int64_t i = 1; i < LANES; i++) top = x[i] > top ? x[i] : top;
+    return top;
+#endif
+}
+
+// 1/x within two units in the last place: a guess of fourteen bits and one step of Newton's.
+static inline Lanes reciprocal(Lanes x) {
+#ifdef __AVX512F__
+    const Lanes guess = reinterpret_cast<Lanes>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
+    return guess * (2.0f - x * guess);
+#else
+    return 1.0f / x;
+#endif
+}
+
+// eˣ within two units in the last place: 2ⁿ times a polynomial in what is left, after Cephes. 0 below −87.3, where
+// float32 has no normal numbers, and e^88 from there on.
+static inline Lanes exponential(Lanes x) {
+    const float low = -87.3f, high = 88.0f, shift = 12582912.0f;
+    // The comparisons are so ordered that what is no number comes through.
+    Lanes y = x < low ? all(low) : x;
+    y = y > high ? all(high) : y;
+    const Lanes shifted = y * 1.44269504f + shift, n = shifted - shift;  // the nearest whole number, in the last bits
+    const Lanes r = (y - n * 0.693359375f) + n * 2.12194440e-4f;
+    Lanes p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + (r + 1.0f);
+    const Lanes made = reinterpret_cast<Lanes>(reinterpret_cast<Words>(p) + (reinterpret_cast<Words>(shifted) << 23));
+    return x < low ? Lanes{} : made;
+}
+
+// 0 where e⁻ˣ has no room.
+static inline Lanes logistic(Lanes x) { return x < -87.0f ? Lanes{} : reciprocal(1.0f + exponential(-x)); }

@@ -1,0 +1,43 @@
+"""Rotary positions: the pairs of each head turned by their angles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from scaling.kernel.call import call
+
+
+def rotated(
+    x: Float[Tensor, "b t h d"], cosine: Float[Tensor, "#b t half"], sine: Float[Tensor, "#b t half"]
+) -> Float[Tensor, "b t h d"]:
+    """(x_i c_i − x_{i+half} s_i, x_{i+half} c_i + x_i s_i), and what is beyond 2 half as it was; heads lie first."""
+    return _Rotated.apply(x, cosine, sine)
+
+
+class _Rotated(torch.autograd.Function):
+    """The product of each head's rows comes next and wants heads first; the gradient goes back as tokens lie."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        b, t, h, d = x.shape
+        ctx.save_for_backward(cosine, sine)
+        return _turn(x, x.new_empty(b, h, t, d).transpose(1, 2), cosine, sine, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        made = upstream.new_empty(upstream.shape)
+        return _turn(upstream, made, *ctx.saved_tensors, -1.0), None, None
+
+
+def _turn(x: Tensor, made: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    row = 0 if len(cosine) == 1 else cosine.stride(0)
+    strides = (*x.stride()[:3], *made.stride()[:3])
+    call("rotate", x.dtype, x, made, cosine, sine, *x.shape, cosine.shape[-1], *strides, row, way)
+    return made

@@ -1,0 +1,132 @@
+// Softmax: the weights of attention, and a classifier's losses with their gradient.
+#include "lanes.h"
+
+#include <algorithm>
+#include <vector>
+
+static const int64_t IGNORE = -100;
+
+static int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+// Whole lanes of a row where it has room for them: what is beyond `seen` in the last is nothing, and costs nothing.
+static int64_t rounded(int64_t seen, int64_t keys) { return std::min(whole(seen), keys); }
+
+// x becomes e^(x − its largest), n whole lanes of it; the sum comes back, and the largest is told.
+static float exponentials(float* x, int64_t n, float& top) {
+    Lanes tops = load(x), sums = {};
+    for (int64_t i = LANES; i < n; i += LANES) tops = larger(tops, load(x + i));
+    top = most(tops);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const Lanes made = exponential(load(x + i) - top);
+        store(x + i, made);
+        sums += made;
+    }
+    return total(sums);
+}
+
+// Rows of [b, h, t, s], in place: softmax(scale x + added), added [b or 1, h or 1, t or 1, s] by its strides; where it
+// is `causal` row i of a square sees i + 1 numbers, and the rest are zeros.
+template <typename T>
+static void softmax(
+    T* x, const T* added, int64_t rows, int64_t heads, int64_t queries, int64_t keys, int64_t batch_stride,
+    int64_t head_stride, int64_t query_stride, float scale, int64_t causal, int64_t threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        std::vector<float> room(whole(keys));
+        float* row = room.data();
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t query = r % queries, seen = causal ? query + 1 : keys, until = rounded(seen, keys);
+            const int64_t batch = r / queries / heads, head = r / queries % heads;
+            const T* here = added + (added ? batch * batch_stride + head * head_stride + query * query_stride : 0);
+            T* own = x + r * keys;
+            walk(until, [&](int64_t i, int64_t count) {
+                Lanes logit = load(own + i, count) * scale;
+                if (added) logit += load(here + i, count);
+                store(row + i, first(seen - i, logit, -INFINITY));
+            });
+            float top;
+            const float share = 1.0f / exponentials(row, whole(seen), top);
+            walk(until, [&](int64_t i, int64_t count) { store(own + i, count, load(row + i) * share); });
+            std::fill(own + until, own + keys, T{});
+        }
+    }
+}
+
+// ∂x = scale p ⊙ (∂p − Σ p ⊙ ∂p)
+template <typename T>
+static void softmax_backward(
+    const T* dp, const T* p, T* dx, int64_t rows, int64_t queries, int64_t keys, float scale, int64_t causal,
+    int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t until = rounded(causal ? r % queries + 1 : keys, keys);
+        const T *upstream = dp + r * keys, *chance = p + r * keys;
+        T* to = dx + r * keys;
+        Lanes alongs = {};
+        walk(until, [&](int64_t i, int64_t count) { alongs += load(upstream + i, count) * load(chance + i, count); });
+        const float along = total(alongs);
+        walk(until, [&](int64_t i, int64_t count) {
+            store(to + i, count, scale * load(chance + i, count) * (load(upstream + i, count) - along));
+        });
+        std::fill(to + until, to + keys, T{});
+    }
+}
+
+// −(1 − ε) log p[target] − ε mean log p of each row of logits, 0 where the target is to be ignored; and its gradient,
+// p − (1 − ε) δ(target) − ε/v, where one is asked for.
+template <typename T>
+static void cross_entropy(
+    const T* logits, const int64_t* targets, float* losses, T* gradient, int64_t rows, int64_t classes, float smoothing,
+    int64_t threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        std::vector<float> room(whole(classes));
+        float* row = room.data();
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; r++) {
+            const T* own = logits + r * classes;
+            T* made = gradient ? gradient + r * classes : nullptr;
+            const int64_t target = targets[r];
+            if (target < 0 || target >= classes) {
+                losses[r] = target == IGNORE ? 0 : NAN;
+                if (made) std::fill(made, made + classes, T{});
+                continue;
+            }
+            Lanes sums = {};
+            walk(classes, [&](int64_t i, int64_t count) {
+                const Lanes logit = load(own + i, count);
+                store(row + i, first(count, logit, -INFINITY));
+                sums += logit;
+            });
+            float top;
+            const float at = row[target], sum = exponentials(row, whole(classes), top);
+            losses[r] = std::log(sum) + top - (1 - smoothing) * at - (smoothing ? smoothing * total(sums) / classes : 0);
+            if (!made) continue;
+            const float share = 1.0f / sum, apart = smoothing / classes;
+            row[target] -= (1 - smoothing) * sum;
+            walk(classes, [&](int64_t i, int64_t count) { store(made + i, count, load(row + i) * share - apart); });
+        }
+    }
+}
+
+#define KERNELS(type, T)                                                                                            \
+    extern "C" void softmax_##type(                                                                                 \
+        T* x, const T* added, int64_t rows, int64_t heads, int64_t queries, int64_t keys, int64_t batch_stride,     \
+        int64_t head_stride, int64_t query_stride, float scale, int64_t causal, int64_t threads) {                  \
+        softmax(                                                                                                    \
+            x, added, rows, heads, queries, keys, batch_stride, head_stride, query_stride, scale, causal, threads); \
+    }                                                                                                               \
+    extern "C" void softmax_backward_##type(                                                                        \
+        const T* dp, const T* p, T* dx, int64_t rows, int64_t queries, int64_t keys, float scale, int64_t causal,   \
+        int64_t threads) {                                                                                          \
+        softmax_backward(dp, p, dx, rows, queries, keys, scale, causal, threads);                                   \
+    }                                                                                                               \
+    extern "C" void cross_entropy_##type(                                                                           \
+        const T* logits, const int64_t* targets, float* losses, T* gradient, int64_t rows, int64_t classes,         \
+        float smoothing, int64_t threads) {                                                                         \
+        cross_entropy(logits, targets, losses, gradient, rows, classes, smoothing, threads);                        \
+    }
+
+KERNELS(float32, float)
+KERNELS(bfloat16, bfloat16)

@@ -1,0 +1,252 @@
+"""Each compiled kernel against torch's operations in float64: values, gradients, ends of rows, what is no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scaling.batch import IGNORE
+from scaling.kernel.activation import activate, gated
+from scaling.kernel.call import serves
+from scaling.kernel.compiled import absent
+from scaling.kernel.norm import layer_norm, rms_norm
+from scaling.kernel.rotate import rotated
+from scaling.kernel.softmax import cross_entropy, softmax
+from scaling.kernel.turn import turned
+
+pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
+
+TYPES = [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)]
+WIDTHS = [1, 7, 16, 33, 64, 130]  # less than the lanes, whole lanes, and what is left of a row
+
+PHI = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu}
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
+    return made.to(dtype).requires_grad_()
+
+
+def compare(ours: Callable, plain: Callable, inputs: list[Tensor], tolerance: float) -> None:
+    """Values and gradients of both, the plain one's in float64, under an upstream that weighs all numbers apart."""
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    made, truth = ours(*inputs), plain(*exact)
+    upstream = torch.linspace(-1, 1, made.numel(), dtype=torch.float64).view_as(made).to(made.dtype)
+    found = [made, *torch.autograd.grad(made, inputs, upstream)]
+    expected = [truth, *torch.autograd.grad(truth, exact, upstream.double())]
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype is inputs[0].dtype
+        scale = max(1.0, other.abs().max().item())
+        torch.testing.assert_close(one.double(), other, atol=tolerance * scale, rtol=tolerance)
+
+
+@pytest.mark.parametrize("phi", PHI)
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize("size", [*WIDTHS, 20_000])
+def test_activations(phi, dtype, tolerance, size):
+    compare(lambda x: activate(phi, x), PHI[phi], [draw(size, dtype=dtype)], tolerance)
+    inputs = [draw(size, dtype=dtype), draw(size, dtype=dtype, seed=1)]
+    compare(lambda gate, x: gated(phi, gate, x), lambda gate, x: PHI[phi](gate) * x, inputs, tolerance)
+
+
+@pytest.mark.parametrize("phi", PHI)
+def test_far_from_zero_an_activation_is_zero_or_x(phi):
+    x = torch.tensor([-1e15, -1e4, -100.0, 0.0, 100.0, 1e4, 1e15], requires_grad=True)
+    y = activate(phi, x)
+    y.sum().backward()
+    torch.testing.assert_close(y.detach(), torch.tensor([0.0, 0, 0, 0, 100, 1e4, 1e15]), atol=1e-30, rtol=1e-6)
+    torch.testing.assert_close(x.grad, torch.tensor([0.0, 0, 0, 0.5, 1, 1, 1]), atol=1e-6, rtol=1e-6)
+
+
+def test_the_logistic_is_right_to_the_last_places():
+    x = torch.linspace(-80, 80, 100_001)
+    error = (activate("silu", x).double() - F.silu(x.double())) / F.silu(x.double())
+    assert error[x != 0].abs().max() < 4e-7
+
+
+@pytest.mark.parametrize("gain", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_layer_norm(gain, bias, dtype, tolerance, width):
+    inputs = [draw(5, 40, width, dtype=dtype), *(draw(width, dtype=dtype, seed=1 + i) for i in range(gain + bias))]
+
+    def by(norm: Callable) -> Callable:
+        return lambda x, *rest: norm(x, rest[0] if gain else None, rest[-1] if bias else None)
+
+    ours, plain = (
+        by(lambda *given: layer_norm(*given, 1e-5)),
+        by(lambda x, *rest: F.layer_norm(x, (width,), *rest, 1e-5)),
+    )
+    compare(ours, plain, inputs, tolerance * (30 if width == 1 else 1))  # one number's is 0/0 but for ε: 316 roundings
+
+
+@pytest.mark.parametrize("gain", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rms_norm(gain, dtype, tolerance, width):
+    inputs = [draw(5, 40, width, dtype=dtype), *([draw(width, dtype=dtype, seed=1)] if gain else [])]
+    compare(
+        lambda x, g=None: rms_norm(x, g, 1e-6), lambda x, g=None: F.rms_norm(x, (width,), g, 1e-6), inputs, tolerance
+    )
+
+
+def test_zeros_stay_zero():
+    x = torch.zeros(2, 12, requires_grad=True)
+    y = rms_norm(x, torch.ones(12), 1e-6)
+    y.sum().backward()
+    assert (y == 0).all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("added", [None, (1, 1), (3, 1), (1, 2), (3, 2), (3, 1, 1)])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (5, 7), (16, 16), (33, 64), (3, 130)])
+def test_softmax(added, dtype, tolerance, queries, keys):
+    mask = None if added is None else draw(*(*added, queries)[:3], keys, dtype=dtype, seed=1).detach()
+    if mask is not None:
+        mask[..., -1] = torch.finfo(dtype).min
+
+    def ours(x):
+        return softmax(x * 1, mask, heads=2, scale=0.3, causal=False)
+
+    def plain(x):
+        logits = x.view(3, 2, queries, keys) * 0.3
+        return (logits if mask is None else logits + mask.double()).softmax(-1).flatten(0, 1)
+
+    compare(ours, plain, [draw(6, queries, keys, dtype=dtype)], tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize("length", WIDTHS)
+def test_causal_softmax(dtype, tolerance, length):
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+
+    def ours(x):
+        return softmax(x * 1, None, heads=2, scale=0.5, causal=True)
+
+    def plain(x):
+        return (x * 0.5).masked_fill(later, -math.inf).softmax(-1)
+
+    x = draw(4, length, length, dtype=dtype)
+    compare(ours, plain, [x], tolerance)
+    weights = ours(x.detach())
+    assert (weights.masked_select(later) == 0).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize("classes", WIDTHS)
+def test_cross_entropy(smoothing, dtype, tolerance, classes):
+    logits, targets = draw(50, classes, dtype=dtype), torch.arange(50) % classes
+    targets[::7] = IGNORE
+    losses, gradient = torch.empty(50), torch.empty_like(logits)
+    cross_entropy(logits.detach(), targets, losses, gradient, smoothing)
+    exact = logits.detach().double().requires_grad_()
+    truth = F.cross_entropy(exact, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
+    truth.sum().backward()
+    torch.testing.assert_close(losses.double(), truth.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradient.double(), exact.grad, atol=tolerance, rtol=tolerance)
+    again = torch.empty(50)
+    cross_entropy(logits.detach(), targets, again, None, smoothing)
+    assert torch.equal(losses, again)
+
+
+def test_a_target_beyond_the_classes_is_seen():
+    losses = torch.empty(4)
+    cross_entropy(torch.zeros(4, 5), torch.tensor([4, 5, -1, IGNORE]), losses, None, 0.0)
+    assert losses.isfinite().tolist() == [True, False, False, True]
+    assert losses[3] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [1, 3, 4, 8, 16, 32, 40])
+def test_turned(dtype, size):
+    wide = draw(2, 5, 3 * size + 1, dtype=dtype).detach()[..., 1:].unflatten(-1, (3, size)).requires_grad_()
+    made = turned(wide)
+    assert torch.equal(made, wide.transpose(1, 2))
+    assert made.is_contiguous()
+    upstream = draw(2, 3, 5, size, dtype=dtype).detach()
+    for above in (upstream, upstream.transpose(-1, -2).contiguous().transpose(-1, -2)):
+        (found,) = torch.autograd.grad(turned(wide), wide, above)
+        assert torch.equal(found, upstream.transpose(1, 2))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize(("width", "half"), [(2, 1), (16, 8), (12, 3), (64, 32), (80, 16)])
+def test_rotated(shared, dtype, tolerance, width, half):
+    angles = draw(1 if shared else 3, 5, half).detach().float()
+
+    def plain(x):
+        cos, sin = (table[:, :, None].double() for table in (angles.cos(), angles.sin()))
+        one, other, rest = x.split([half, half, width - 2 * half], -1)
+        return torch.cat([one * cos - other * sin, other * cos + one * sin, rest], -1)
+
+    compare(lambda x: rotated(x, angles.cos(), angles.sin()), plain, [draw(3, 5, 2, width, dtype=dtype)], tolerance)
+    x = draw(3, 5, 2, width, dtype=dtype).detach()
+    assert rotated(x, angles.cos(), angles.sin()).transpose(1, 2).is_contiguous()
+    apart = torch.cat([x, x], -1)[..., :width]  # a view with gaps
+    assert torch.equal(rotated(apart, angles.cos(), angles.sin()), rotated(x, angles.cos(), angles.sin()))
+
+
+CASES = {
+    "gelu": lambda x: activate("gelu", x),
+    "silu": lambda x: gated("silu", x, torch.ones_like(x)),
+    "layer norm": lambda x: layer_norm(x, None, None, 1e-5),
+    "rms norm": lambda x: rms_norm(x, None, 1e-6),
+    "softmax": lambda x: softmax(x[None] * 1, None, heads=1, scale=1.0, causal=False)[0],
+}
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [*CASES, "cross-entropy"])
+def test_what_is_no_number_is_not_hidden(name, dtype, wrong):
+    """A run that diverges must be seen to."""
+    x = draw(4, 24, dtype=dtype).detach()
+    x[1, 5] = wrong
+    if name == "cross-entropy":
+        losses = torch.empty(4)
+        cross_entropy(x, torch.zeros(4, dtype=torch.long), losses, None, 0.0)
+        finite = losses.isfinite()
+    else:
+        finite = CASES[name](x).isfinite().all(-1)
+    assert finite.tolist() == [True, False, True, True]
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_number_of_threads_changes_no_bit(dtype):
+    x, gain, bias = draw(300, 48, dtype=dtype), draw(48, dtype=dtype, seed=1), draw(48, dtype=dtype, seed=2)
+    made = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        norm = layer_norm(activate("gelu", x), gain, bias, 1e-5)
+        weights = softmax(norm.unflatten(0, (5, 60)) * 1, None, heads=1, scale=1.0, causal=False)
+        made.append([weights, *torch.autograd.grad(weights, (x, gain, bias), weights.detach() * 3)])
+    for other in made[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
+
+
+def test_whom_they_serve(monkeypatch: pytest.MonkeyPatch):
+    x = torch.zeros(3)
+    assert serves(x, None, torch.nn.Parameter(x), x.clone())
+    assert not serves(x.double())
+    assert not serves(x, x.bfloat16())
+    assert not serves(x.to("meta"))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert not serves(x)
