@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.nn.gelu import gelu_tanh
+from scaling.kernel.activation import activate, gated
+from scaling.kernel.call import serves
 
 
 class ReLU(nn.Module):
@@ -30,9 +31,13 @@ class GeLU(nn.Module):
         self.approximate = approximate
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        if self.approximate == "tanh" and x.device.type == "cpu" and not torch.compiler.is_compiling():
-            return gelu_tanh(x)
+        if self.approximate == "tanh" and serves(x):
+            return activate("gelu", x)
         return F.gelu(x, approximate=self.approximate)
+
+    def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """φ(gate) ⊙ x."""
+        return gated("gelu", gate, x) if self.approximate == "tanh" and serves(gate, x) else self(gate) * x
 
 
 class Swish(nn.Module):
@@ -43,7 +48,13 @@ class Swish(nn.Module):
         self.beta = beta
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return F.silu(x) if self.beta == 1 else x * torch.sigmoid(self.beta * x)
+        if self.beta != 1:
+            return x * torch.sigmoid(self.beta * x)
+        return activate("silu", x) if serves(x) else F.silu(x)
+
+    def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """φ(gate) ⊙ x."""
+        return gated("silu", gate, x) if self.beta == 1 and serves(gate, x) else self(gate) * x
 
 
 class ELU(nn.Module):

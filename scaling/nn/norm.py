@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.nn.rms import rms_norm
+from scaling.kernel.call import serves
+from scaling.kernel.norm import layer_norm, rms_norm
 
 
 class LayerNorm(nn.Module):
@@ -28,6 +29,8 @@ class LayerNorm(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
+        if serves(x, self.gain, self.bias):
+            return layer_norm(x, self.gain, self.bias, self.eps)
         return F.layer_norm(x, self.width, self.gain, self.bias, self.eps)
 
 
@@ -43,7 +46,7 @@ class RMSNorm(nn.Module):
         _ones(self.gain)
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        if self.gain is not None and x.device.type == "cpu" and not torch.compiler.is_compiling():
+        if serves(x, self.gain):
             return rms_norm(x, self.gain, self.eps)
         return F.rms_norm(x, self.width, self.gain, self.eps)
 

@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from scaling.kernel.call import serves
+from scaling.kernel.softmax import softmax
+from scaling.kernel.turn import turned
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.pattern import render
 
@@ -91,24 +94,28 @@ def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
 
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
-    added = bias(q, k, context)
+    compiled = serves(q, k, v) and not torch.is_autocast_enabled("cpu")  # which may change the product's type
+    triangular = context.mask.triangular and not context.position.adds_score
+    added = None if compiled and triangular else bias(q, k, context)
     if g != h:
         k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
-    q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
-    if added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
-        logits = torch.baddbmm(added[0], q, k.mT, alpha=scale)
+    q, k, v = ((turned(x) if compiled else x.transpose(1, 2)).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
+    if compiled and (added is None or not added.requires_grad):
+        weights = softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=triangular)
+    elif added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
+        weights = torch.baddbmm(added[0], q, k.mT, alpha=scale).softmax(-1)
     else:
         logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
         if added is not None:  # not in place: the gradient of a view changed in place is copied three times
             logits = (logits.view(b, h, t, s) + added).flatten(0, 1)
-    weights = logits.softmax(-1)
+        weights = logits.softmax(-1)
     if dropout:
         weights = F.dropout(weights, dropout)
     mixed = (weights @ v).view(b, h, t, -1)
     if context.position.mixes_values:
         added = context.position.value(weights.view(b, h, t, s), context.places.positions, context.keys.positions)
         mixed = mixed + added
-    return mixed.transpose(1, 2)
+    return turned(mixed) if compiled else mixed.transpose(1, 2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
