@@ -108,6 +108,13 @@ def _devices() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("devices", "bad", f"torch cannot be imported: {error}")
         return
+    from scaling.kernel.compiled import absent
+
+    if (why := absent()) is None:
+        yield Finding("kernels", "good", "compiled for this processor")
+    else:
+        mend = "small models train slower on the CPU without them; a C++ compiler, g++ say, makes them"
+        yield Finding("kernels", "notice", why, mend)
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
         yield Finding("devices", "good", f"cuda:{number} {device.name}, {size(device.total_memory)}")

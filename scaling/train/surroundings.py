@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 
+from scaling.kernel.compiled import library
+
 
 def surroundings() -> dict[str, Any]:
     """Hardware and versions: two runs are comparable to the bit where these agree."""
     return {
         "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "kernels": "compiled" if library() is not None else "torch",
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
