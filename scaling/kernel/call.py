@@ -39,9 +39,9 @@ def _handed(argument: Argument) -> Any:
     """A tensor as where its numbers lie; None is nowhere."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
-    return (
-        argument if argument is None else (ctypes.c_float if isinstance(argument, float) else ctypes.c_int64)(argument)
-    )
+    if isinstance(argument, float):
+        return ctypes.c_float(argument)
+    return argument if argument is None else ctypes.c_int64(argument)
 
 
 @cache

@@ -31,8 +31,8 @@ class _Rotated(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        made = upstream.new_empty(upstream.shape)
-        return _turn(upstream, made, *ctx.saved_tensors, -1.0), None, None
+        cosine, sine = ctx.saved_tensors
+        return _turn(upstream, upstream.new_empty(upstream.shape), cosine, sine, -1.0), None, None
 
 
 def _turn(x: Tensor, made: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
