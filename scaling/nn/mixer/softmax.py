@@ -94,7 +94,8 @@ def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
 
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
-    compiled = serves(q, k, v) and not torch.is_autocast_enabled("cpu")  # which may change the product's type
+    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
+    compiled = serves(q, k, v) and not recast
     triangular = context.mask.triangular and not context.position.adds_score
     added = None if compiled and triangular else bias(q, k, context)
     if g != h:
