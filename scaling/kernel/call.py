@@ -30,8 +30,8 @@ def serves(*tensors: Tensor | None) -> bool:
     )
 
 
-def call(name: str, dtype: torch.dtype | None, *arguments: Argument) -> None:
-    """Run a kernel on contiguous tensors, on as many threads as torch would; None is one for all types."""
+def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
+    """Run a kernel on contiguous tensors, on as many threads as torch would."""
     _kernel(name, dtype)(*map(_handed, arguments), ctypes.c_int64(torch.get_num_threads()))
 
 
@@ -45,7 +45,7 @@ def _handed(argument: Argument) -> Any:
 
 
 @cache
-def _kernel(name: str, dtype: torch.dtype | None) -> Callable[..., Any]:
-    kernel = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype]}")
+def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    kernel = getattr(library(), f"{name}_{TYPES[dtype]}")
     kernel.restype = None
     return kernel

@@ -17,7 +17,6 @@ from scaling.kernel.compiled import absent
 from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.kernel.rotate import rotated
 from scaling.kernel.softmax import cross_entropy, softmax
-from scaling.kernel.turn import turned
 
 pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 
@@ -165,19 +164,6 @@ def test_a_target_beyond_the_classes_is_seen():
     cross_entropy(torch.zeros(4, 5), torch.tensor([4, 5, -1, IGNORE]), losses, None, 0.0)
     assert losses.isfinite().tolist() == [True, False, False, True]
     assert losses[3] == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("size", [1, 3, 4, 8, 16, 32, 40])
-def test_turned(dtype, size):
-    wide = draw(2, 5, 3 * size + 1, dtype=dtype).detach()[..., 1:].unflatten(-1, (3, size)).requires_grad_()
-    made = turned(wide)
-    assert torch.equal(made, wide.transpose(1, 2))
-    assert made.is_contiguous()
-    upstream = draw(2, 3, 5, size, dtype=dtype).detach()
-    for above in (upstream, upstream.transpose(-1, -2).contiguous().transpose(-1, -2)):
-        (found,) = torch.autograd.grad(turned(wide), wide, above)
-        assert torch.equal(found, upstream.transpose(1, 2))
 
 
 @pytest.mark.parametrize("shared", [True, False])

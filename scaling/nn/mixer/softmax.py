@@ -12,7 +12,6 @@ from torch import Tensor
 
 from scaling.kernel.call import serves
 from scaling.kernel.softmax import softmax
-from scaling.kernel.turn import turned
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.pattern import render
 
@@ -100,7 +99,7 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
     added = None if compiled and triangular else bias(q, k, context)
     if g != h:
         k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
-    q, k, v = ((turned(x) if compiled else x.transpose(1, 2)).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
+    q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
     if compiled and (added is None or not added.requires_grad):
         weights = softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=triangular)
     elif added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
@@ -116,7 +115,7 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
     if context.position.mixes_values:
         added = context.position.value(weights.view(b, h, t, s), context.places.positions, context.keys.positions)
         mixed = mixed + added
-    return turned(mixed) if compiled else mixed.transpose(1, 2)
+    return mixed.transpose(1, 2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
