@@ -26,6 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
     of_study = any(word.startswith("study=") for word in arguments.words)
     resolved = _resolved(arguments, of_study).check()
 
+    from scaling.train import values
+
+    values.check(resolved)
+    values.check_pieces(resolved)
+
     from scaling.train.experiment import assemble
 
     assemble(resolved)  # what is wrong with it is told before Lightning is imported, which takes seconds

@@ -20,25 +20,18 @@ from scaling.data.batches import Batches, evaluation, training
 from scaling.data.plan import BatchSize, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.objective import Distil
-from scaling.train import loggers
+from scaling.train import values
 from scaling.train.optimizer import Optimizer
 from scaling.train.parametrization import Parametrization
 from scaling.train.ranks import wanted
 from scaling.train.schedule import WSD, Constant, Schedule, check
 
-CHOICES = {
-    "train.precision": ("float32", "bf16_autocast", "bf16"),
-    "train.strategy": ("auto", "ddp", "fsdp"),
-    "log.wandb": ("auto", "online", "offline", "disabled"),
-}
-ABOVE_ZERO = ("clip", "micro_batch", "checkpoint_every", "round_vocabulary")
-BUDGET = ("train.steps", "train.tokens")
-VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
+VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 
@@ -121,7 +114,7 @@ def assemble(config: Config) -> Experiment:
 
 def _assemble(config: Config) -> Experiment:
     _check(config)
-    size = _size(config["train.batch"])
+    size = values.batch_size(config)
     data = config.build("data")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
@@ -170,15 +163,11 @@ def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
 
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     """The experiment with the seed and the budget of a config."""
-    for key in BUDGET:
-        _above_zero(config, key)
-    seed = config.tree["seed"]
-    if seed < 0:
-        raise config.error("seed", "expected a number from 0")
+    values.check_varied(config)
     steps = _steps(config, experiment.size, experiment.row_tokens)
     check(experiment.schedule, steps)
     known = experiment.batches
-    batches = training(known.source, known.objective, experiment.size, seed)
+    batches = training(known.source, known.objective, experiment.size, config.tree["seed"])
     return replace(experiment, config=config, steps=steps, batches=batches)
 
 
@@ -199,40 +188,12 @@ def _row(config: Config, validation: Batches) -> tuple[int, bool]:
 _seen: dict[str, tuple[int, bool]] = {}
 
 
-def _size(told: int | Mapping[str, Any]) -> BatchSize:
-    """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
-    if isinstance(told, Mapping):
-        return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in told.items()})
-    return BatchSize.of(told)
-
-
 def _check(config: Config) -> None:
-    loggers.check(config)
-    for key, choices in CHOICES.items():
-        if config[key] not in choices:
-            raise config.error(key, "there is no such choice", nearest(config[key], choices))
+    values.check(config)
     if torch.cuda.is_available() and config["train.precision"] != "float32" and not torch.cuda.is_bf16_supported():
         raise config.error("train.precision", "this GPU does not compute in bfloat16", "take float32")
     if config["train.strategy"] != "auto" and wanted(config) == 1:
         raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
-    for key in (*(f"train.{name}" for name in ABOVE_ZERO), "evaluate.windows"):
-        _above_zero(config, key)
-    for key in config.origin:
-        if (
-            key.endswith((".dropout", ".smoothing"))
-            and isinstance(rate := config[key], int | float)
-            and not 0 <= rate < 1
-        ):
-            raise config.error(key, "expected a share from 0 up to 1")
-    for key in ("log.every", "evaluate.points"):
-        if config[key] < 1:
-            raise config.error(key, "expected a number from 1")
-
-
-def _above_zero(config: Config, key: str) -> None:
-    value = config[key]
-    if value is not None and not value > 0:
-        raise config.error(key, "expected a number above 0")
 
 
 def _divisible(config: Config, size: BatchSize) -> None:
@@ -275,8 +236,6 @@ def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:
     train = config.tree["train"]
     if train["steps"] is not None:
         return train["steps"]
-    if train["tokens"] is None:
-        raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
     least = size.size(0) * row_tokens
     if train["tokens"] < least:
         raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")

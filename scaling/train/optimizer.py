@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from scaling.errors import ScalingError
-from scaling.train.adafactor import StackedAdafactor
-from scaling.train.parameter import Parameter
-from scaling.train.parametrization import Parametrization
+
+if TYPE_CHECKING:  # a wrong learning rate is told before torch is imported, which takes longer
+    import torch
+    from torch import Tensor
+
+    from scaling.train.parameter import Parameter
+    from scaling.train.parametrization import Parametrization
 
 Group = dict[str, Any]
 
@@ -50,8 +51,10 @@ class AdamW:
         )
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
-        return [torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
+        return [optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
 
 
 class Adam(AdamW):
@@ -78,8 +81,10 @@ class SGD:
             raise ScalingError("expected a number from 0 up to 1", key="momentum", value=momentum)
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
-        return [torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
+        return [optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
 
 
 class Adafactor:
@@ -99,6 +104,8 @@ class Adafactor:
         )
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from scaling.train.adafactor import StackedAdafactor
+
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
         return [StackedAdafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
 
@@ -124,10 +131,12 @@ class Muon:
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
         hidden = [one for one in parameters if one.place.role == "hidden" and one.tensor.ndim == 2]
         rest = [one for one in parameters if one not in hidden]
         groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
-        muon = torch.optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
+        muon = optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
         return [muon, *self.rest.make(rest, parametrization)]
 
 
