@@ -24,12 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     of_study = any(word.startswith("study=") for word in arguments.words)
-    resolved = _resolved(arguments, of_study).check()
+    from scaling.train.values import checked
 
-    from scaling.train import values
-
-    values.check(resolved)
-    values.check_pieces(resolved)
+    resolved = checked(_resolved(arguments, of_study))
 
     from scaling.train.experiment import assemble
 

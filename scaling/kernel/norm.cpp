@@ -8,7 +8,8 @@ template <bool centred, typename T>
 static void norm(
     const T* x, const T* gain, const T* bias, T* y, float* mean, float* inverse, int64_t rows, int64_t width, float eps,
     int64_t threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    const int64_t hands = crew(rows * width, threads);
+#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
     for (int64_t row = 0; row < rows; row++) {
         const T* from = x + row * width;
         T* to = y + row * width;
@@ -41,7 +42,8 @@ static void norm_backward(
     const int64_t block = 64, blocks = (rows + block - 1) / block, room = (width + LANES - 1) / LANES * LANES;
     const bool learns = dgain || dbias;
     std::vector<float> sums(learns ? (blocks + !blocks) * 2 * room : 0);
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    const int64_t hands = crew(rows * width, threads);
+#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
         float* sum_gain = sums.data() + (learns ? b * 2 * room : 0);
         float* sum_bias = sum_gain + (learns ? room : 0);

@@ -30,7 +30,8 @@ template <typename T>
 static void softmax(
     T* x, const T* added, int64_t rows, int64_t heads, int64_t queries, int64_t keys, int64_t batch_stride,
     int64_t head_stride, int64_t query_stride, float scale, int64_t causal, int64_t threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
+    const int64_t hands = crew(rows * keys, threads);
+#pragma omp parallel num_threads(hands) if (hands > 1)
     {
         std::vector<float> room(whole(keys));
         float* row = room.data();
@@ -58,7 +59,8 @@ template <typename T>
 static void softmax_backward(
     const T* dp, const T* p, T* dx, int64_t rows, int64_t queries, int64_t keys, float scale, int64_t causal,
     int64_t threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+    const int64_t hands = crew(rows * keys, threads);
+#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t until = rounded(causal ? r % queries + 1 : keys, keys);
         const T *upstream = dp + r * keys, *chance = p + r * keys;
@@ -79,7 +81,8 @@ template <typename T>
 static void cross_entropy(
     const T* logits, const int64_t* targets, float* losses, T* gradient, int64_t rows, int64_t classes, float smoothing,
     int64_t threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
+    const int64_t hands = crew(rows * classes, threads);
+#pragma omp parallel num_threads(hands) if (hands > 1)
     {
         std::vector<float> room(whole(classes));
         float* row = room.data();

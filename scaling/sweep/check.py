@@ -12,6 +12,7 @@ from scaling.config import Config, load
 from scaling.errors import ScalingError
 from scaling.sweep import search
 from scaling.sweep.file import Cell, Sweep
+from scaling.train.values import checked
 
 if TYPE_CHECKING:
     from scaling.train.experiment import Experiment
@@ -75,13 +76,13 @@ def _assembled(config: Config) -> Experiment:
 
 
 def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
-    """The configs of the cells that a check looks at; what signatures and sizes tell of them is refused within a
+    """The configs of the cells that a check looks at; what can be told of them without torch is refused within a
     second. `words` hold for every run.
     """
 
     def one(key: str, cell: Cell) -> Tried:
         with _placed(sweep, key, cell):
-            return Tried(key, cell, resolved([*sweep.told(cell), *words]).check())
+            return Tried(key, cell, checked(resolved([*sweep.told(cell), *words])))
 
     looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
     _stoppable(sweep, looks.first)

@@ -21,6 +21,14 @@ BUDGET = ("train.steps", "train.tokens")
 SHARES = (".dropout", ".smoothing")
 
 
+def checked(config: Config) -> Config:
+    """This config, or the first mistake in it that can be told without torch."""
+    config.check()
+    check(config)
+    _check_pieces(config)
+    return config
+
+
 def check(config: Config) -> None:
     """Refuse what no run can have."""
     loggers.check(config)
@@ -49,7 +57,7 @@ def check_varied(config: Config) -> None:
         raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
 
 
-def check_pieces(config: Config) -> None:
+def _check_pieces(config: Config) -> None:
     """Refuse what the pieces of training that need no torch to be made refuse, and a warmup beyond the steps told."""
     config.build("optimizer")
     schedule, steps = config.build("schedule"), config["train.steps"]
