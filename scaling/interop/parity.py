@@ -89,6 +89,11 @@ def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
     for name, parameter in ours.named_parameters():
         # No gain is quite one and no bias zero, so that every difference shows.
         nn.init.normal_(parameter, mean=1.0 if name.endswith("gain") else 0.0, std=0.2)
+    for piece in ours.modules():
+        if (
+            getattr(piece, "scale", None) == 1.0
+        ):  # T5's queries hold 1/√d_k; without it softmax magnifies every rounding
+            piece.query.weight.data *= (piece.query.out_features // piece.heads) ** -0.5
     exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
     with tempfile.TemporaryDirectory() as folder:
         form = huggingface.write(folder, huggingface.Described(sections, weights.of(ours)))
