@@ -90,9 +90,8 @@ def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
         # No gain is quite one and no bias zero, so that every difference shows.
         nn.init.normal_(parameter, mean=1.0 if name.endswith("gain") else 0.0, std=0.2)
     for piece in ours.modules():
-        if (
-            getattr(piece, "scale", None) == 1.0
-        ):  # T5's queries hold 1/√d_k; without it softmax magnifies every rounding
+        # T5's queries hold 1/√d_k themselves; without it softmax magnifies every rounding.
+        if getattr(piece, "scale", None) == 1.0:
             piece.query.weight.data *= (piece.query.out_features // piece.heads) ** -0.5
     exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
     with tempfile.TemporaryDirectory() as folder:
