@@ -20,7 +20,7 @@ _LINE = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _PAGE = json.JSONEncoder(allow_nan=False, indent=1)
 _SEAL = ',\n "sha256": "%s"\n}\n'
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
-_STAMP = ',"crc":"%08x"}'
+_STAMP = b',"crc":"%08x"}'
 _STAMP_LENGTH = len(_STAMP % 0)
 
 
@@ -64,14 +64,14 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def stamp(entry: Mapping[str, Any]) -> bytes:
     """One line of a log, with a CRC-32 as its last key; cheap enough for every step."""
-    body = text(entry).removesuffix("}")
-    return (body + _STAMP % zlib.crc32(body.encode()) + "\n").encode()
+    body = text(entry)[:-1].encode()
+    return body + _STAMP % zlib.crc32(body) + b"\n"
 
 
 def unstamp(line: bytes) -> dict[str, Any] | None:
     """The entry of one stamped line, None where the line is torn or flipped."""
     body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
-    if tail != (_STAMP % zlib.crc32(body)).encode():
+    if tail != _STAMP % zlib.crc32(body):
         return None
     try:
         return parse(body + b"}")

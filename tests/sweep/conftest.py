@@ -76,6 +76,7 @@ def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
         monkeypatch.setenv(name, value)
     quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
     monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})
+    monkeypatch.setattr(online, "PATIENCE", 3.0)
     monkeypatch.setattr(asking, "FIRST_WAIT", 1.5)
     monkeypatch.chdir(tmp_path)
     yield server

@@ -1,11 +1,14 @@
-"""Online: a project's or a sweep's runs from a W&B server, by the client's own `Api`; all of it takes a bounded time.
+"""Online: a project's or a sweep's runs from a W&B server; all of it takes a bounded time.
 
-`history()` samples, and `scan_history(keys=[…])` leaves out every row that lacks one of the keys. So a history is
-scanned without keys, held to what the server counts of every key, and then scanned for each key that falls short alone.
+Runs are listed by the client's own `Api`. A history is asked for page by page, as the client asks too, but with rows
+that are taken as they come: its own scan makes and parses a message of every number. What is found is held to what the
+server counts; where rows are missing the client scans, and then once more for each key that still falls short, since
+its `history()` samples, and `scan_history(keys=[…])` leaves out every row that lacks one of the keys.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,14 +17,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scaling.errors import ScalingError
-from scaling.sweep.pull.complete import merged, short
-from scaling.sweep.pull.shown import History, Shown
+from scaling.sweep.pull.complete import merged, missing, short
+from scaling.sweep.pull.shown import History, Row, Shown
 from scaling.sweep.server import Server
 
 PAGE = 1_000  # rows that a server gives at once
 DENSE = 0.5  # the share of a page that an evenly logged history is asked for
 RUNS = 100  # of one page of the list
-AT_ONCE = 4  # histories under way
+AT_ONCE = 8  # histories under way
+PATIENCE = 150.0  # seconds in which a page has to come
 # What the client's own requests may take: five more tries, of at most half a minute each, and as long between them.
 SETTINGS: dict[str, Any] = {
     "x_graphql_retry_max": 5,
@@ -31,6 +35,13 @@ SETTINGS: dict[str, Any] = {
 }
 PROJECT = """query Project($entity: String, $project: String!, $sweep: String!) {
   project(name: $project, entityName: $entity) { id runCount sweep(sweepName: $sweep) { id } }
+}"""
+HISTORY = """query HistoryPage(
+  $entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!, $pageSize: Int!
+) {
+  project(name: $project, entityName: $entity) {
+    run(name: $run) { history(minStep: $minStep, maxStep: $maxStep, samples: $pageSize) }
+  }
 }"""
 
 T = TypeVar("T")
@@ -73,6 +84,7 @@ class Online:
         import wandb
 
         self.place = place
+        self._server = Server.needed(**SETTINGS)
         self._api = _patient(lambda: wandb.Api(timeout=60))
         self._runs: dict[str, Any] = {}
 
@@ -113,11 +125,23 @@ class Online:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _history(self, one: Shown) -> History:
-        run = self._runs[one.path]
-        history = merged(History(), run.scan_history(page_size=_page(one), use_cache=False))
+        run, size = self._runs[one.path], _page(one)
+        history = History()
+        for first in range(0, 1 + (-1 if one.last is None else one.last), size):
+            merged(history, self._rows(run.id, first, size))
+        if missing(history, one):
+            merged(history, run.scan_history(page_size=size, use_cache=False))
         for key in short(history, one):
             merged(history, run.scan_history(keys=[key], page_size=PAGE, use_cache=False))
         return history
+
+    def _rows(self, run: str, first: int, size: int) -> list[Row]:
+        """The rows of a page, each of which the server sends as a text of its own; none where the run is gone."""
+        asked = {"entity": self.place.entity, "project": self.place.project, "run": run}
+        asked |= {"minStep": first, "maxStep": first + size, "pageSize": size}
+        project = self._server.ask(HISTORY, asked, PATIENCE)["project"] or {}
+        rows = (project.get("run") or {}).get("history") or []
+        return json.loads(f"[{','.join(rows)}]")
 
 
 def _page(one: Shown) -> int:

@@ -10,7 +10,7 @@ from scaling.ledger import RESULTS
 from scaling.ledger.document import SPELLED
 from scaling.ledger.identity import RUN_ID
 from scaling.ledger.result import INTERRUPTIONS
-from scaling.train.point import canonical, plain
+from scaling.train.point import EXACT, canonical, plain
 
 OWN = ("run", "attempt", "point", "row", "_wandb", "wandb_version")  # keys of a W&B config beside the spec's
 STEP = "trainer/global_step"  # the run's step, as Lightning logs it; W&B's own counts rows
@@ -19,6 +19,7 @@ ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed
 
 Row = Mapping[str, Any]
 History = dict[int, dict[str, Any]]  # by W&B's step, which counts the rows
+Parts = list[tuple[str, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
@@ -119,27 +120,33 @@ def result(shown: Shown) -> dict[str, Any]:
 
 def entries(history: History) -> list[dict[str, Any]]:
     """A history as the ledger logs it: `train/loss` in a row is `loss` in the entry of kind `train`."""
-    told = []
-    keys: dict[str, tuple[str, str]] = {}  # kind and name of those that count; they are the same in every row
-    for key in {key for row in history.values() for key in row}:
-        kind, _, name = key.partition("/")
-        if kind in KINDS:
-            keys[key] = kind, name
+    told: list[dict[str, Any]] = []
+    parts: dict[tuple[str, ...], Parts] = {}  # there are few sets of keys, and thousands of rows
     for at in sorted(history):
         row = history[at]
+        keys = tuple(row)
+        if keys not in parts:
+            parts[keys] = _parts(keys)
         about = {"step": number(row.get(STEP, at)), "tokens": number(row.get("tokens"))}
-        kinds: dict[str, dict[str, Any]] = {}
-        for key, value in row.items():
-            if key in keys:
-                kind, name = keys[key]
-                kinds.setdefault(kind, {})[name] = number(value)
-        told += [{"kind": kind, **about, **values} for kind, values in kinds.items()]
+        for kind, named in parts[keys]:
+            told.append({"kind": kind, **about, **{name: number(row[key]) for key, name in named}})
     return told
+
+
+def _parts(keys: Iterable[str]) -> Parts:
+    """The entries that a row of these keys holds: of each the kind, and its values' keys and names."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key in keys:
+        kind, _, name = key.partition("/")
+        if kind in KINDS:
+            found.setdefault(kind, []).append((key, name))
+    return list(found.items())
 
 
 def number(value: Any) -> Any:
     """A value as the ledger spells it; W&B writes what is not finite as text."""
-    if type(value) is float and not value.is_integer():
+    kind = type(value)
+    if (kind is float and not value.is_integer()) or (kind is int and -EXACT < value < EXACT):
         return value  # as most are, a million to a sweep
     return plain(SPELLED.get(value, value) if isinstance(value, str) else value)
 
