@@ -1,0 +1,107 @@
+"""What the quickstart finds under other seeds: the whole study again and again, and a table of its answers.
+
+    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--done]
+
+Each study goes through `scaling study` with its own workers; one that is done is read and not trained again. The table,
+Markdown, has for each seed the irreducible loss with its interval and the test on the held-out run; below it, how far
+losses of one size and budget lie apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+STUDY = "quickstart"
+
+
+@dataclass(frozen=True)
+class Answer:
+    seed: int
+    floor: float
+    low: float
+    high: float
+    entropy: float
+    error: float  # of the held-out loss
+    excess: float  # of its distance from the entropy
+    inside: bool
+
+    @property
+    def contained(self) -> bool:
+        return self.low <= self.entropy <= self.high
+
+
+def folder(runs: Path, seed: int) -> Path:
+    return runs / "studies" / f"{STUDY}-seed-{seed}"
+
+
+def answer(runs: Path, seed: int) -> Answer:
+    words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}", "--json"]
+    found = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+    (held_out,) = found["held_out"]["points"]
+    floor, known = found["intervals"]["E"], found["entropy"]
+    inside = held_out["interval"]["low"] <= held_out["loss"] <= held_out["interval"]["high"]
+    errors = (held_out["relative_error"], known["excess_errors"][0])
+    return Answer(seed, floor["estimate"], floor["low"], floor["high"], known["known"], *errors, inside)
+
+
+def table(answers: Sequence[Answer]) -> Iterator[str]:
+    yield "| seed | E | 95% interval | holds the entropy | held-out loss | its excess | inside its interval |"
+    yield "|---:|---:|---|---|---:|---:|---|"
+    for one in answers:
+        about = f"| {one.seed} | {one.floor:.4f} | {one.low:.4f} to {one.high:.4f} | {_said(one.contained)} "
+        yield about + f"| {one.error:+.2%} | {one.excess:+.1%} | {_said(one.inside)} |"
+    floors, widths = [one.floor for one in answers], [one.high - one.low for one in answers]
+    yield ""
+    yield (
+        f"The interval holds the entropy {sum(one.contained for one in answers)} times of {len(answers)}; the held-out "
+        f"loss lies inside its own {sum(one.inside for one in answers)} times, and is foretold to "
+        f"{max(abs(one.error) for one in answers):.2%} at worst. E is {statistics.mean(floors):.4f} on average, with a "
+        f"standard deviation of {statistics.stdev(floors):.4f}; median width {statistics.median(widths):.3f}."
+    )
+
+
+def spread(runs: Path, seeds: Sequence[int]) -> Iterator[str]:
+    """Losses of one size and budget: their mean over seeds, and how far they lie apart."""
+    losses: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for seed in seeds:
+        with (folder(runs, seed) / "report" / "points.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["status"] == "finished":
+                    losses[int(row["N"]), int(row["D"])].append(float(row["loss"]))
+    yield "| N | D | loss, mean | standard deviation | least | most |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for (size, tokens), found in sorted(losses.items()):
+        about = f"| {size:,} | {tokens:,} | {statistics.mean(found):.4f} | {statistics.stdev(found):.4f} "
+        yield about + f"| {min(found):.4f} | {max(found):.4f} |"
+
+
+def _said(holds: bool) -> str:
+    return "yes" if holds else "**no**"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
+    parser.add_argument("--done", action="store_true", help="read the seeds that are done, and train none")
+    given = parser.parse_args()
+    seeds = list(range(given.seeds))
+    if given.done:
+        seeds = [seed for seed in seeds if (folder(given.runs, seed) / "report" / "fit.json").exists()]
+    if len(seeds) < 2:
+        raise SystemExit("a spread takes two seeds")
+    answers = [answer(given.runs, seed) for seed in seeds]
+    print("\n".join([*table(answers), "", *spread(given.runs, seeds)]))
+
+
+if __name__ == "__main__":
+    main()
