@@ -27,6 +27,7 @@ STATED = {
     "tokenizer": "Which tokenizer?",
     "data": "Which training data, and is any of it repeated?",
     "validation": "On which data is the loss measured?",
+    "noise": "How large is the noise between seeds?",
 }
 """What neither a fit nor its numbers can know: it is read from a column of one value, a definition, or `stated`."""
 
@@ -54,8 +55,8 @@ def checklist(
     told = {**_told(found.points), **(stated or {})}
     return (
         *_form(found, told),
-        *(Answer(SETUP, STATED[key], told.get(key)) for key in STATED if key != "hypothesis"),
-        *_points(found),
+        *(Answer(SETUP, STATED[key], told.get(key)) for key in STATED if key not in ("hypothesis", "noise")),
+        *_points(found, told),
         *_fitting(found, intervals, held_out),
     )
 
@@ -99,7 +100,7 @@ def _form(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
         yield Answer(FORM, f"How is {name} ({MEANINGS.get(name, name)}) counted?", known)
 
 
-def _points(found: Fit) -> Iterator[Answer]:
+def _points(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
     form, points = found.form, found.points
     yield Answer(POINTS, "How many runs stand behind the fit, and which were left out?", points.count())
     for name in form.axes:
@@ -109,7 +110,7 @@ def _points(found: Fit) -> Iterator[Answer]:
     scales = len(np.unique(np.column_stack([points[name] for name in form.inputs]), axis=0))
     yield Answer(POINTS, "How many distinct scales?", str(scales))
     repeated = len(points) - scales
-    yield Answer(POINTS, "How large is the noise between seeds?", _seeds(found) if repeated else None)
+    yield Answer(POINTS, STATED["noise"], _seeds(found) if repeated else told.get("noise"))
     if "run" in points:
         runs = len(set(points["run"].tolist()))
         whole = "one point a run" if runs == len(points) else f"{len(points)} points along {runs} runs"

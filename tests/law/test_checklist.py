@@ -58,3 +58,12 @@ def test_the_noise_between_seeds_is_measured(noise):
     here = answered(fit("chinchilla", from_columns({**columns, "seed": np.repeat(np.arange(40), 25)})))
     measured = float(here["How large is the noise between seeds?"].split()[0])
     assert measured == pytest.approx(noise, rel=0.1)
+
+
+def test_noise_that_was_measured_elsewhere_is_told_where_no_scale_is_repeated():
+    told = {"noise": "0.002, over 20 seeds of another study"}
+    assert answered(fit("chinchilla", table()), stated=told)[STATED["noise"]] == told["noise"]
+    base = table()
+    columns = {name: np.tile(base[name], 2) for name in ("N", "D", "loss")}
+    twice = from_columns({**columns, "seed": np.repeat([0, 1], 25)})
+    assert answered(fit("chinchilla", twice), stated=told)[STATED["noise"]].endswith("(25 degrees of freedom)")
