@@ -21,7 +21,10 @@ def short(history: History, shown: Shown) -> dict[str, tuple[int, int]]:
     """The keys of which values are missing: how many were found, and how many W&B counts."""
     if not shown.counts:
         return {}
-    found = Counter(key for row in history.values() for key in row)
+    found: Counter[str] = Counter()
+    for keys, rows in Counter(map(tuple, history.values())).items():  # there are few sets of keys, and many rows
+        for key in keys:
+            found[key] += rows
     return {
         key: (found[key], count) for key, count in shown.counts.items() if found[key] < count and key not in INTERNAL
     }
