@@ -145,6 +145,6 @@ def _doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"! {sentence}", "yellow"
     silent = document.get("checklist", {}).get("missing", ())
     if silent:
-        yield f"{len(silent)} questions a referee would ask are not answered:", "dim"
+        yield "a referee would ask, and nobody has said:", "dim"
     for question in silent:
         yield f"  {question}", "dim"
