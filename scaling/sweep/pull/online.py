@@ -125,9 +125,9 @@ class Online:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _history(self, one: Shown) -> History:
-        run, size = self._runs[one.path], _page(one)
+        run, size, steps = self._runs[one.path], _page(one), 0 if one.last is None else one.last + 1
         history = History()
-        for first in range(0, 1 + (-1 if one.last is None else one.last), size):
+        for first in range(0, steps, size):
             merged(history, self._rows(run.id, first, size))
         if missing(history, one):
             merged(history, run.scan_history(page_size=size, use_cache=False))
