@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STUDY = "quickstart"
 
@@ -40,14 +41,24 @@ class Answer:
 
 
 def folder(runs: Path, seed: int) -> Path:
-    return runs / "studies" / f"{STUDY}-seed-{seed}"
+    return runs / "studies" / f"{STUDY}-seed-{seed}" / "report"
+
+
+def found(runs: Path, seed: int) -> dict[str, Any] | None:
+    """What the page of a study says, where all of its runs are done."""
+    path = folder(runs, seed) / "fit.json"
+    told = json.loads(path.read_text()) if path.exists() else None
+    return told if told and told["points"]["used"] == told["points"]["planned"] else None
 
 
 def answer(runs: Path, seed: int) -> Answer:
-    words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}", "--json"]
-    found = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
-    (held_out,) = found["held_out"]["points"]
-    floor, known = found["intervals"]["E"], found["entropy"]
+    if found(runs, seed) is None:
+        words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}"]
+        subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+    told = found(runs, seed)
+    assert told is not None
+    (held_out,) = told["held_out"]["points"]
+    floor, known = told["intervals"]["E"], told["entropy"]
     inside = held_out["interval"]["low"] <= held_out["loss"] <= held_out["interval"]["high"]
     errors = (held_out["relative_error"], known["excess_errors"][0])
     return Answer(seed, floor["estimate"], floor["low"], floor["high"], known["known"], *errors, inside)
@@ -73,7 +84,7 @@ def spread(runs: Path, seeds: Sequence[int]) -> Iterator[str]:
     """Losses of one size and budget: their mean over seeds, and how far they lie apart."""
     losses: dict[tuple[int, int], list[float]] = defaultdict(list)
     for seed in seeds:
-        with (folder(runs, seed) / "report" / "points.csv").open(newline="") as file:
+        with (folder(runs, seed) / "points.csv").open(newline="") as file:
             for row in csv.DictReader(file):
                 if row["status"] == "finished":
                     losses[int(row["N"]), int(row["D"])].append(float(row["loss"]))
@@ -96,7 +107,7 @@ def main() -> None:
     given = parser.parse_args()
     seeds = list(range(given.seeds))
     if given.done:
-        seeds = [seed for seed in seeds if (folder(given.runs, seed) / "report" / "fit.json").exists()]
+        seeds = [seed for seed in seeds if found(given.runs, seed) is not None]
     if len(seeds) < 2:
         raise SystemExit("a spread takes two seeds")
     answers = [answer(given.runs, seed) for seed in seeds]
