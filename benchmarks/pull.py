@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.wandb_server.server import serving
-from tests.wandb_server.world import Run, World
+from tests.wandb_server.world import PAGE, Run, World
 
 GOAL = 60.0  # seconds
 
@@ -52,19 +52,28 @@ def main() -> None:
 
 
 def fill(world: World, runs: int, rows: int) -> None:
-    """Runs as our own would be there: a row a step, every hundredth an evaluation's."""
+    """Runs as our own would be there: a row a step, every hundredth an evaluation's.
+
+    All have the same rows, and the server's answers are made beforehand: it shares this machine with the command, which
+    a real one would not.
+    """
+    logged = Run("proj", "w", 0).rows
+    for row in range(rows):
+        shared = {"_step": row, "_timestamp": 1.5 * row, "_runtime": 1.5 * row, "trainer/global_step": row + 1}
+        axes = {"tokens": 64 * row, "flops": 2e5 * row}
+        loss = 3 + 1 / (row + 1)
+        training = {"loss": loss, "gradient_norm": loss / 9, "learning_rate": loss / 999, "tokens_per_second": 1e5}
+        kind, values = ("evaluate", {"loss": loss}) if row % 100 == 99 else ("train", training)
+        logged[row] = {**shared, **axes, **{f"{kind}/{key}": value for key, value in values.items()}}
+    texts = [json.dumps(row) for row in logged.values()]
+    keys = Run("proj", "w", 0, rows=logged).keys()
     for number in range(runs):
         name = f"w{number:07d}"
-        one = world.runs[name] = Run("proj", name, number, state="finished")
+        one = world.runs[name] = Run("proj", name, number, state="finished", rows=logged)
+        one.page = lambda first, end, samples: texts[first:end][: min(samples, PAGE)]  # type: ignore[method-assign]
+        one.keys = lambda: keys  # type: ignore[method-assign]
         point = {"N": 1000 + number, "N_total": 2000 + number, "D": 64 * rows, "C": 4e8, "S": rows, "seed": number}
         one.config = {"run": {"value": f"{number:016x}"}, "point": {"value": point}}
-        for row in range(rows):
-            shared = {"_step": row, "_timestamp": 1.5 * row, "_runtime": 1.5 * row, "trainer/global_step": row + 1}
-            axes = {"tokens": 64 * row, "flops": 2e5 * row}
-            loss = 3 + 1 / (row + 1)
-            training = {"loss": loss, "gradient_norm": loss / 9, "learning_rate": loss / 999, "tokens_per_second": 1e5}
-            kind, values = ("evaluate", {"loss": loss}) if row % 100 == 99 else ("train", training)
-            one.rows[row] = {**shared, **axes, **{f"{kind}/{key}": value for key, value in values.items()}}
         one.summary = {"outcome": "finished", "loss": 3 + number / runs, "step": rows, "_step": rows - 1}
 
 

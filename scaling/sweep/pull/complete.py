@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from scaling.sweep.pull.shown import History, Row, Shown
+from scaling.ledger.document import stamp
+from scaling.sweep.pull.shown import History, Row, Shown, entries
 
 INTERNAL = ("_step", "_timestamp", "_runtime", "_wandb")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A history as the ledger logs it, and what it lacks of W&B's, a sentence each."""
+
+    log: bytes
+    missing: tuple[str, ...]
+
+
+def fetched(history: History, shown: Shown) -> Fetched:
+    return Fetched(b"".join(map(stamp, entries(history))), tuple(missing(history, shown)))
 
 
 def merged(history: History, rows: Iterable[Row]) -> History:

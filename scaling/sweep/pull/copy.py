@@ -18,11 +18,11 @@ from typing import Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
-from scaling.ledger.document import seal, stamp
+from scaling.ledger.document import seal
 from scaling.ledger.exclusive import disk, temporary_beside
-from scaling.sweep.pull.complete import missing
+from scaling.sweep.pull.complete import Fetched
 from scaling.sweep.pull.reconcile import Reconciled
-from scaling.sweep.pull.shown import History, Shown, entries, result, spec
+from scaling.sweep.pull.shown import Shown, result, spec
 
 MARK = "pulled"  # a file that only copies have
 
@@ -64,18 +64,18 @@ class Copy:
         free = (number for number in count(1) if number not in set(taken.values()))
         return {one.path: taken.get(one.path) or next(free) for one in found.attempts}
 
-    def enter(self, one: Shown, number: int, history: History) -> None:
+    def enter(self, one: Shown, number: int, found: Fetched) -> None:
         """An attempt, whole or not at all."""
         assert one.run is not None
         folder = self.ledger.folder(one.run) / "attempts" / f"{number:03d}"
-        lacks = missing(history, one)
+        lacks = list(found.missing)
         signed = {"run": one.run, "attempt": number, "wandb": one.path, "seen": one.seen, "claimed": one.created}
         ended = {"outcome": one.outcome, "reason": one.summary.get("reason"), "missing": lacks, "ended": one.created}
         with disk("cannot write a run"):
             partial = temporary_beside(folder)
             partial.mkdir(parents=True)
             (partial / "claim.json").write_bytes(seal(signed))
-            (partial / "log.jsonl").write_bytes(b"".join(map(stamp, entries(history))))
+            (partial / "log.jsonl").write_bytes(found.log)
             (partial / "exit.json").write_bytes(seal(ended))
             if folder.exists():
                 aside = temporary_beside(folder)
@@ -84,7 +84,7 @@ class Copy:
                 shutil.rmtree(aside)
             else:
                 partial.rename(folder)
-        self.known[one.path] = Known(number, one.seen, tuple(lacks))
+        self.known[one.path] = Known(number, one.seen, found.missing)
 
     def conclude(self, found: Reconciled) -> None:
         """The run's spec, where W&B has all of it, and the result that stands."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError
-from scaling.sweep.pull.complete import merged
+from scaling.sweep.pull.complete import Fetched, fetched, merged
 from scaling.sweep.pull.shown import History, Shown
 
 BLOCK, HEAD, START = 32 * 1024, 7, b":W&B"
@@ -36,8 +36,8 @@ class Offline:
         """None: the files name their sweeps, and do not say what these are."""
         return {}
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, History]]:
-        return (self._read[one.path] for one in wanted)
+    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]:
+        return ((one, fetched(self._read[one.path][1], one)) for one in wanted)
 
 
 def files(folder: Path) -> list[Path]:

@@ -1,28 +1,26 @@
 """Online: a project's or a sweep's runs from a W&B server; all of it takes a bounded time.
 
-Runs are listed by the client's own `Api`. A history is asked for page by page, as the client asks too, but with rows
-that are taken as they come: its own scan makes and parses a message of every number. What is found is held to what the
-server counts; where rows are missing the client scans, and then once more for each key that still falls short, since
-its `history()` samples, and `scan_history(keys=[…])` leaves out every row that lacks one of the keys.
+Runs are listed by the client's own `Api`, their histories read page by page, which the client asks for in the same
+words: its scan makes and parses a message of every number. What is found is held to what the server counts. Where rows
+are missing the client scans after all, and then once more for each key that still falls short, since its `history()`
+samples, and `scan_history(keys=[…])` leaves out every row that lacks one of the keys.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scaling.errors import ScalingError
-from scaling.sweep.pull.complete import merged, missing, short
-from scaling.sweep.pull.shown import History, Row, Shown
+from scaling.sweep.pull.complete import Fetched, fetched, merged, short
+from scaling.sweep.pull.paged import PAGE, Pages, page, readers
+from scaling.sweep.pull.shown import History, Shown
 from scaling.sweep.server import Server
 
-PAGE = 1_000  # rows that a server gives at once
-DENSE = 0.5  # the share of a page that an evenly logged history is asked for
 RUNS = 100  # of one page of the list
 AT_ONCE = 8  # histories under way
 PATIENCE = 150.0  # seconds in which a page has to come
@@ -36,14 +34,6 @@ SETTINGS: dict[str, Any] = {
 PROJECT = """query Project($entity: String, $project: String!, $sweep: String!) {
   project(name: $project, entityName: $entity) { id runCount sweep(sweepName: $sweep) { id } }
 }"""
-HISTORY = """query HistoryPage(
-  $entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!, $pageSize: Int!
-) {
-  project(name: $project, entityName: $entity) {
-    run(name: $run) { history(minStep: $minStep, maxStep: $maxStep, samples: $pageSize) }
-  }
-}"""
-
 T = TypeVar("T")
 
 
@@ -107,48 +97,31 @@ class Online:
             for name in names
         }
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, History]]:
+    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]:
         """The histories, as they come."""
+        pages = Pages(self._server, self.place.entity, self.place.project, PATIENCE)
         waiting = iter(wanted)
-        pool = ThreadPoolExecutor(AT_ONCE)
-        under_way: dict[Future[History], Shown] = {}
-        try:
+        under_way: dict[Future[Fetched], Shown] = {}
+        with readers(len(wanted), AT_ONCE) as pool:
             while True:
                 while len(under_way) < AT_ONCE and (one := next(waiting, None)) is not None:
-                    under_way[pool.submit(self._history, one)] = one
+                    under_way[pool.submit(pages.fetch, self._runs[one.path].id, one)] = one
                 if not under_way:
                     return
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     one = under_way.pop(future)
-                    yield one, _patient(future.result)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+                    found = _patient(future.result)
+                    yield (
+                        one,
+                        found if not found.missing else _patient(lambda one=one: fetched(self._scanned(one), one)),
+                    )
 
-    def _history(self, one: Shown) -> History:
-        run, size, steps = self._runs[one.path], _page(one), 0 if one.last is None else one.last + 1
-        history = History()
-        for first in range(0, steps, size):
-            merged(history, self._rows(run.id, first, size))
-        if missing(history, one):
-            merged(history, run.scan_history(page_size=size, use_cache=False))
+    def _scanned(self, one: Shown) -> History:
+        run = self._runs[one.path]
+        history = merged(History(), run.scan_history(page_size=page(one), use_cache=False))
         for key in short(history, one):
             merged(history, run.scan_history(keys=[key], page_size=PAGE, use_cache=False))
         return history
-
-    def _rows(self, run: str, first: int, size: int) -> list[Row]:
-        """The rows of a page, each of which the server sends as a text of its own; none where the run is gone."""
-        asked = {"entity": self.place.entity, "project": self.place.project, "run": run}
-        asked |= {"minStep": first, "maxStep": first + size, "pageSize": size}
-        project = self._server.ask(HISTORY, asked, PATIENCE)["project"] or {}
-        rows = (project.get("run") or {}).get("history") or []
-        return json.loads(f"[{','.join(rows)}]")
-
-
-def _page(one: Shown) -> int:
-    """The steps to ask for at once: a server cuts a page off at PAGE rows, and rows may be many steps apart."""
-    if not one.lines or one.last is None:
-        return PAGE
-    return max(PAGE, int(DENSE * PAGE * (one.last + 1) / one.lines))
 
 
 def _shown(path: str, run: Any) -> Shown:

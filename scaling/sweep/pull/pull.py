@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from scaling.errors import ScalingError
 from scaling.study.question import Question
 from scaling.sweep import file
+from scaling.sweep.pull.complete import Fetched
 from scaling.sweep.pull.copy import Copy
 from scaling.sweep.pull.reconcile import Reconciled, reconciled
-from scaling.sweep.pull.shown import History, Shown, cell, point
+from scaling.sweep.pull.shown import Shown, cell, point
 from scaling.sweep.table import name as named
 from scaling.sweep.table import ordered, row
 
@@ -26,7 +27,7 @@ class Source(Protocol):
 
     def sweeps(self, names: Collection[str]) -> Mapping[str, Mapping[str, Any]]: ...
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, History]]: ...
+    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]: ...
 
 
 @dataclass(frozen=True)
