@@ -53,6 +53,7 @@ def test_without_rows_there_is_nothing_to_compare(study):
 GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
 
 
+@pytest.mark.slow
 def test_a_law_a_row_says_whose_lead_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "FIGURES", ())  # which take as long as the laws
     table = [
