@@ -111,10 +111,9 @@ class Online:
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     one = under_way.pop(future)
                     found = _patient(future.result)
-                    yield (
-                        one,
-                        found if not found.missing else _patient(lambda one=one: fetched(self._scanned(one), one)),
-                    )
+                    if found.missing:
+                        found = _patient(lambda one=one: fetched(self._scanned(one), one))
+                    yield one, found
 
     def _scanned(self, one: Shown) -> History:
         run = self._runs[one.path]
