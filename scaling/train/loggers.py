@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,29 +22,27 @@ from scaling.train.aside import Aside, Entry
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from scaling.train.experiment import Experiment
-
 PATIENCE = 20.0  # seconds that a logger may take to finish
 
 
-def _csv(experiment: Experiment, attempt: Attempt, folder: Path) -> Logger:
+def _csv(config: Config, attempt: Attempt, folder: Path) -> Logger:
     from lightning.pytorch.loggers import CSVLogger
 
     return CSVLogger(folder.parent, name=folder.name, version="", flush_logs_every_n_steps=1)
 
 
-def _tensorboard(experiment: Experiment, attempt: Attempt, folder: Path) -> Logger:
+def _tensorboard(config: Config, attempt: Attempt, folder: Path) -> Logger:
     from lightning.pytorch.loggers import TensorBoardLogger
 
     return TensorBoardLogger(folder.parent, name=folder.name, version="", default_hp_metric=False)
 
 
-def _mlflow(experiment: Experiment, attempt: Attempt, folder: Path) -> Logger:
+def _mlflow(config: Config, attempt: Attempt, folder: Path) -> Logger:
     """At MLFLOW_TRACKING_URI where that is set, else in the attempt's folder."""
     from lightning.pytorch.loggers import MLFlowLogger
 
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    log = experiment.config["log"]
+    log = config["log"]
     return MLFlowLogger(
         experiment_name=log["group"] or log["project"] or "scaling",
         run_name=log["name"] or f"{attempt.run_id}-{attempt.number:03d}",
@@ -54,7 +52,7 @@ def _mlflow(experiment: Experiment, attempt: Attempt, folder: Path) -> Logger:
 
 
 # By name: what makes it, and the module that it needs beside Lightning, which an extra of the same name installs.
-LOGGERS: dict[str, tuple[Callable[[Experiment, Attempt, Path], Logger], str | None]] = {
+LOGGERS: dict[str, tuple[Callable[[Config, Attempt, Path], Logger], str | None]] = {
     "csv": (_csv, None),
     "tensorboard": (_tensorboard, "tensorboard"),
     "mlflow": (_mlflow, "mlflow"),
@@ -73,23 +71,23 @@ def check(config: Config) -> None:
 
 
 @contextmanager
-def logged(experiment: Experiment, attempt: Attempt | None) -> Iterator[list[Aside]]:
+def logged(config: Config, spec: Mapping[str, Any], attempt: Attempt | None) -> Iterator[list[Aside]]:
     """The loggers that the config names; none on a rank without an attempt."""
     if attempt is None:
         yield []
         return
     with ExitStack() as stack:
         asides = []
-        for name in experiment.config["log.loggers"]:
-            aside = Aside(name, partial(_tell, name, experiment, attempt), PATIENCE)
+        for name in config["log.loggers"]:
+            aside = Aside(name, partial(_tell, name, config, spec, attempt), PATIENCE)
             stack.callback(aside.close)
             asides.append(aside)
         yield asides
 
 
-def _tell(name: str, experiment: Experiment, attempt: Attempt, entries: Iterator[Entry]) -> None:
-    made: Any = LOGGERS[name][0](experiment, attempt, attempt.folder / name)
-    made.log_hyperparams({**experiment.spec, "run": attempt.run_id, "attempt": attempt.number})
+def _tell(name: str, config: Config, spec: Mapping[str, Any], attempt: Attempt, entries: Iterator[Entry]) -> None:
+    made: Any = LOGGERS[name][0](config, attempt, attempt.folder / name)
+    made.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
     for entry in entries:
         numbers = {key: value for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
         made.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, step=entry["step"])

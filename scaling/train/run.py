@@ -185,7 +185,7 @@ def _fitted(
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
     keep_freed()
-    with Signals() as signals, logged(experiment, attempt) as loggers, flushed():
+    with Signals() as signals, logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
         pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
         recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
         trainer = _trainer(experiment, ranks, recorder)
