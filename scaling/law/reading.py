@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError, from_os, nearest
-from scaling.law.points import POSITIVE, Points, from_columns
+from scaling.law.columns import from_columns
+from scaling.law.points import POSITIVE, Points
 
 
 def read(path: str | Path, **choices: Any) -> Points:

@@ -5,8 +5,8 @@ import pytest
 
 from scaling.law import fit
 from scaling.law.checklist import STATED, checklist, missing
+from scaling.law.columns import from_columns
 from scaling.law.interval import intervals
-from scaling.law.points import from_columns
 from scaling.law.published import gadre2024
 
 

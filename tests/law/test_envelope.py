@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
+from scaling.law.columns import from_columns
 from scaling.law.envelope import envelope
-from scaling.law.points import from_columns
 
 ALPHA, BETA = 0.34, 0.37
 

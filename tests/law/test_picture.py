@@ -5,11 +5,11 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.law import fit, picture
+from scaling.law.columns import from_columns
 from scaling.law.envelope import envelope
 from scaling.law.picture import album, interactive, paint, still
 from scaling.law.picture.parts import Contours, Line, Marks
 from scaling.law.picture.words import short
-from scaling.law.points import from_columns
 from scaling.law.published import datablations, gadre2024, porian2024
 
 

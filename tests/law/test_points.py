@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.law.points import Points, from_columns, from_frame, from_rows
+from scaling.law.columns import from_columns, from_frame, from_rows
+from scaling.law.points import Points
 from scaling.law.reading import read
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}

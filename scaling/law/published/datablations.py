@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from scaling.law.columns import from_rows
 from scaling.law.fit import Fit, fit, predict
 from scaling.law.forms import named
 from scaling.law.objective import LogHuber
-from scaling.law.points import Points, from_rows
+from scaling.law.points import Points
 from scaling.law.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(

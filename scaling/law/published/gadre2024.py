@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from scaling.law.columns import from_rows
 from scaling.law.fit import Fit, fit
 from scaling.law.objective import Squared
-from scaling.law.points import Points, from_rows
+from scaling.law.points import Points
 from scaling.law.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(

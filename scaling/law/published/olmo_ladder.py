@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from scaling.law.columns import from_rows
 from scaling.law.fit import fit
 from scaling.law.objective import LogHuber, Squared
-from scaling.law.points import Points, from_rows
+from scaling.law.points import Points
 from scaling.law.published.credit import Credit, Reproduction, rows
 from scaling.law.task import TwoStep
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.law.allometry import Allometry, fit_allometry
+from scaling.law.columns import from_rows
 from scaling.law.isoflop import IsoFlop, isoflop
-from scaling.law.points import Points, from_rows
+from scaling.law.points import Points
 from scaling.law.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(
