@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scaling import atomic
 from scaling.ledger import Ledger
-from scaling.report import figures, sections
+from scaling.report import figures, provenance
 from scaling.report.answer import answer, tested
 from scaling.report.doubts import unreliable
 from scaling.report.made import Made, made
@@ -22,7 +22,7 @@ def keep(found: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Pat
     """Copy the report beside `written` to FOLDER/NAME, with the study's YAML and a paragraph on what it found."""
     here, there = written.parent, folder / plan.question.name
     atomic.write(there / "index.html", page(found, ledger, plan, store=None))
-    atomic.write(there / f"{there.name}.yaml", sections.asked(found))
+    atomic.write(there / f"{there.name}.yaml", provenance.asked(found))
     atomic.write(there / "README.md", _paragraph(found, plan, made(ledger, plan)))
     names = ["points.csv", *(["fit.json"] if found.document else [])]
     for name in (*names, *(picture + kind for picture in found.pictures for kind in FIGURES)):
@@ -41,7 +41,7 @@ def _paragraph(found: Findings, plan: Plan, how: Made) -> str:
         join("**", found.question.question, "**"),
         join(said.sentence, f" {test}" if test else None),
         join("To be doubted: ", "; ".join(doubts), ".") if doubts else None,
-        join(f"{spent} worker time on {hardware}, {how.day}: `{sections.command(plan)}`."),
+        join(f"{spent} worker time on {hardware}, {how.day}: `{provenance.command(plan)}`."),
         *(f"![{found.pictures[name].title}]({name}.png)" for name in figures.of_law(found)[:1]),
         f"[The page](index.html), the [study]({plan.question.name}.yaml) as it was asked, and its [points](points.csv)"
         + (", with the [fit](fit.json)." if found.document else "."),

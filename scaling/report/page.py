@@ -15,6 +15,7 @@ from scaling.report.made import made
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import plural
 from scaling.report.plot import colours
+from scaling.report.provenance import provenance
 from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
 from scaling.study.findings import Findings
@@ -78,7 +79,7 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
         section("trust", "Can it be believed?", sections.trust(document), figures.gallery(found, figures.DOUBT, runs))
         if document
         else None,
-        section("made", "How it was made", sections.provenance(found, plan, how)),
+        section("made", "How it was made", provenance(found, plan, how)),
         id="main",
         tabindex=-1,
     )

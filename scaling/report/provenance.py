@@ -1,0 +1,66 @@
+"""Provenance: what a study took, on what, with which versions, and the words that make it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import yaml
+
+from scaling.config import shipped
+from scaling.report.made import Made
+from scaling.report.markup import Html, join, tag
+from scaling.report.numbers import plural, scientific, span
+from scaling.study.findings import Findings
+from scaling.study.plan import Plan
+from scaling.study.question import named
+
+
+def provenance(found: Findings, plan: Plan, how: Made) -> Html:
+    pairs = (join(tag("dt", name), tag("dd", said)) for name, said in _made(how))
+    return join(
+        tag("dl", *pairs, class_="pairs"),
+        tag("h3", "Again"),
+        tag(
+            "p",
+            "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
+        ),
+        tag("pre", tag("code", command(plan))),
+        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", asked(found)))),
+    )
+
+
+def _made(how: Made) -> Iterator[tuple[str, str]]:
+    saved = f"; separate runs would have taken {scientific(how.apart)}" if how.apart > how.flops else ""
+    yield "compute", f"{scientific(how.flops)} FLOPs{saved}"
+    yield "time", f"{span(how.worker_seconds)} of worker time, {span(how.elapsed_seconds)} from first to last"
+    stopped = f", {how.interrupted} interrupted and taken up again" if how.interrupted else ""
+    yield "attempts", f"{how.attempts}{stopped}"
+    for name, runs in how.hardware.items():
+        yield "hardware", f"{name} ({plural(runs, 'run')})"
+    yield "versions", ", ".join(f"{name} {' and '.join(versions)}" for name, versions in how.versions.items())
+
+
+def command(plan: Plan) -> str:
+    """The words that make this study again: those that every run was given after its own keys, and that its name tells.
+
+    Where the ledger lies changes nothing of what is computed, and is left out.
+    """
+    question, given = plan.question, []
+    for words in zip(*(reversed(one.overrides) for one in plan.runs)):
+        if len(set(words)) > 1 or not question.name.endswith(named("", None, [words[0], *given])):
+            break
+        given.insert(0, words[0])
+    study = question.name.removesuffix(named("", question.at, given))
+    if not (shipped() / "study" / f"{study}.yaml").exists():
+        study += ".yaml"  # a file of the reader's own, whose text stands on the page
+    scale = [] if question.at is None else ["--at", question.at]
+    return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
+
+
+def asked(found: Findings) -> str:
+    """The study's YAML, from what the ledger keeps of it: `scaling study` takes it as it stands."""
+    told = {key: value for key, value in asdict(found.question).items() if key not in ("name", "at") and value}
+    renamed = {"law" if key == "laws" else key: value for key, value in told.items()}
+    return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
