@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py [--threads 1] [--turns 25]
 
-Nanoseconds a number of the largest tensor, the least of the turns, which the two sides take by turns: 8,192 vectors of
-256, 64 × 4 heads of 64 over 128 tokens, and 8,192 rows of 1,024 classes.
+Nanoseconds a number of the largest tensor (in attention, a query and a key), the least of the turns, which the two
+sides take by turns: 8,192 vectors of 256, 64 × 4 heads of 64 over 128 tokens, and 8,192 rows of 1,024 classes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.kernel.activation import activate, gated
+from scaling.kernel.attention import attention
 from scaling.kernel.compiled import absent
 from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.kernel.rotate import rotated
@@ -28,6 +29,7 @@ Step = Callable[[], object]
 
 ROWS, WIDTH, CLASSES = 8192, 256, 1024
 BATCH, HEADS, LENGTH, HEAD = 64, 4, 128, 64
+NONE = "– | – | –"
 
 
 def both_ways(function: Callable[..., Tensor], *inputs: Tensor) -> Step:
@@ -47,6 +49,19 @@ def torch_losses(logits: Tensor, targets: Tensor) -> Step:
     return lambda: torch.autograd.grad(F.cross_entropy(leaf.float(), targets, reduction="sum"), leaf)
 
 
+def our_attention(causal: bool) -> Callable[..., Tensor]:
+    return lambda q, k, v, bias=None: attention(q, k, v, bias, scale=0.125, causal=causal)
+
+
+def torch_attention(causal: bool) -> Callable[..., Tensor]:
+    def function(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        mixed = F.scaled_dot_product_attention(q, k, v, bias, is_causal=causal, scale=0.125)
+        return mixed.transpose(1, 2)
+
+    return function
+
+
 def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
     """How many numbers, ours, and torch's."""
     x, y = torch.randn(2, ROWS, WIDTH).to(dtype)
@@ -62,7 +77,7 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
         one, other = x.chunk(2, -1)
         return (x * cos + torch.cat([-other, one], -1) * sin).transpose(1, 2).contiguous()
 
-    return {
+    made = {
         "GeLU, tanh": (
             x.numel(),
             both_ways(lambda x: activate("gelu", x), x),
@@ -95,6 +110,15 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
         ),
         "cross-entropy": (logits.numel(), losses(logits, targets), torch_losses(logits, targets)),
     }
+    if dtype is torch.float32:
+        bias = torch.randn(1, HEADS, LENGTH, LENGTH)
+        for name, inputs, causal in (
+            ("attention, causal", (heads, heads, heads), True),
+            ("attention, a bias that learns", (heads, heads, heads, bias), False),
+        ):
+            sides = (our_attention(causal), torch_attention(causal))
+            made[name] = (scores.numel(), *(both_ways(side, *inputs) for side in sides))
+    return made
 
 
 def least(sides: tuple[Step, Step], turns: int) -> list[float]:
@@ -122,7 +146,8 @@ def main() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         for name, (numbers, ours, theirs) in cases(dtype).items():
             own, other = (1e9 * seconds / numbers for seconds in least((ours, theirs), given.turns))
-            found.setdefault(name, []).append(f"{own:.2f} | {other:.2f} | {other / own:.1f}")
+            cells = found.setdefault(name, [] if dtype is torch.bfloat16 else [NONE])
+            cells.append(f"{own:.2f} | {other:.2f} | {other / own:.1f}")
     for name, cells in found.items():
         print(f"| {name} | {' | '.join(cells)} |")
 

@@ -15,7 +15,7 @@ from scaling.kernel.compiled import library
 TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 PLAIN = (Tensor, nn.Parameter)
 
-Argument = Tensor | int | float | None
+Argument = Tensor | int | float | tuple[int, ...] | None
 
 
 def serves(*tensors: Tensor | None) -> bool:
@@ -36,9 +36,11 @@ def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
 
 
 def _handed(argument: Argument) -> Any:
-    """A tensor as where its numbers lie; None is nowhere."""
+    """A tensor, or several whole numbers, as where its numbers lie; None is nowhere."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, tuple):
+        return (ctypes.c_int64 * len(argument))(*argument)
     if isinstance(argument, float):
         return ctypes.c_float(argument)
     return argument if argument is None else ctypes.c_int64(argument)

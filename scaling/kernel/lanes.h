@@ -80,6 +80,19 @@ static inline void store(T* to, int64_t count, Lanes x) {
     std::memcpy(to, some, count * sizeof(T));
 }
 
+#ifdef __AVX512F__
+// The same by a mask: to take the long way through memory is most of the time of a short row.
+static inline __mmask16 mask(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+
+static inline Lanes load(const float* from, int64_t count) {
+    return reinterpret_cast<Lanes>(_mm512_maskz_loadu_ps(mask(count), from));
+}
+
+static inline void store(float* to, int64_t count, Lanes x) {
+    _mm512_mask_storeu_ps(to, mask(count), reinterpret_cast<__m512>(x));
+}
+#endif
+
 // f(i, count) for the numbers from i on, sixteen at a time and then what is left.
 template <typename F>
 static inline void walk(int64_t n, F f) {

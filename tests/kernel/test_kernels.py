@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scaling.batch import IGNORE
 from scaling.kernel.activation import activate, gated
+from scaling.kernel.attention import attention
 from scaling.kernel.call import serves
 from scaling.kernel.compiled import absent
 from scaling.kernel.norm import layer_norm, rms_norm
@@ -141,6 +142,66 @@ def test_causal_softmax(dtype, tolerance, length):
     assert (weights.masked_select(later) == 0).all()
 
 
+SIZES = {  # queries, keys, heads, their groups, width, value width
+    "one": (1, 1, 1, 1, 1, 1),
+    "less than the lanes": (5, 7, 4, 2, 8, 6),
+    "one query": (1, 40, 2, 1, 16, 16),
+    "whole lanes": (32, 64, 2, 2, 32, 64),
+    "what is left of blocks and lanes": (37, 130, 2, 2, 24, 17),
+    "many keys": (70, 300, 3, 1, 64, 80),
+}
+
+
+@pytest.mark.parametrize("added", [None, (1, 1, 1), (3, 1, 1), (1, "h", "t"), (3, 1, "t"), (1, 1, "t"), (3, "h", "t")])
+@pytest.mark.parametrize("size", SIZES)
+def test_attention(size, added):
+    t, s, h, g, d, e = SIZES[size]
+    inputs = [draw(3, t, h, d, dtype=torch.float32)]
+    inputs += [draw(3, s, g, width, dtype=torch.float32, seed=seed) for seed, width in ((1, d), (2, e))]
+    if added is not None:
+        sizes = [{"h": h, "t": t}.get(one, one) for one in added]
+        inputs.append(draw(*sizes, s, dtype=torch.float32, seed=3))
+
+    def plain(q, k, v, added=None):
+        k, v = (x.repeat_interleave(h // g, 2) for x in (k, v))
+        logits = torch.einsum("bthd,bshd->bhts", q, k) * 0.3
+        weights = (logits if added is None else logits + added).softmax(-1)
+        return torch.einsum("bhts,bshe->bthe", weights, v)
+
+    def ours(q, k, v, added=None):
+        return attention(q, k, v, added, scale=0.3, causal=False)
+
+    compare(ours, plain, inputs, 2e-5)
+    apart = [torch.cat([x, x], 1).transpose(1, 2).contiguous().transpose(1, 2)[:, : x.shape[1]] for x in inputs[:3]]
+    assert torch.equal(ours(*apart, *inputs[3:]), ours(*inputs))  # views with gaps
+
+
+@pytest.mark.parametrize("length", [*WIDTHS, 70])
+def test_causal_attention(length):
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    inputs = [draw(2, length, 2, 8, dtype=torch.float32, seed=seed) for seed in range(3)]
+
+    def plain(q, k, v):
+        logits = torch.einsum("bthd,bshd->bhts", q, k) * 0.3
+        return torch.einsum("bhts,bshe->bthe", logits.masked_fill(later, -math.inf).softmax(-1), v)
+
+    def ours(q, k, v):
+        return attention(q, k, v, None, scale=0.3, causal=True)
+
+    compare(ours, plain, inputs, 2e-5)
+    q, k, v = (x.detach().clone() for x in inputs)
+    before = ours(q, k, v)
+    k[:, -1], v[:, -1] = 50.0, -50.0
+    assert torch.equal(ours(q, k, v)[:, :-1], before[:, :-1])
+
+
+def test_a_query_that_may_see_nothing_has_an_average():
+    inputs = [draw(1, 6, 1, 4, dtype=torch.float32, seed=seed) for seed in range(3)]
+    mixed = attention(*inputs, torch.full((1, 1, 6, 6), torch.finfo(torch.float32).min), scale=1.0, causal=False)
+    torch.testing.assert_close(mixed, inputs[2].mean(1, keepdim=True).expand_as(mixed))
+    assert all(x.isfinite().all() for x in torch.autograd.grad(mixed.sum(), inputs))
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
 @pytest.mark.parametrize("classes", WIDTHS)
@@ -190,6 +251,7 @@ CASES = {
     "layer norm": lambda x: layer_norm(x, None, None, 1e-5),
     "rms norm": lambda x: rms_norm(x, None, 1e-6),
     "softmax": lambda x: softmax(x[None] * 1, None, heads=1, scale=1.0, causal=False)[0],
+    "attention": lambda x: attention(*[x[:, None, None].float()] * 3, None, scale=1.0, causal=False)[:, 0, 0],
 }
 
 
@@ -226,6 +288,20 @@ def test_the_number_of_threads_changes_no_bit(dtype):
         norm = layer_norm(activate("gelu", x), gain, bias, 1e-5)
         weights = softmax(norm.unflatten(0, (5, 60)) * 1, None, heads=1, scale=1.0, causal=False)
         made.append([weights, *torch.autograd.grad(weights, (x, gain, bias), weights.detach() * 3)])
+    for other in made[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("added", [None, (1, 4, 60, 60), (6, 1, 60, 60), (1, 1, 60, 60), (6, 4, 60, 60)])
+def test_the_number_of_threads_changes_no_bit_of_attention(added):
+    inputs = [draw(6, 60, heads, 8, dtype=torch.float32, seed=heads) for heads in (4, 2, 2)]
+    inputs += [] if added is None else [draw(*added, dtype=torch.float32)]
+    made = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        mixed = attention(*inputs[:3], None if added is None else inputs[3], scale=0.3, causal=False)
+        made.append([mixed, *torch.autograd.grad(mixed, inputs, mixed.detach())])
     for other in made[1:]:
         assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
 

@@ -1,4 +1,4 @@
-"""Both attention kernels against softmax written out in float64: values and gradients, for every mask and position."""
+"""The ways to attend against softmax written out in float64: values and gradients, for every mask and position."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.build import build, kinds
+from scaling.kernel import attention
+from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
 from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
@@ -21,6 +23,9 @@ SHAPE = Shape.of(
 )
 PACKED = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [0] * 2 + [1] * 7])
 KERNELS = {"explicit": softmax._explicit, "fused": softmax._fused}
+WAYS = {name: (kernel, torch.float64, 1e-12) for name, kernel in KERNELS.items()}
+if absent() is None:
+    WAYS["one pass"] = (lambda *given: softmax._in_one_pass(*given[:5]), torch.float32, 1e-5)
 POSITIONS = sorted(kinds("position"))
 
 
@@ -82,31 +87,37 @@ def test_number_types_and_shared_keys(kernel, dtype, tolerance, key_heads):
     _agree(kernel, _context(), dtype, tolerance, key_heads)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
+@pytest.mark.parametrize("key_heads", [HEADS, 2, 1])
+def test_shared_keys_in_one_pass(key_heads):
+    _agree(*WAYS["one pass"][:1], _context(), *WAYS["one pass"][1:], key_heads)
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(
     ("pattern", "documents"), list(itertools.product([Causal(), Bidirectional(), Prefix()], [None, PACKED]))
 )
-def test_patterns_and_documents(kernel, pattern, documents):
-    _agree(kernel, _context(pattern, documents=documents), torch.float32, 1e-5)
+def test_patterns_and_documents(kernel, dtype, tolerance, pattern, documents):
+    _agree(kernel, _context(pattern, documents=documents), dtype, tolerance)
 
 
+@pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("documents", [None, PACKED], ids=["plain", "packed"])
-def test_positions(position, documents):
+def test_positions(kernel, dtype, tolerance, position, documents):
     context = _context(position=position, documents=documents)
-    _agree(softmax._explicit, context, torch.float64, 1e-12)
-    if not context.position.mixes_values:
-        _agree(softmax._fused, context, torch.float64, 1e-12)
+    if kernel is softmax._explicit or not context.position.mixes_values:
+        _agree(kernel, context, dtype, tolerance)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_a_position_s_table_learns_through_either_kernel(kernel):
+@pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
+def test_a_position_s_table_learns_through_every_kernel(kernel, dtype, tolerance):
     context = _context(position="RelativeBias")
-    kernel(*_inputs(torch.float64), context, 0.3, 0.0).square().sum().backward()
+    kernel(*_inputs(dtype), context, 0.3, 0.0).square().sum().backward()
     found = context.position.table.grad
     context = _context(position="RelativeBias")
     _written_out(*_inputs(torch.float64), context, 0.3).square().sum().backward()
-    torch.testing.assert_close(found, context.position.table.grad)
+    torch.testing.assert_close(found, context.position.table.grad, atol=tolerance, rtol=tolerance)
 
 
 def test_gradient_by_differences():
@@ -114,16 +125,17 @@ def test_gradient_by_differences():
     assert torch.autograd.gradcheck(lambda *x: softmax._explicit(*x, context, 0.3, 0.0), _inputs(torch.float64))
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_one_query_against_a_cache(kernel):
+@pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
+def test_one_query_against_a_cache(kernel, dtype, tolerance):
     """The last row of the whole equals a query that comes alone, its keys from before."""
-    q, k, v = _inputs(torch.float64)
+    q, k, v = _inputs(dtype)
     whole = kernel(q, k, v, _context(), 0.3, 0.0)
     past = Places.of(torch.zeros(ROWS, LENGTH - 1))
     now = Places.of(torch.zeros(ROWS, 1), start=LENGTH - 1)
     keys = now.after(past)
     context = Context(now, keys, render(Causal(), now, keys), _context().position, cache=Cache())
-    torch.testing.assert_close(kernel(q[:, -1:], k, v, context, 0.3, 0.0), whole[:, -1:])
+    alone = kernel(q[:, -1:], k, v, context, 0.3, 0.0)
+    torch.testing.assert_close(alone, whole[:, -1:], atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
@@ -148,19 +160,40 @@ def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "keys", "explicit"),
+    ("dtype", "keys", "way"),
     [
-        (torch.float32, 256, True),
-        (torch.float32, 257, False),
-        (torch.bfloat16, 1024, True),
-        (torch.bfloat16, 1025, False),
+        (torch.float32, 1025, "_in_one_pass"),
+        (torch.float64, 256, "_explicit"),
+        (torch.float64, 257, "_fused"),
+        (torch.bfloat16, 1024, "_explicit"),
+        (torch.bfloat16, 1025, "_fused"),
     ],
 )
-def test_the_kernel_follows_length_and_type(monkeypatch: pytest.MonkeyPatch, dtype, keys, explicit):
+def test_the_kernel_follows_length_and_type(monkeypatch: pytest.MonkeyPatch, dtype, keys, way):
     taken = []
-    monkeypatch.setattr(softmax, "_explicit", lambda q, *_: taken.append("explicit") or q)
-    monkeypatch.setattr(softmax, "_fused", lambda q, *_: taken.append("fused") or q)
+    for name in ("_in_one_pass", "_explicit", "_fused"):
+        monkeypatch.setattr(softmax, name, lambda q, *_, name=name: taken.append(name) or q)
+    monkeypatch.setattr(attention, "_pays", lambda: absent() is None)
     q = torch.zeros(1, keys, 1, 2, dtype=dtype)
     for device in ("cpu", "meta"):
         softmax.attend(*[q.to(device)] * 3, _context(), scale=1.0, dropout=0.0)
-    assert taken == ["explicit" if explicit else "fused", "fused"]
+    assert taken == [way if way != "_in_one_pass" or absent() is None else "_fused", "_fused"]
+
+
+@pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
+def test_where_one_pass_cannot_serve(monkeypatch: pytest.MonkeyPatch):
+    """Dropped weights, values that are mixed in, another type under autocast, a processor on which it does not pay."""
+    taken = []
+    monkeypatch.setattr(softmax, "_in_one_pass", lambda q, k, v, *_: taken.append(1) or v)
+    monkeypatch.setattr(attention, "_pays", lambda: True)
+    inputs = _inputs(torch.float32)
+    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.1)
+    softmax.attend(*inputs, _context(position="Shaw"), scale=1.0, dropout=0.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
+    assert not taken
+    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
+    assert taken
+    monkeypatch.setattr(attention, "_pays", lambda: False)
+    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
+    assert len(taken) == 1

@@ -9,14 +9,16 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from scaling.kernel import attention
 from scaling.kernel.call import serves
 from scaling.kernel.softmax import softmax
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.pattern import render
 
-# Up to so many keys two plain products stand against the fused kernel on a CPU (docs/performance.md). In bfloat16 they
-# are up to four times as fast; in float32 about as fast, and a FLOP counter sees them, which it does not the other.
+# Up to so many keys two plain products stand against torch's fused kernel on a CPU (docs/performance.md): in bfloat16
+# up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
 EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
 
 
@@ -33,10 +35,23 @@ def attend(
     band = _band(q, k, context)
     if band is not None:
         return _in_blocks(q, k, v, context, band, scale, dropout)
+    if attention.serves(q, k, v) and _as_they_are(q) and not dropout and not context.position.mixes_values:
+        return _in_one_pass(q, k, v, context, scale)
     plain = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
     if plain or context.position.mixes_values:
         return _explicit(q, k, v, context, scale, dropout)
     return _fused(q, k, v, context, scale, dropout)
+
+
+def _as_they_are(q: Tensor) -> bool:
+    """Whether nobody casts them to another type, and nobody, a counter of FLOPs say, watches torch's operations."""
+    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
+    return not recast and not is_in_torch_dispatch_mode()
+
+
+def _triangular(context: Context) -> bool:
+    """Whether each query sees the keys up to its own, and nothing is added to any."""
+    return context.mask.triangular and not context.position.adds_score
 
 
 def _band(q: Tensor, k: Tensor, context: Context) -> tuple[int, int] | None:
@@ -91,11 +106,14 @@ def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
     return padded.unfold(1, span, step).movedim(-1, 2).flatten(0, 1)
 
 
+def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
+    triangular = _triangular(context)
+    return attention.attention(q, k, v, None if triangular else bias(q, k, context), scale=scale, causal=triangular)
+
+
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
-    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
-    compiled = serves(q, k, v) and not recast
-    triangular = context.mask.triangular and not context.position.adds_score
+    compiled, triangular = serves(q, k, v) and _as_they_are(q), _triangular(context)
     added = None if compiled and triangular else bias(q, k, context)
     if g != h:
         k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
@@ -119,10 +137,8 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
-    mask, added = context.mask, None
-    triangular = mask.triangular and not context.position.adds_score
-    if not triangular:
-        added = bias(q, k, context)
+    triangular = _triangular(context)
+    added = None if triangular else bias(q, k, context)
     mixed = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),

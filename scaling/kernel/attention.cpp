@@ -1,0 +1,299 @@
+// softmax(scale q kᵀ + added) v of every head, block by block of queries: no matrix of queries by keys goes to memory.
+#include "lanes.h"
+
+#include <algorithm>
+#include <vector>
+
+static const int64_t BLOCK = 32;  // queries: their logits for 256 keys are 32 KiB
+
+static int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+static int64_t eights(int64_t n) { return (n + 7) / 8 * 8; }
+
+struct Sizes {
+    int64_t batch, queries, keys, heads, key_heads, width, value_width;
+};
+
+// [b, t or s, h or g, …] by the strides of its first three dimensions; 0 where one serves all.
+template <typename T>
+struct Spread {
+    T* first;
+    int64_t batch, token, head;
+
+    T* at(int64_t b, int64_t t, int64_t h) const { return first + b * batch + t * token + h * head; }
+    explicit operator bool() const { return first; }
+};
+
+typedef Spread<const float> In;
+typedef Spread<float> Out;
+
+// c = a b, or c + a b: R rows by C lanes, whose sums stay in registers.
+template <int R, int C>
+static inline void tile(
+    int64_t depth, const float* a, int64_t a_row, int64_t a_depth, const float* b, int64_t b_row, float* c,
+    int64_t c_row, bool more) {
+    Lanes sums[R][C];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+        for (int l = 0; l < C; l++) sums[r][l] = more ? load(c + r * c_row + l * LANES) : Lanes{};
+    for (int64_t k = 0; k < depth; k++) {
+        Lanes right[C];
+#pragma GCC unroll 16
+        for (int l = 0; l < C; l++) right[l] = load(b + k * b_row + l * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            const Lanes left = all(a[r * a_row + k * a_depth]);
+#pragma GCC unroll 16
+            for (int l = 0; l < C; l++) sums[r][l] += left * right[l];
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+        for (int l = 0; l < C; l++) store(c + r * c_row + l * LANES, sums[r][l]);
+}
+
+// A number of rows that is a multiple of eight, and whole lanes of columns, in tiles that fill the registers.
+static void product(
+    int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row, int64_t a_depth, const float* b,
+    int64_t b_row, float* c, int64_t c_row, bool more = false) {
+    int64_t j = 0;
+    const auto tiles = [&](auto made, int64_t tall, int64_t wide) {
+        for (; j + wide * LANES <= columns; j += wide * LANES)
+            for (int64_t i = 0; i < rows; i += tall)
+                made(depth, a + i * a_row, a_row, a_depth, b + j, b_row, c + i * c_row + j, c_row, more);
+    };
+#ifdef __AVX512F__
+    tiles(tile<4, 4>, 4, 4);
+    tiles(tile<8, 2>, 8, 2);
+    tiles(tile<8, 1>, 8, 1);
+#else
+    tiles(tile<4, 1>, 4, 1);
+#endif
+}
+
+// Rows of a head, side by side, times a factor; zeros to the end of their lanes, and in rows beyond.
+static void pack(
+    const float* from, int64_t stride, int64_t rows, int64_t width, float factor, float* to, int64_t until) {
+    const int64_t room = whole(width);
+    for (int64_t i = 0; i < rows; i++)
+        walk(width, [&](int64_t j, int64_t count) {
+            store(to + i * room + j, load(from + i * stride + j, count) * factor);
+        });
+    std::fill(to + rows * room, to + until * room, 0.0f);
+}
+
+static void transpose(const float* from, int64_t rows, int64_t row, int64_t columns, float* to, int64_t to_row) {
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t i = 0; i < rows; i++) to[j * to_row + i] = from[i * row + j];
+}
+
+static inline void give(const float* row, int64_t width, float factor, float* to) {
+    walk(width, [&](int64_t j, int64_t lanes) { store(to + j, lanes, load(row + j) * factor); });
+}
+
+// What is added to a row's logits, and its end: in the lanes beyond what is seen there is nothing.
+static inline void add(float* row, const float* added, int64_t seen) {
+    const int64_t whole = seen / LANES * LANES, rest = seen - whole;
+    for (int64_t j = 0; added && j < whole; j += LANES) store(row + j, load(row + j) + load(added + j));
+    if (!rest) return;
+    const Lanes x = added ? load(row + whole) + load(added + whole, rest) : load(row + whole);
+    store(row + whole, first(rest, x, -INFINITY));
+}
+
+// The room that one thread works in: a head's keys and values, and what a block of its queries makes of them.
+struct Desk {
+    const Sizes& n;
+    // `row` is what a row of queries by keys takes: not a power of two, at which its numbers would fight for cache lines.
+    int64_t keys, row, wide, value_wide;
+    std::vector<float> k, v, kt, vt, q, out, weights, slopes, below, dkt, dvt;
+
+    Desk(const Sizes& n, bool backward)
+        : n(n), keys(whole(n.keys)), row(keys + LANES), wide(whole(n.width)), value_wide(whole(n.value_width)),
+          k(keys * wide), v(keys * value_wide), kt(n.width * row), vt(backward ? n.value_width * row : 0),
+          q(BLOCK * wide), out(BLOCK * value_wide), weights(BLOCK * row), slopes(backward ? BLOCK * row : 0),
+          below(backward ? BLOCK * wide : 0), dkt(backward ? wide * row : 0), dvt(backward ? value_wide * row : 0) {}
+
+    void sit(const In& keys_of, const In& values_of, int64_t b, int64_t g) {
+        pack(keys_of.at(b, 0, g), keys_of.token, n.keys, n.width, 1.0f, k.data(), keys);
+        pack(values_of.at(b, 0, g), values_of.token, n.keys, n.value_width, 1.0f, v.data(), keys);
+        transpose(k.data(), keys, wide, n.width, kt.data(), row);
+        if (!vt.empty()) transpose(v.data(), keys, value_wide, n.value_width, vt.data(), row);
+    }
+};
+
+// A block of queries: `count` from `start` on, in `rows` of the desk, which see keys before `until`.
+struct Block {
+    int64_t b, h, start, count, rows, until;
+    bool causal;
+
+    Block(const Desk& desk, int64_t b, int64_t h, int64_t start, bool causal)
+        : b(b), h(h), start(start), count(std::min(BLOCK, desk.n.queries - start)), rows(eights(count)),
+          until(causal ? std::min(whole(start + count), desk.keys) : desk.keys), causal(causal) {}
+
+    int64_t seen(const Desk& desk, int64_t i) const { return causal ? start + i + 1 : desk.n.keys; }
+    int64_t place(const Desk& desk, int64_t i) const { return (b * desk.n.heads + h) * desk.n.queries + start + i; }
+};
+
+static void logits(Desk& desk, const Block& block, const In& q, const In& added, float scale) {
+    pack(q.at(block.b, block.start, block.h), q.token, block.count, desk.n.width, scale, desk.q.data(), BLOCK);
+    product(
+        block.rows, block.until, desk.n.width, desk.q.data(), desk.wide, 1, desk.kt.data(), desk.row,
+        desk.weights.data(), desk.row);
+    for (int64_t i = 0; i < block.count; i++) {
+        const float* here = added ? added.at(block.b, block.start + i, block.h) : nullptr;
+        add(desk.weights.data() + i * desk.row, here, block.seen(desk, i));
+    }
+}
+
+static void forward(
+    Desk& desk, const Block& block, const In& q, const In& added, const Out& out, float* tops, float* shares,
+    float scale) {
+    logits(desk, block, q, added, scale);
+    for (int64_t i = 0; i < block.count; i++) {
+        const int64_t seen = block.seen(desk, i), place = block.place(desk, i);
+        float* row = desk.weights.data() + i * desk.row;
+        Lanes top = load(row), sums = {};
+        for (int64_t j = LANES; j < seen; j += LANES) top = larger(top, load(row + j));
+        const float largest = most(top);
+        for (int64_t j = 0; j < seen; j += LANES) {
+            const Lanes made = exponential(load(row + j) - largest);
+            store(row + j, made);
+            sums += made;
+        }
+        std::fill(row + whole(seen), row + block.until, 0.0f);
+        tops[place] = largest, shares[place] = 1.0f / total(sums);
+    }
+    product(
+        block.rows, desk.value_wide, block.until, desk.weights.data(), desk.row, 1, desk.v.data(), desk.value_wide,
+        desk.out.data(), desk.value_wide);
+    for (int64_t i = 0; i < block.count; i++)
+        give(
+            desk.out.data() + i * desk.value_wide, desk.n.value_width, shares[block.place(desk, i)],
+            out.at(block.b, block.start + i, block.h));
+}
+
+static void backward(
+    Desk& desk, const Block& block, const In& upstream, const In& q, const In& added, const In& out, const float* tops,
+    const float* shares, const Out& dq, const Out& dadded, float scale) {
+    const int64_t wide = desk.wide, value_wide = desk.value_wide, width = desk.n.value_width;
+    logits(desk, block, q, added, scale);
+    pack(upstream.at(block.b, block.start, block.h), upstream.token, block.count, width, 1.0f, desk.out.data(), BLOCK);
+    product(
+        block.rows, block.until, width, desk.out.data(), value_wide, 1, desk.vt.data(), desk.row, desk.slopes.data(),
+        desk.row);
+    for (int64_t i = 0; i < block.count; i++) {
+        const int64_t seen = block.seen(desk, i), place = block.place(desk, i);
+        float *weight = desk.weights.data() + i * desk.row, *slope = desk.slopes.data() + i * desk.row;
+        const float *made = out.at(block.b, block.start + i, block.h), *up = desk.out.data() + i * value_wide;
+        Lanes alongs = {};
+        walk(width, [&](int64_t j, int64_t lanes) { alongs += load(made + j, lanes) * load(up + j); });
+        const float along = total(alongs), top = tops[place], share = shares[place];
+        for (int64_t j = 0; j < seen; j += LANES) {
+            const Lanes p = exponential(load(weight + j) - top) * share;
+            store(weight + j, p);
+            store(slope + j, p * (load(slope + j) - along));
+        }
+        std::fill(weight + whole(seen), weight + block.until, 0.0f);
+        std::fill(slope + whole(seen), slope + block.until, 0.0f);
+        if (!dadded) continue;
+        float* learns = dadded.at(block.b, block.start + i, block.h);
+        walk(seen, [&](int64_t j, int64_t lanes) {
+            store(learns + j, lanes, load(learns + j, lanes) + load(slope + j));
+        });
+    }
+    product(
+        block.rows, wide, block.until, desk.slopes.data(), desk.row, 1, desk.k.data(), wide, desk.below.data(), wide);
+    for (int64_t i = 0; i < block.count; i++)
+        give(desk.below.data() + i * wide, desk.n.width, scale, dq.at(block.b, block.start + i, block.h));
+    // Across, so that narrow heads fill their lanes too.
+    product(
+        eights(desk.n.width), block.until, block.count, desk.q.data(), 1, wide, desk.slopes.data(), desk.row,
+        desk.dkt.data(), desk.row, true);
+    product(
+        eights(width), block.until, block.count, desk.out.data(), 1, value_wide, desk.weights.data(), desk.row,
+        desk.dvt.data(), desk.row, true);
+}
+
+static Sizes sizes_of(const int64_t* n) { return {n[0], n[1], n[2], n[3], n[4], n[5], n[6]}; }
+
+template <typename T>
+static Spread<T> spread(T* first, const int64_t* strides) {
+    return {first, strides[0], strides[1], strides[2]};
+}
+
+template <typename T>
+static Spread<T> dense(T* first, int64_t tokens, int64_t heads, int64_t width) {
+    return {first, tokens * heads * width, heads * width, width};
+}
+
+static int64_t crew(const Sizes& n, int64_t threads) {
+    return crew(n.batch * n.heads * n.queries * n.keys, threads);
+}
+
+// Thirty-two registers of sixteen numbers make it pay; with fewer, torch's own products are faster.
+extern "C" int64_t attention_pays() {
+#ifdef __AVX512F__
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+// `sizes` as they stand in Sizes; `strides` of q, k, v and what is added, by batch, token and head.
+extern "C" void attention_float32(
+    const float* q, const float* k, const float* v, const float* added, float* out, float* tops, float* shares,
+    const int64_t* sizes, const int64_t* strides, float scale, int64_t causal, int64_t threads) {
+    const Sizes n = sizes_of(sizes);
+    const In queries = spread(q, strides), more = spread(added, strides + 9);
+    const Out to = dense(out, n.queries, n.heads, n.value_width);
+    const int64_t hands = crew(n, threads), group = n.heads / n.key_heads;
+#pragma omp parallel num_threads(hands) if (hands > 1)
+    {
+        Desk desk(n, false);
+#pragma omp for schedule(static)
+        for (int64_t job = 0; job < n.batch * n.key_heads; job++) {
+            const int64_t b = job / n.key_heads, g = job % n.key_heads;
+            desk.sit(spread(k, strides + 3), spread(v, strides + 6), b, g);
+            for (int64_t h = g * group; h < (g + 1) * group; h++)
+                for (int64_t start = 0; start < n.queries; start += BLOCK)
+                    forward(desk, Block(desk, b, h, start, causal), queries, more, to, tops, shares, scale);
+        }
+    }
+}
+
+// The gradients: weights are made again from what forward kept of each row, its largest logit and one over its sum.
+// `strides` go on with those of what comes down and of the gradient by `added`, where it learns; what adds up to one of
+// its numbers is one job, so that threads neither meet there nor decide about an order.
+extern "C" void attention_backward_float32(
+    const float* upstream, const float* q, const float* k, const float* v, const float* added, const float* out,
+    const float* tops, const float* shares, float* dq, float* dk, float* dv, float* dadded, const int64_t* sizes,
+    const int64_t* strides, float scale, int64_t causal, int64_t threads) {
+    const Sizes n = sizes_of(sizes);
+    const In queries = spread(q, strides), more = spread(added, strides + 9), down = spread(upstream, strides + 12);
+    const In made = dense(out, n.queries, n.heads, n.value_width);
+    const Out learns = spread(dadded, strides + 15), at_q = dense(dq, n.queries, n.heads, n.width);
+    const Out at_k = dense(dk, n.keys, n.key_heads, n.width), at_v = dense(dv, n.keys, n.key_heads, n.value_width);
+    const int64_t batches = learns && !learns.batch ? n.batch : 1, groups = learns && !learns.head ? n.key_heads : 1;
+    const int64_t apart = n.key_heads / groups, group = n.heads / n.key_heads, hands = crew(n, threads);
+#pragma omp parallel num_threads(hands) if (hands > 1)
+    {
+        Desk desk(n, true);
+#pragma omp for schedule(static)
+        for (int64_t job = 0; job < n.batch / batches * apart; job++)
+            for (int64_t part = 0; part < batches * groups; part++) {
+                const int64_t b = job / apart * batches + part / groups, g = job % apart * groups + part % groups;
+                desk.sit(spread(k, strides + 3), spread(v, strides + 6), b, g);
+                std::fill(desk.dkt.begin(), desk.dkt.end(), 0.0f);
+                std::fill(desk.dvt.begin(), desk.dvt.end(), 0.0f);
+                for (int64_t h = g * group; h < (g + 1) * group; h++)
+                    for (int64_t start = 0; start < n.queries; start += BLOCK) {
+                        const Block block(desk, b, h, start, causal);
+                        backward(desk, block, down, queries, more, made, tops, shares, at_q, learns, scale);
+                    }
+                transpose(desk.dkt.data(), n.width, desk.row, n.keys, at_k.at(b, 0, g), at_k.token);
+                transpose(desk.dvt.data(), n.value_width, desk.row, n.keys, at_v.at(b, 0, g), at_v.token);
+            }
+    }
+}
