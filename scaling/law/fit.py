@@ -12,9 +12,11 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.forms import Form, named
 from scaling.law.identify import Diagnostics, diagnose, not_identified, unreliable
+from scaling.law.likelihood import Ends, bound
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem
+from scaling.law.quantity import parameter
 from scaling.law.residual import seed_scatter
 from scaling.law.starts import draw, prepare, search
 
@@ -61,9 +63,19 @@ class Fit:
         return self.diagnostics.condition_number
 
     @cached_property
+    def bounds(self) -> Mapping[str, Ends]:
+        """The profile interval of each free parameter, in its scale; none without a degree of freedom."""
+        names = [self.form.parameter_names[index] for index in self.problem.free]
+        if self.degrees_of_freedom < 1:
+            return {}
+        wanted = [parameter(self.form, name) for name in names]
+        made = bound(self.problem, self.u, self.objective, wanted, self.clusters)
+        return dict(zip(names, made, strict=True))
+
+    @cached_property
     def not_identified(self) -> tuple[str, ...]:
         """What these points do not tell, a sentence each; empty where every parameter is identified."""
-        return not_identified(self.problem, self.u, self.objective, self.diagnostics)
+        return not_identified(self.problem, self.bounds, self.diagnostics)
 
     @cached_property
     def unreliable(self) -> tuple[str, ...]:

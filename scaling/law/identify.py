@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.law.noise import measure, student
+from scaling.law.likelihood import EXACT, Ends
 from scaling.law.problem import Problem
-from scaling.law.profile import profile
-from scaling.law.quantity import parameter
 from scaling.law.residual import few, missed, unequal, wavy
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
-LEVEL = 0.95
-EXACT = 1e-12  # residuals below this are rounding: the points lie on the law
 
 
 @dataclass(frozen=True)
@@ -47,28 +44,21 @@ def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
     return Diagnostics(condition, leverage, scale, covariance / np.outer(size, size))
 
 
-def not_identified(problem: Problem, u: np.ndarray, cost: float, diagnostics: Diagnostics) -> tuple[str, ...]:
-    """A sentence for each thing the points do not tell."""
+def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Diagnostics) -> tuple[str, ...]:
+    """A sentence for each thing the points do not tell, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
     found = []
     if n < POINTS_A_PARAMETER * p:
         found.append(f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified")
     if diagnostics.condition_number > WORST_CONDITION:
         found.append(f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})")
-    if n <= p:
-        return tuple(found)
-    noise = measure(problem.objective, np.array([cost]), n, p)
-    if noise.scale[0] < EXACT:
-        return tuple(found)
-    threshold = np.array([student(LEVEL, n - p)])
-    for row, index in enumerate(problem.free):
-        name = problem.form.parameter_names[index]
-        quantity = parameter(problem.form, name)
-        bounds = profile(problem, quantity, u[None], np.array([cost]), noise, threshold)
-        ends = [word for word, is_open in (("below", bounds.open_below), ("above", bounds.open_above)) if is_open[0]]
-        if ends:
-            partner, where = _partner(problem, row, diagnostics), " and ".join(ends)
-            found.append(f"{name} is not separated from {partner} by these points: the interval is open {where}")
+    for row, (name, ends) in enumerate(bounds.items()):
+        where = [word for word, is_open in (("below", ends.open_below), ("above", ends.open_above)) if is_open]
+        if where:
+            partner = _partner(problem, row, diagnostics)
+            found.append(
+                f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
+            )
     return tuple(found)
 
 

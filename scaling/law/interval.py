@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +11,8 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.bootstrap import refit
 from scaling.law.fit import Fit
-from scaling.law.noise import measure, student
-from scaling.law.profile import profile, standard_error
+from scaling.law.likelihood import LEVEL, bound
 from scaling.law.quantity import Quantity, derived, parameter
-from scaling.law.robust import inflation
 
 Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual"]
 METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual")
@@ -70,16 +68,15 @@ def intervals(
         raise ScalingError(f"there is no interval method {method!r}", mend=nearest(method, METHODS))
     if not 0.0 < level < 1.0:
         raise ScalingError("is not between 0 and 1", key="level", value=level)
-    wanted = [_quantity(fit, quantity) for quantity in (quantities or default_quantities(fit))]
+    wanted = {asked: _quantity(fit, asked) for asked in (quantities or default_quantities(fit))}
     if method.startswith("bootstrap"):
-        return _percentile(fit, method, level, wanted, count, seed)
-    return {quantity.name: _likelihood(fit, method, level, quantity) for quantity in wanted}
+        return _percentile(fit, method, level, list(wanted.values()), count, seed)
+    return _likelihood(fit, method, level, wanted)
 
 
-def default_quantities(fit: Fit) -> list[Quantity]:
+def default_quantities(fit: Fit) -> list[str]:
     """The free parameters, and what the form derives from its parameters."""
-    free = [parameter(fit.form, fit.form.parameter_names[index]) for index in fit.problem.free]
-    return free + [derived(name, formula) for name, formula in fit.form.derived.items()]
+    return [*(fit.form.parameter_names[index] for index in fit.problem.free), *fit.form.derived]
 
 
 def _quantity(fit: Fit, quantity: str | Quantity) -> Quantity:
@@ -90,33 +87,21 @@ def _quantity(fit: Fit, quantity: str | Quantity) -> Quantity:
     return parameter(fit.form, quantity)
 
 
-def _likelihood(fit: Fit, method: str, level: float, quantity: Quantity) -> Interval:
-    """By profile or by Student's t, in the quantity's own scale."""
-    u, cost = fit.u[None], np.array([fit.objective])
-    n, p = len(fit.problem.observed), len(fit.problem.free)
-    if n <= p:
+def _likelihood(fit: Fit, method: str, level: float, wanted: Mapping[str | Quantity, Quantity]) -> dict[str, Interval]:
+    """By profile or by Student's t; what says whether the parameters are identified is not made again."""
+    if fit.degrees_of_freedom < 1:
+        n, p = len(fit.problem.observed), len(fit.problem.free)
         raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
-    noise = measure(fit.problem.objective, cost, n, p)
-    factor, freedom = inflation(fit.problem, quantity, u, noise, fit.clusters)
-    threshold = student(level, freedom) * float(np.sqrt(factor[0]))
-    estimate = float(quantity.of(fit.form, fit.theta))
-    value, error, _ = standard_error(fit.problem, quantity, u, noise)
-    if float(noise.scale[0]) < 1e-12 * max(1.0, abs(float(np.mean(fit.problem.observed)))):
-        return Interval(quantity.name, estimate, estimate, estimate, level, method)
-    if method == "t":
-        low, high = (float(quantity.unscale(value[0] + sign * threshold * error[0])) for sign in (-1.0, 1.0))
-        return Interval(quantity.name, estimate, low, high, level, method)
-    bounds = profile(fit.problem, quantity, u, cost, noise, np.array([threshold]))
-    return Interval(
-        quantity.name,
-        estimate,
-        float(quantity.unscale(bounds.low[0])),
-        float(quantity.unscale(bounds.high[0])),
-        level,
-        method,
-        bool(bounds.open_below[0]),
-        bool(bounds.open_above[0]),
-    )
+    known = fit.bounds if (method, level) == ("profile", LEVEL) else {}
+    missing = [quantity for asked, quantity in wanted.items() if asked not in known]
+    made = bound(fit.problem, fit.u, fit.objective, missing, fit.clusters, level=level, method=method)
+    ends = dict(known) | {quantity.name: one for quantity, one in zip(missing, made, strict=True)}
+    found = {}
+    for name, quantity in ((quantity.name, quantity) for quantity in wanted.values()):
+        estimate = float(quantity.of(fit.form, fit.theta))
+        low, high = (float(quantity.unscale(np.asarray(end))) for end in (ends[name].low, ends[name].high))
+        found[name] = Interval(name, estimate, low, high, level, method, ends[name].open_below, ends[name].open_above)
+    return found
 
 
 def _percentile(

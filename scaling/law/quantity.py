@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,12 @@ class Quantity:
     formula: Callable[[Form, np.ndarray, Seeds], Dual]
     """The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`."""
     scale: Literal["linear", "log"]
+    limits: tuple[float, float] = (-np.inf, np.inf)
+    """What it cannot pass, in its scale."""
+
+    @property
+    def in_log(self) -> bool:
+        return self.scale == "log"
 
     def of(self, form: Form, theta: np.ndarray) -> np.ndarray:
         """Its value at θ `[..., p]`."""
@@ -39,9 +45,40 @@ class Quantity:
             slope[:, row] = np.broadcast_to(part, dual.value.shape)[:, 0]
         return np.broadcast_to(dual.value, (len(u), 1))[:, 0], slope
 
+    def at(self, rows: np.ndarray | slice) -> Quantity:
+        """For some rows of a batch it is the same."""
+        return self
+
     def unscale(self, value: np.ndarray) -> np.ndarray:
         """From its scale to its unit."""
         return np.exp(value) if self.scale == "log" else value
+
+
+@dataclass(frozen=True)
+class Each:
+    """A quantity of its own for each row of a batch, so that many are bounded at once."""
+
+    quantities: Sequence[Quantity]
+    which: np.ndarray
+
+    @property
+    def in_log(self) -> np.ndarray:
+        return np.array([quantity.in_log for quantity in self.quantities])[self.which]
+
+    @property
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        low, high = np.array([quantity.limits for quantity in self.quantities])[self.which].T
+        return low, high
+
+    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, slope = np.empty(len(u)), np.empty(u.shape)
+        for index in np.unique(self.which):
+            rows = self.which == index
+            value[rows], slope[rows] = self.quantities[index].along(problem, u[rows])
+        return value, slope
+
+    def at(self, rows: np.ndarray | slice) -> Each:
+        return Each(self.quantities, self.which[rows])
 
 
 def parameter(form: Form, name: str) -> Quantity:
@@ -49,7 +86,10 @@ def parameter(form: Form, name: str) -> Quantity:
     if name not in form.parameter_names:
         raise ScalingError(f"{form.name} has no parameter {name!r}", mend=nearest(name, form.parameter_names))
     chosen = form.parameters[form.parameter_names.index(name)]
-    return derived(name, lambda p: getattr(p, name), scale=chosen.scale)
+    with np.errstate(divide="ignore"):
+        limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)
+    low, high = map(float, limits)
+    return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
 
 
 def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", "log"] = "linear") -> Quantity:

@@ -7,12 +7,12 @@ import numpy as np
 from scaling.law.noise import Noise
 from scaling.law.problem import Problem
 from scaling.law.profile import standard_error
-from scaling.law.quantity import Quantity
+from scaling.law.quantity import Each, Quantity
 
 
 def inflation(
     problem: Problem,
-    quantity: Quantity,
+    quantity: Quantity | Each,
     u: np.ndarray,
     noise: Noise,
     clusters: np.ndarray | None = None,

@@ -69,6 +69,8 @@ class Quantity(Protocol):
 
     def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
+    def at(self, rows: np.ndarray | slice) -> Quantity: ...
+
 
 @dataclass(frozen=True)
 class Tether:
@@ -80,7 +82,7 @@ class Tether:
     stiffness: np.ndarray
 
     def at(self, rows: np.ndarray | slice) -> Tether:
-        return Tether(self.quantity, self.centre[rows], self.stiffness[rows])
+        return Tether(self.quantity.at(rows), self.centre[rows], self.stiffness[rows])
 
     def cost(self, value: np.ndarray) -> np.ndarray:
         return 0.5 * self.stiffness * (value - self.centre) ** 2
