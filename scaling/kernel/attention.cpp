@@ -102,12 +102,22 @@ static inline void add(float* row, const float* added, int64_t seen) {
     store(row + whole, first(rest, x, -INFINITY));
 }
 
+// Whole lanes of numbers that begin where a cache line does: no load or store lies across two.
+struct Room {
+    std::vector<Lanes> lanes;
+
+    explicit Room(int64_t numbers) : lanes(numbers / LANES) {}
+    float* data() { return reinterpret_cast<float*>(lanes.data()); }
+    bool empty() const { return lanes.empty(); }
+    void clear() { std::fill(lanes.begin(), lanes.end(), Lanes{}); }
+};
+
 // The room that one thread works in: a head's keys and values, and what a block of its queries makes of them.
 struct Desk {
     const Sizes& n;
     // `row` is what a row of queries by keys takes: not a power of two, at which its numbers would fight for cache lines.
     int64_t keys, row, wide, value_wide;
-    std::vector<float> k, v, kt, vt, q, out, weights, slopes, below, dkt, dvt;
+    Room k, v, kt, vt, q, out, weights, slopes, below, dkt, dvt;
 
     Desk(const Sizes& n, bool backward)
         : n(n), keys(whole(n.keys)), row(keys + LANES), wide(whole(n.width)), value_wide(whole(n.value_width)),
@@ -147,30 +157,39 @@ static void logits(Desk& desk, const Block& block, const In& q, const In& added,
     }
 }
 
+// Rows go through a step together before the next: alone each would wait for its own largest and its own sum.
 static void forward(
     Desk& desk, const Block& block, const In& q, const In& added, const Out& out, float* tops, float* shares,
     float scale) {
+    float* const largest = tops + block.place(desk, 0);
+    float* const share = shares + block.place(desk, 0);
+    Lanes sums[BLOCK];
     logits(desk, block, q, added, scale);
     for (int64_t i = 0; i < block.count; i++) {
-        const int64_t seen = block.seen(desk, i), place = block.place(desk, i);
-        float* row = desk.weights.data() + i * desk.row;
-        Lanes top = load(row), sums = {};
-        for (int64_t j = LANES; j < seen; j += LANES) top = larger(top, load(row + j));
-        const float largest = most(top);
-        for (int64_t j = 0; j < seen; j += LANES) {
-            const Lanes made = exponential(load(row + j) - largest);
-            store(row + j, made);
-            sums += made;
-        }
-        std::fill(row + whole(seen), row + block.until, 0.0f);
-        tops[place] = largest, shares[place] = 1.0f / total(sums);
+        const float* row = desk.weights.data() + i * desk.row;
+        Lanes top = load(row);
+        for (int64_t j = LANES; j < block.seen(desk, i); j += LANES) top = larger(top, load(row + j));
+        largest[i] = most(top);
     }
+    for (int64_t i = 0; i < block.count; i++) {
+        const int64_t seen = block.seen(desk, i);
+        float* row = desk.weights.data() + i * desk.row;
+        Lanes sum = {};
+        for (int64_t j = 0; j < seen; j += LANES) {
+            const Lanes made = exponential(load(row + j) - largest[i]);
+            store(row + j, made);
+            sum += made;
+        }
+        sums[i] = sum;
+        for (int64_t j = whole(seen); j < block.until; j += LANES) store(row + j, Lanes{});
+    }
+    for (int64_t i = 0; i < block.count; i++) share[i] = 1.0f / total(sums[i]);
     product(
         block.rows, desk.value_wide, block.until, desk.weights.data(), desk.row, 1, desk.v.data(), desk.value_wide,
         desk.out.data(), desk.value_wide);
     for (int64_t i = 0; i < block.count; i++)
         give(
-            desk.out.data() + i * desk.value_wide, desk.n.value_width, shares[block.place(desk, i)],
+            desk.out.data() + i * desk.value_wide, desk.n.value_width, share[i],
             out.at(block.b, block.start + i, block.h));
 }
 
@@ -183,20 +202,24 @@ static void backward(
     product(
         block.rows, block.until, width, desk.out.data(), value_wide, 1, desk.vt.data(), desk.row, desk.slopes.data(),
         desk.row);
+    const float* const largest = tops + block.place(desk, 0);
+    const float* const share = shares + block.place(desk, 0);
+    float alongs[BLOCK];
     for (int64_t i = 0; i < block.count; i++) {
-        const int64_t seen = block.seen(desk, i), place = block.place(desk, i);
-        float *weight = desk.weights.data() + i * desk.row, *slope = desk.slopes.data() + i * desk.row;
         const float *made = out.at(block.b, block.start + i, block.h), *up = desk.out.data() + i * value_wide;
-        Lanes alongs = {};
-        walk(width, [&](int64_t j, int64_t lanes) { alongs += load(made + j, lanes) * load(up + j); });
-        const float along = total(alongs), top = tops[place], share = shares[place];
+        Lanes sum = {};
+        walk(width, [&](int64_t j, int64_t lanes) { sum += load(made + j, lanes) * load(up + j); });
+        alongs[i] = total(sum);
+    }
+    for (int64_t i = 0; i < block.count; i++) {
+        const int64_t seen = block.seen(desk, i);
+        float *weight = desk.weights.data() + i * desk.row, *slope = desk.slopes.data() + i * desk.row;
         for (int64_t j = 0; j < seen; j += LANES) {
-            const Lanes p = exponential(load(weight + j) - top) * share;
+            const Lanes p = exponential(load(weight + j) - largest[i]) * share[i];
             store(weight + j, p);
-            store(slope + j, p * (load(slope + j) - along));
+            store(slope + j, p * (load(slope + j) - alongs[i]));
         }
-        std::fill(weight + whole(seen), weight + block.until, 0.0f);
-        std::fill(slope + whole(seen), slope + block.until, 0.0f);
+        for (int64_t j = whole(seen); j < block.until; j += LANES) store(weight + j, Lanes{}), store(slope + j, Lanes{});
         if (!dadded) continue;
         float* learns = dadded.at(block.b, block.start + i, block.h);
         walk(seen, [&](int64_t j, int64_t lanes) {
@@ -285,8 +308,8 @@ extern "C" void attention_backward_float32(
             for (int64_t part = 0; part < batches * groups; part++) {
                 const int64_t b = job / apart * batches + part / groups, g = job % apart * groups + part % groups;
                 desk.sit(spread(k, strides + 3), spread(v, strides + 6), b, g);
-                std::fill(desk.dkt.begin(), desk.dkt.end(), 0.0f);
-                std::fill(desk.dvt.begin(), desk.dvt.end(), 0.0f);
+                desk.dkt.clear();
+                desk.dvt.clear();
                 for (int64_t h = g * group; h < (g + 1) * group; h++)
                     for (int64_t start = 0; start < n.queries; start += BLOCK) {
                         const Block block(desk, b, h, start, causal);
