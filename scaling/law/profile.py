@@ -92,8 +92,9 @@ class _Bracket:
 
     @classmethod
     def around(cls, rows: int) -> _Bracket:
-        inside = [np.zeros(rows) for _ in range(4)]
-        return cls(*inside, np.full(rows, np.inf), np.full(rows, np.inf), np.zeros(rows, bool))
+        inner, inner_z, before, before_z = np.zeros((4, rows))
+        outer, outer_z = np.full((2, rows), np.inf)
+        return cls(inner, inner_z, before, before_z, outer, outer_z, np.zeros(rows, bool))
 
     def learn(self, rows: np.ndarray, distance: np.ndarray, z: np.ndarray, inside: np.ndarray) -> None:
         here = rows[inside & (distance > self.inner[rows])]
