@@ -43,6 +43,21 @@ def attend(
     return _fused(q, k, v, context, scale, dropout)
 
 
+def attend_to(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s h d"],
+    v: Float[Tensor, "b s h e"],
+    added: Float[Tensor, "#b #h t s"],
+    *,
+    scale: float,
+) -> Float[Tensor, "b t h e"]:
+    """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
+    if attention.serves(q, k, v) and _as_they_are(q):
+        return attention.attention(q, k, v, added, scale=scale, causal=False)
+    weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
+    return torch.einsum("bhts,bshe->bthe", weights, v)
+
+
 def _as_they_are(q: Tensor) -> bool:
     """Whether nobody casts them to another type, and nobody, a counter of FLOPs say, watches torch's operations."""
     recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype

@@ -14,7 +14,7 @@ from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
 from scaling.nn.mixer.attention import Scale, append, scale_of
-from scaling.nn.mixer.softmax import bias
+from scaling.nn.mixer.softmax import attend_to, bias
 from scaling.shape import Shape
 
 Mix = Literal["none", "plus", "alpha"]
@@ -61,18 +61,25 @@ class _Synthesizer(nn.Module, ABC):
         q, k, v = (self._heads(part, x) for part in (self.query, self.key, self.value))
         assert v is not None
         here, position = context.places.positions, context.position
-        logits = self.synthesize(q, here, context.keys.positions)
+        added = self.synthesize(q, here, context.keys.positions)
         if q is not None and k is not None:
             q, k = position.rotate(q, k, here, here)
         state = context.state(self)
         if state is not None:
             k, v = None if k is None else append(state, "key", k), append(state, "value", v)
-        if k is not None and q is not None:
-            logits = self._mixed(logits, self.scale * torch.einsum("bthd,bshd->bhts", q, k))
-        added = bias(v if q is None else q, v if k is None else k, context)
-        weights = (logits if added is None else logits + added).softmax(-1)
-        if self.dropout and self.training:
-            weights = drop(weights.expand(x.shape[0], -1, -1, -1), self.dropout, True)
+        of_places = bias(v if q is None else q, v if k is None else k, context)
+        if q is not None and k is not None and self.share is not None:
+            share = self.share.sigmoid().to(q.dtype)
+            added, q = share * added, (1 - share) * q
+        added = added if of_places is None else added + of_places
+        dropout = self.dropout if self.training else 0.0
+        if q is not None and k is not None and not dropout and not position.mixes_values:
+            return self.out(attend_to(q, k, v, added, scale=self.scale).flatten(2))
+        if q is not None and k is not None:
+            added = added + self.scale * torch.einsum("bthd,bshd->bhts", q, k)
+        weights = added.softmax(-1)
+        if dropout:
+            weights = drop(weights.expand(x.shape[0], -1, -1, -1), dropout, True)
         mixed = weights @ v.transpose(1, 2)
         if position.mixes_values:
             mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), here, context.keys.positions)
@@ -80,11 +87,6 @@ class _Synthesizer(nn.Module, ABC):
 
     def _heads(self, part: nn.Linear | None, x: Tensor) -> Tensor | None:
         return None if part is None else part(x).unflatten(-1, (self.heads, -1))
-
-    def _mixed(self, synthetic: Tensor, dots: Tensor) -> Tensor:
-        if self.share is None:
-            return synthetic + dots
-        return torch.lerp(dots, synthetic.expand_as(dots), self.share.sigmoid().to(dots.dtype))
 
     def _check(self, context: Context) -> None:
         positions = context.keys.positions
