@@ -19,6 +19,7 @@ from torch import Tensor
 from scaling.kernel.activation import activate, gated
 from scaling.kernel.attention import attention
 from scaling.kernel.compiled import absent
+from scaling.kernel.depthwise import depthwise
 from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.kernel.rotate import rotated
 from scaling.kernel.softmax import cross_entropy, softmax
@@ -71,6 +72,7 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
     heads = torch.randn(BATCH, LENGTH, HEADS, HEAD).to(dtype)
     angles = torch.randn(1, LENGTH, HEAD // 2)
     cos, sin = (torch.cat([table, table], -1)[:, :, None].to(dtype) for table in (angles.cos(), angles.sin()))
+    around, taps = torch.randn(BATCH, LENGTH + 8, WIDTH).to(dtype), torch.randn(9, WIDTH).to(dtype)
     logits, targets = torch.randn(ROWS, CLASSES).to(dtype), torch.randint(CLASSES, (ROWS,))
 
     def turn(x: Tensor) -> Tensor:
@@ -107,6 +109,11 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
             heads.numel(),
             both_ways(lambda x: rotated(x, angles.cos(), angles.sin()).transpose(1, 2), heads),
             both_ways(turn, heads),
+        ),
+        "depthwise, 9 taps": (
+            around.numel(),
+            both_ways(lambda x, w: depthwise(x, w, None), around, taps),
+            both_ways(lambda x, w: F.conv1d(x.mT, w.mT[:, None], groups=WIDTH).mT, around, taps),
         ),
         "cross-entropy": (logits.numel(), losses(logits, targets), torch_losses(logits, targets)),
     }

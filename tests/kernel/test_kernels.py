@@ -15,6 +15,7 @@ from scaling.kernel.activation import activate, gated
 from scaling.kernel.attention import attention
 from scaling.kernel.call import serves
 from scaling.kernel.compiled import absent
+from scaling.kernel.depthwise import depthwise
 from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.kernel.rotate import rotated
 from scaling.kernel.softmax import cross_entropy, softmax
@@ -245,6 +246,22 @@ def test_rotated(shared, dtype, tolerance, width, half):
     assert torch.equal(rotated(apart, angles.cos(), angles.sin()), rotated(x, angles.cos(), angles.sin()))
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["shared taps", "own taps"])
+@pytest.mark.parametrize("rows", [None, 1, 3], ids=["all seen", "one mask", "a mask each"])
+@pytest.mark.parametrize(("dtype", "tolerance"), TYPES)
+@pytest.mark.parametrize(("length", "taps", "width"), [(1, 1, 7), (5, 3, 16), (9, 7, 33), (2, 9, 48)])
+def test_depthwise(own, rows, dtype, tolerance, length, taps, width):
+    seen = None if rows is None else (draw(rows, length, taps, seed=3) > 0).detach().to(dtype)
+    shape = (3, length, taps, width) if own else (taps, width)
+    inputs = [draw(3, length + taps - 1, width, dtype=dtype), draw(*shape, dtype=dtype, seed=1)]
+
+    def plain(x, weights):
+        near = x.unfold(1, taps, 1).transpose(-1, -2)
+        return (near * weights * (1 if seen is None else seen.double()[..., None])).sum(-2)
+
+    compare(lambda x, weights: depthwise(x, weights, seen), plain, inputs, tolerance)
+
+
 CASES = {
     "gelu": lambda x: activate("gelu", x),
     "silu": lambda x: gated("silu", x, torch.ones_like(x)),
@@ -288,6 +305,18 @@ def test_the_number_of_threads_changes_no_bit(dtype):
         norm = layer_norm(activate("gelu", x), gain, bias, 1e-5)
         weights = softmax(norm.unflatten(0, (5, 60)) * 1, None, heads=1, scale=1.0, causal=False)
         made.append([weights, *torch.autograd.grad(weights, (x, gain, bias), weights.detach() * 3)])
+    for other in made[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
+
+
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize("shape", [(5, 48), (6, 400, 5, 48)])
+def test_the_number_of_threads_changes_no_bit_of_a_convolution(shape):
+    inputs, made = [draw(6, 404, 48, dtype=torch.float32), draw(*shape, dtype=torch.float32, seed=1)], []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        mixed = depthwise(*inputs, None)
+        made.append([mixed, *torch.autograd.grad(mixed, inputs, mixed.detach())])
     for other in made[1:]:
         assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
 
