@@ -6,8 +6,6 @@
 
 static const int64_t BLOCK = 32;  // queries: their logits for 256 keys are 32 KiB
 
-static int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
-
 static int64_t eights(int64_t n) { return (n + 7) / 8 * 8; }
 
 struct Sizes {

@@ -38,7 +38,7 @@ static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shap
 template <typename T>
 static void depthwise_backward(
     const T* dy, const T* x, const T* taps, const T* seen, T* dx, T* dtaps, const Shape& n, int64_t threads) {
-    const int64_t hands = crew(n.rows * n.length * n.width, threads), chunks = (n.width + LANES - 1) / LANES;
+    const int64_t hands = crew(n.rows * n.length * n.width, threads), chunks = whole(n.width) / LANES;
 #pragma omp parallel num_threads(hands) if (hands > 1)
     {
 #pragma omp for schedule(static)

@@ -10,6 +10,9 @@
 
 constexpr int64_t LANES = 16;
 
+// So many numbers, and as many more as fill their last lanes.
+static inline int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
 typedef float Lanes __attribute__((vector_size(64)));
 typedef int32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));

@@ -6,8 +6,6 @@
 
 static const int64_t IGNORE = -100;
 
-static int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
-
 // Whole lanes of a row where it has room for them: what is beyond `seen` in the last is nothing, and costs nothing.
 static int64_t rounded(int64_t seen, int64_t keys) { return std::min(whole(seen), keys); }
 
