@@ -41,15 +41,17 @@ def bound(
 
     They widen by what the scores of points, or of clusters of them, show. There has to be a degree of freedom.
     """
+    if not quantities:
+        return []
     count = len(quantities)
     each, places, costs = Each(quantities, np.arange(count)), np.tile(u, (count, 1)), np.full(count, cost)
     noise = measure(problem.objective, costs, len(problem.observed), len(problem.free))
     factor, freedom = inflation(problem, each, places, noise, clusters)
     threshold = student(level, freedom) * np.sqrt(factor)
     value, error, _ = standard_error(problem, each, places, noise)
-    if count and noise.scale[0] < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
+    if noise.scale[0] < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         error = np.zeros(count)
-    elif count and method == "profile":
+    elif method == "profile":
         found = profile(problem, each, places, costs, noise, threshold)
         told = zip(found.low, found.high, found.open_below, found.open_above, strict=True)
         return [Ends(float(low), float(high), bool(below), bool(above)) for low, high, below, above in told]
