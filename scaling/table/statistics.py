@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import fdtrc, ndtri, stdtr, stdtrit  # in a quarter of the time of scipy.stats
 
 LEVEL = 0.95
 STRANGE = 0.01  # the chance at which a row is taken to scatter more than the others, over all rows together
@@ -114,10 +114,16 @@ def agreement(ours: Sequence[float], theirs: Sequence[float]) -> Agreement | Non
     count = len(ours)
     if count < 4 or len(set(ours)) == 1 or len(set(theirs)) == 1:
         return None
-    value = float(np.corrcoef(stats.rankdata(ours), stats.rankdata(theirs))[0, 1])
-    width = stats.norm.ppf((1 + LEVEL) / 2) * math.sqrt((1 + value**2 / 2) / (count - 3))
+    value = float(np.corrcoef(_ranks(ours), _ranks(theirs))[0, 1])
+    width = ndtri((1 + LEVEL) / 2) * math.sqrt((1 + value**2 / 2) / (count - 3))
     middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, value)))
     return Agreement(value, math.tanh(middle - width), math.tanh(middle + width), count)
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Each value's place from the smallest, 1 first; equal ones share the mean of theirs."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[which]
 
 
 def _scatter(values: np.ndarray) -> Scatter:
@@ -141,7 +147,7 @@ def _strange(own: Mapping[str, Scatter]) -> tuple[str, ...]:
         rest = _pool([one for row, one in left.items() if row != widest])
         assert rest is not None
         one = left[widest]
-        if rest.variance == 0 or stats.f.sf(one.variance / rest.variance, one.freedom, rest.freedom) >= chance:
+        if rest.variance == 0 or fdtrc(one.freedom, rest.freedom, one.variance / rest.variance) >= chance:
             break
         out.append(widest)
         del left[widest]
@@ -170,8 +176,8 @@ def _test(
     freedom: float = ours.freedom
     if ours != theirs:  # Welch's degrees of freedom (Welch 1947)
         freedom = sum(errors) ** 2 / (errors[0] ** 2 / ours.freedom + errors[1] ** 2 / theirs.freedom)
-    return value, _quantile(freedom) * error, float(2 * stats.t.sf(abs(value) / error, freedom))
+    return value, _quantile(freedom) * error, float(2 * stdtr(freedom, -abs(value) / error))
 
 
 def _quantile(freedom: float) -> float:
-    return float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))

@@ -99,6 +99,9 @@ def test_spearman_is_scipys_and_its_interval_narrows():
     assert found is not None
     assert few is not None
     assert found.value == pytest.approx(stats.spearmanr(x, y).statistic)
+    tied = agreement(list(x.round()), list(y.round()))
+    assert tied is not None
+    assert tied.value == pytest.approx(stats.spearmanr(x.round(), y.round()).statistic)
     assert found.low < found.value < found.high
     assert found.high - found.low < few.high - few.low
     assert agreement([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None
