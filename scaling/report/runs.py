@@ -74,10 +74,10 @@ def _outcome(found: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
         yield from (tag("td", data_value=""), tag("td", data_value=""))
         return
     yield tag("td", f"{loss:.4f}", data_value=loss)
-    if found.law is None:
+    expected = found.foretold(row)
+    if expected is None:
         yield tag("td", data_value="")
         return
-    expected = float(found.law.predict(**{name: row[name] for name in found.law.form.inputs}))
     yield tag("td", signed(loss / expected - 1), data_value=loss / expected - 1)
 
 

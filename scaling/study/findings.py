@@ -47,6 +47,20 @@ class Findings:
         """Whether every planned run has a result."""
         return all(row["status"] != "missing" for row in self.rows)
 
+    def foretold(self, row: Mapping[str, Any]) -> float | None:
+        """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
+        from scaling.law.joint import VARIANT, Joint
+
+        if self.law is None:
+            return None
+        form = self.law.form
+        columns = {name: row[name] for name in form.axes}
+        if isinstance(form, Joint):
+            if row["row"] not in form.variants:
+                return None
+            columns[VARIANT] = form.variants.index(row["row"])
+        return float(self.law.predict(**columns))
+
 
 def rows(ledger: Ledger, found: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""

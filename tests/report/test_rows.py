@@ -12,6 +12,7 @@ from scaling.report.answer import answer
 from scaling.report.markup import plain
 from scaling.report.rows import advantages
 from scaling.report.sections import advantages_table, exponents_table
+from scaling.report.write import write
 from scaling.study import findings
 from scaling.study.findings import find
 from scaling.study.question import Question
@@ -48,6 +49,21 @@ def test_they_are_the_answer_of_a_study_without_a_law(found):
 
 def test_without_rows_there_is_nothing_to_compare(study):
     assert advantages(study[2]) == ()
+
+
+def test_the_page_of_a_law_a_row(made_study, tmp_path, monkeypatch):
+    """Of the second row the held-out run alone is finished, so that no law foretells it."""
+    monkeypatch.setattr(findings, "FIGURES", ())
+    rows = "  row: [Self-Attention, Recurrent, Convolutional]\n  size:"
+    changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
+    ledger, found = made_study(tmp_path, changes, lambda place: None if 9 <= place < 18 else "finished")
+    told, path = write(ledger, found)
+    assert told.law is not None, told.reason
+    losses = [told.foretold(row) for row in told.rows]
+    assert [loss is None for loss in losses] == [9 <= place < 18 or place == 28 for place in range(30)]
+    assert losses[0] == pytest.approx(told.rows[0]["loss"], rel=0.1)
+    assert losses[0] != losses[18]
+    assert all(row["run"] in path.read_text() for row in told.rows)
 
 
 GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
