@@ -41,7 +41,8 @@ def _table(*columns: str) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        inner = 0 < index < len(columns) - 1  # numbers, which a narrow terminal must not cut; names and units may wrap
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=inner)
     return table
 
 
