@@ -32,7 +32,8 @@ def answer(found: Findings) -> Answer:
     if document is None:
         return Answer("no law" if found.complete else "no law yet", join(f"There is no law: {found.reason}."))
     if document["not_identified"]:
-        return Answer("not identified", _doubt(document))
+        doubt = _doubt(document)  # which pairs of runs do not share
+        return Answer("not identified", join(doubt, " ", compared(found, told)) if told else doubt)
     standing = "identified" if found.complete else "preliminary"
     if "rows" in document:
         return Answer(standing, join(grown(document["rows"]), " ", compared(found, told) if told else None))
