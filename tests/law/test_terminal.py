@@ -1,4 +1,4 @@
-"""A law on a terminal: no number is cut, however narrow it is."""
+"""A law on a terminal of eighty columns: no number is cut."""
 
 from __future__ import annotations
 
