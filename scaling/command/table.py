@@ -6,6 +6,7 @@ scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
 scaling table narang2021_cpu --from runs --format markdown what a ledger holds of it
 scaling table narang2021_cpu --from wandb:me/scaling       what W&B does
 scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md    a page, and the points to print it from
+scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv seeds=5    train what those lack
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--counts", action="store_true", help="parameters and operations alone")
     what.add_argument("--train", action="store_true", help="train what is missing first, and go on where it stopped")
-    what.add_argument(
-        "--from", dest="ledger", metavar="LEDGER", help="runs to read: a folder, kept points, wandb:PROJECT"
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="SOURCE",
+        help="runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again",
     )
     parser.add_argument("--row", action="append", default=[], metavar="ROW", help="this row alone; repeats")
     parser.add_argument("--study", metavar="NAME", help="the study to read, or the name to train under")
@@ -52,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from scaling.config.override import override
+    from scaling.errors import ScalingError
     from scaling.table.count import counts
     from scaling.table.lines import printed
     from scaling.table.table import Seeds, read
@@ -63,6 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
             table = replace(table, seeds=Seeds.of(node.plain()))
         else:
             words.append(SHORT.get(key, key) + word[word.index("=") :])
+    if arguments.counts and (arguments.source or arguments.keep):
+        key = "--from" if arguments.source else "--keep"
+        raise ScalingError("counts are of no runs", key=key, mend="leave it or --counts out")
     found: Results | None = None
     if arguments.train:
         try:
@@ -71,12 +79,12 @@ def run(arguments: argparse.Namespace) -> int:
             print("scaling: stopped; the same command goes on", file=sys.stderr)
             return 130
     elif not arguments.counts:
-        if (arguments.ledger or "").startswith(WANDB):
-            arguments.ledger, arguments.study = _pulled(table, words, arguments)
-        found = _read(table, words, arguments)
+        found = _read(table, words, arguments.source, arguments.study)
     show = printed(table, counts(table, words or (found.settings if found else ())), found)
-    if arguments.keep is not None:
-        _keep(show, found, table, words, arguments)
+    if arguments.keep is not None and found is not None:
+        from scaling.report.keep_table import keep_table
+
+        keep_table(show, found, arguments.keep)
     _print(show, "json" if arguments.json else arguments.format)
     return 0
 
@@ -91,69 +99,57 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
     _print(printed(table, counts(table, words)), "json" if as_json else "terminal")
 
 
-def _read(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Results:
-    """What a ledger, or kept points, hold of the table."""
+def _read(table: Table, words: Sequence[str], source: str | None, study: str | None) -> Results:
+    """What a ledger, kept points or W&B hold of the table."""
     from scaling.ledger import Ledger
     from scaling.table import points
     from scaling.table.results import results
 
-    folder = _folder(table, words, arguments)
-    if folder.suffix == ".csv":
-        return points.read(folder, table)
-    return results(Ledger.open(folder), table, arguments.study)
+    if source and source.startswith(WANDB):
+        source, study = _pulled(table, words, source.removeprefix(WANDB), study)
+    folder = Path(source or table.load(table.baseline, words)["runs"])
+    return points.read(folder, table) if folder.suffix == ".csv" else results(Ledger.open(folder), table, study)
 
 
-def _pulled(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> tuple[str, str]:
+def _pulled(table: Table, words: Sequence[str], name: str, study: str | None) -> tuple[str, str]:
     """Where W&B's runs of the table were pulled to, and as which study: a sweep's own, or the table's."""
     from scaling.command.pull import bring
     from scaling.study.plan import plan
     from scaling.table.study import question
 
-    name = arguments.ledger.removeprefix(WANDB)
     if name.count("/") == 2:
         copy, _, _ = bring(name)
-        return str(copy.ledger.root), arguments.study or name.rpartition("/")[2]
-    asked = question(table, words, arguments.study)
+        return str(copy.ledger.root), study or name.rpartition("/")[2]
+    asked = question(table, words, study)
     copy, _, _ = bring(name, planned=lambda: (asked.name, plan(asked, words)))
     return str(copy.ledger.root), asked.name
 
 
-def _folder(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Path:
-    return Path(arguments.ledger or table.load(table.baseline, words)["runs"])
-
-
-def _keep(
-    show: Printed, found: Results | None, table: Table, words: Sequence[str], arguments: argparse.Namespace
-) -> None:
-    from scaling.errors import ScalingError
-    from scaling.ledger import Ledger
-    from scaling.report.keep_table import keep_table
-
-    folder = _folder(table, words, arguments)
-    if found is None or folder.suffix == ".csv":
-        raise ScalingError("there is no ledger to keep something of", key="--keep", mend="name one: --from LEDGER")
-    keep_table(show, found, Ledger.open(folder), arguments.keep)
-
-
 def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Results:
-    """What the table's runs found, once they are all trained."""
+    """What the table's runs found, once those that --from does not hold are all trained."""
     from scaling.study.launch import train
     from scaling.study.plan import plan
     from scaling.study.record import enter
     from scaling.study.view import view
-    from scaling.table.results import results
-    from scaling.table.study import question
+    from scaling.table.results import joined, results
+    from scaling.table.study import lacking, question
 
     asked = question(table, words, arguments.study)
-    found = plan(asked, words)
-    ledger = found.ledger()
-    enter(ledger, asked.name, found)
-    print(f"study {asked.name}: {len(found.runs)} runs in {ledger.root}", file=sys.stderr)
+    found, held = plan(asked, words), None
+    if arguments.source:
+        held = _read(table, words, arguments.source, None)
+        found = lacking(found, held, arguments.source)
+        if not found.runs:
+            return held
+    name, ledger = found.question.name, found.ledger()
+    enter(ledger, name, found)
+    print(f"study {name}: {len(found.runs)} runs in {ledger.root}", file=sys.stderr)
     # Asked to end, it asks its workers first: leaving by an exception is what stops them.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with view() as tell:
-        train(ledger, asked.name, found, tell, workers=arguments.workers)
-    return results(ledger, table, asked.name)
+        train(ledger, name, found, tell, workers=arguments.workers)
+    trained = results(ledger, table, name)
+    return joined(held, trained) if held else trained
 
 
 def _print(show: Printed, form: str) -> None:

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from scaling import atomic
 from scaling.config import find, table_file
 from scaling.errors import ScalingError
-from scaling.ledger import Ledger
-from scaling.report.made import made
 from scaling.report.numbers import plural, scientific, span
-from scaling.study.record import entered
 from scaling.table import points
 from scaling.table.form import markdown
 from scaling.table.lines import Printed
-from scaling.table.results import Results
+from scaling.table.results import MISSING, Point, Results
 
 READING = "reading.md"
 
 
-def keep_table(show: Printed, found: Results, ledger: Ledger, page: Path) -> None:
+def keep_table(show: Printed, found: Results, page: Path) -> None:
     """Write the page; points.csv lies in a folder of its name beside it, and so may reading.md, written by hand, which
     says what the table shows and is taken into the page.
     """
     if not found.studies:
-        raise ScalingError("it holds no run of this table", file=ledger.root, key="table", value=show.table.name)
+        raise ScalingError(
+            "nothing of this table was trained, so there is nothing to keep", key="--keep", value=str(page)
+        )
     file, beside = table_file(show.table.config), page.with_suffix("")
     name = file.name.removeprefix("table/")
     points.write(found, beside / "points.csv")
     reading = beside / READING
     lines = [
         f"# {show.table.title}",
-        f"`scaling table {name} --train {_words(show, found)}`\n({_made(found, ledger, len(file.rows))})",
+        f"`scaling table {name} --train {_words(show, found)}`\n({_made(found, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
         markdown(show).partition("\n\n")[2].strip(),
@@ -53,14 +52,22 @@ def _words(show: Printed, found: Results) -> str:
     return " ".join(map(shlex.quote, [*found.settings, seeds]))
 
 
-def _made(found: Results, ledger: Ledger, rows: int) -> str:
-    """How much was trained, on which hardware, in which time. A run that two studies share was trained once."""
-    plans = [entered(ledger, study) for study in found.studies]
-    runs = {one.run: one for plan in plans for one in plan.runs}
-    trunks = {name: trunk for plan in plans for name, trunk in plan.trunks.items()}
-    how = made(ledger, replace(plans[0], runs=tuple(runs.values()), trunks=trunks))
-    hardware = "; ".join(how.hardware)
-    versions = ", ".join(f"{name} {'/'.join(values)}" for name, values in how.versions.items())
-    done = f"{sum(how.hardware.values())} of {plural(len(runs), 'run')} done"
-    spent = f"{scientific(how.flops)} FLOPs, {span(how.worker_seconds)} of worker time on {hardware}"
-    return f"{how.day}: {len(found.rows)} of {plural(rows, 'row')}, {done}, {spent}; {versions}"
+def _made(found: Results, rows: int) -> str:
+    """How much was trained, on which hardware, in which time. What no run tells is left out."""
+    done = [point for point in found.points if point.status != MISSING]
+    timed = [point.worker_seconds for point in done if point.worker_seconds is not None]
+    how = [f"{len(found.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(found.points), 'run')} done"]
+    how += [f"{scientific(flops)} FLOPs"] if (flops := sum(point.flops or 0 for point in done)) else []
+    how += [f"{span(sum(timed))} of worker time" + _of(timed, done) + _each(" on ", done, "hardware")] if timed else []
+    days = [point.day for point in done if point.day]
+    return (f"{min(days)}: " if days else "") + ", ".join(how) + _each("; ", done, "versions")
+
+
+def _of(timed: Sequence[float], done: Sequence[Point]) -> str:
+    return "" if len(timed) == len(done) else f" in {len(timed)} of them, the others' is not known,"
+
+
+def _each(before: str, done: Sequence[Point], name: str) -> str:
+    """What all points tell under a name, once each."""
+    told = dict.fromkeys(value for point in done if (value := getattr(point, name)))
+    return before + "; ".join(told) if told else ""

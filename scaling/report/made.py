@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from scaling.ledger import Ledger, Record
+from scaling.ledger.provenance import hardware, spans
 from scaling.study.plan import Plan
 
 
@@ -35,7 +35,7 @@ def made(ledger: Ledger, found: Plan) -> Made:
     """From the results and attempts of a study's runs and trunks."""
     results = {one.run: result for one in found.runs if (result := ledger.result(one.run)) is not None}
     attempts = {run: ledger.attempts(run) for run in (*(one.run for one in found.runs), *found.trunks)}
-    spans = [span for records in attempts.values() for record in records if (span := _span(record)) is not None]
+    worked = [span for records in attempts.values() for span in spans(records)]
     where = [result["circumstances"] for result in results.values()]
     grown = [trunk for name, trunk in found.trunks.items() if attempts[name]]
     branched = {one.run: one.trunk[0] for one in found.runs if one.trunk}
@@ -50,10 +50,10 @@ def made(ledger: Ledger, found: Plan) -> Made:
         apart=whole if branched else spent,
         attempts=sum(map(len, attempts.values())),
         interrupted=sum(_interrupted(record) for one in found.runs for record in attempts[one.run]),
-        worker_seconds=sum((end - begin).total_seconds() for begin, end in spans),
-        elapsed_seconds=(max(e for _, e in spans) - min(b for b, _ in spans)).total_seconds() if spans else 0.0,
-        day=str(min(b for b, _ in spans).date()) if spans else "",
-        hardware=Counter(map(_hardware, where)),
+        worker_seconds=sum((end - begin).total_seconds() for begin, end in worked),
+        elapsed_seconds=(max(e for _, e in worked) - min(b for b, _ in worked)).total_seconds() if worked else 0.0,
+        day=str(min(b for b, _ in worked).date()) if worked else "",
+        hardware=Counter(map(hardware, where)),
         versions={name: tuple(sorted(values)) for name, values in sorted(versions.items())},
     )
 
@@ -63,20 +63,5 @@ def _whole(result: Mapping[str, Any]) -> float:
     return result.get("C", {}).get("exact", 0.0)
 
 
-def _span(record: Record) -> tuple[datetime, datetime] | None:
-    claimed, ended = record.claim.get("claimed"), (record.exit or {}).get("ended")
-    return (datetime.fromisoformat(claimed), datetime.fromisoformat(ended)) if claimed and ended else None
-
-
 def _interrupted(record: Record) -> bool:
     return record.exit is not None and record.exit.get("outcome") in ("failed", "out_of_memory", "stopped")
-
-
-def _hardware(circumstances: Mapping[str, Any]) -> str:
-    ranks = circumstances.get("ranks", 1)
-    if circumstances.get("device", "cpu") != "cpu":
-        return f"{ranks} × {circumstances['device']}"
-    told = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
-    told += [circumstances["instructions"]] if circumstances.get("instructions") else []
-    threads = circumstances.get("threads", "?")
-    return f"{', '.join(told)}, {threads} thread{'' if threads == 1 else 's'} a worker"

@@ -19,7 +19,8 @@ OF_ALL = ("studies", "settings")  # lists in JSON, the same in every line
 TYPES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("row", "run", "status"), str),
     **dict.fromkeys(("seed", "steps", "tokens"), int),
-    **dict.fromkeys(("early_at", "early", "loss", "steps_per_second"), float),
+    **dict.fromkeys(("early_at", "early", "loss", "steps_per_second", "flops", "worker_seconds"), float),
+    **dict.fromkeys(("day", "hardware", "versions"), str),
 }
 COLUMNS = (*TYPES, *OF_ALL)
 

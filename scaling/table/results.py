@@ -6,15 +6,17 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from scaling.config.override import override
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
+from scaling.ledger.provenance import hardware, spans
 from scaling.table.table import Table
 
+MISSING = "missing"  # a run's status before it has ended
 EARLY = 1 / 8  # of the steps: 65,536 of 524,288
 OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one setting differ
 
@@ -37,13 +39,19 @@ class Point:
     row: str
     seed: int
     run: str
-    status: str = "missing"
+    status: str = MISSING
     steps: int | None = None
     tokens: int | None = None
     early_at: float | None = None
     early: float | None = None
     loss: float | None = None
     steps_per_second: float | None = None
+    day: str | None = None
+    flops: float | None = None
+    worker_seconds: float | None = None
+    """Of all its attempts."""
+    hardware: str | None = None
+    versions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,15 +81,15 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
     """The runs of a study, or of all studies of this table, which must then agree in what they set."""
     names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
     settings: set[tuple[str, ...]] = set()
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
     for name in names:
         for one in ledger.plan(name)["runs"]:
-            told = {key: (word, node.plain()) for word in one["overrides"] for key, node in [override(word)]}
+            told = said(one["overrides"])
             if not {"row", "seed"} <= told.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
             settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN))
             seeds = found.setdefault(told["row"][1], {})
-            if seeds.setdefault(told["seed"][1], one["run"]) != one["run"]:
+            if seeds.setdefault(told["seed"][1], one)["run"] != one["run"]:
                 settings.add(("a row that has changed since",))
     if len(settings) > 1:
         raise ScalingError(
@@ -91,8 +99,25 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
         )
     if found and not found.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
-    points = (_point(ledger, row, seed, run) for row, seeds in found.items() for seed, run in seeds.items())
+    points = (_point(ledger, row, seed, one) for row, seeds in found.items() for seed, one in seeds.items())
     return Results(tuple(names), next(iter(settings), ()), tuple(points))
+
+
+def said(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Overrides by their keys: the word itself and its value."""
+    return {key: (word, node.plain()) for word in words for key, node in [override(word)]}
+
+
+def joined(held: Results, trained: Results) -> Results:
+    """What two places hold of one table in one setting. A run that has ended in both is `held`'s: it came first."""
+    ended = [point for point in held.points if point.status != MISSING]
+    points = {(point.row, point.seed): point for point in (*held.points, *trained.points, *ended)}
+    rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
+    return Results(
+        tuple(dict.fromkeys((*held.studies, *trained.studies))),
+        trained.settings,
+        tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
+    )
 
 
 def _asks(ledger: Ledger, study: str) -> Any:
@@ -100,27 +125,37 @@ def _asks(ledger: Ledger, study: str) -> Any:
     return ledger.plan(study)["study"]["base"]
 
 
-def _point(ledger: Ledger, row: str, seed: int, run: str) -> Point:
+def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Point:
+    run = planned["run"]
     result = ledger.result(run)
     if result is None:
         return Point(row, seed, run)
-    if result["outcome"] != "finished":
-        return Point(row, seed, run, result["outcome"])
+    attempts, circumstances = spans(ledger.attempts(run)), result["circumstances"]
+    ended = Point(
+        row,
+        seed,
+        run,
+        result["outcome"],
+        day=str(min(begin for begin, _ in attempts).date()) if attempts else None,
+        flops=planned["flops"],
+        worker_seconds=sum((end - begin).total_seconds() for begin, end in attempts) if attempts else None,
+        hardware=hardware(circumstances),
+        versions=", ".join(" ".join(one) for one in sorted(circumstances.get("versions", {}).items())) or None,
+    )
+    if ended.status != "finished":
+        return ended
     history, steps = ledger.history(run), result["step"]
     looks = [entry for entry in history if entry["kind"] == "evaluate" and entry["step"] < steps]
     early = min(looks, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
     speeds = [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]
-    return Point(
-        row,
-        seed,
-        run,
-        "finished",
-        steps,
-        result["tokens"],
-        None if early is None else early["step"] / steps,
-        None if early is None else early["loss"],
-        result["loss"],
-        statistics.median(speeds) * steps / result["tokens"] if speeds else None,
+    return replace(
+        ended,
+        steps=steps,
+        tokens=result["tokens"],
+        early_at=None if early is None else early["step"] / steps,
+        early=None if early is None else early["loss"],
+        loss=result["loss"],
+        steps_per_second=statistics.median(speeds) * steps / result["tokens"] if speeds else None,
     )
 
 

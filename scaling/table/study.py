@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from scaling.config import SECTIONS
+from scaling.errors import ScalingError
+from scaling.study.plan import Plan
 from scaling.study.question import Question
+from scaling.table.results import MISSING, Results, said
 from scaling.table.table import Table
 
 
@@ -31,8 +35,31 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     )
 
 
+def lacking(asked: Plan, held: Results, where: str) -> Plan:
+    """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has."""
+    known = {(point.row, point.seed): point.run for point in held.points if point.status != MISSING}
+    cells = {one.run: (told["row"][1], told["seed"][1]) for one in asked.runs for told in [said(one.overrides)]}
+    for run, (row, seed) in cells.items():
+        if known.get((row, seed), run) != run:
+            raise ScalingError(
+                f"its run of {row}, seed {seed}, is another than the one asked for here",
+                file=where,
+                key="run",
+                value=known[row, seed],
+                mend="ask for the data and the settings that it was trained with, or train without --from",
+            )
+    runs = tuple(one for one in asked.runs if cells[one.run] not in known)
+    if len(runs) == len(asked.runs):
+        return asked
+    name = f"{asked.question.name}-{_digest([one.run for one in runs])}"
+    return replace(asked, question=replace(asked.question, name=name), runs=runs)
+
+
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
     trees = [table.load(row.name, words).tree for row in table.rows]
-    told = [asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]]
+    return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
+
+
+def _digest(told: Any) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scaling.cli import main
+from scaling.ledger import Ledger
 from scaling.study.plan import plan
 from scaling.study.record import enter
 from scaling.study.work import work
@@ -43,11 +45,75 @@ def test_what_is_kept_prints_the_table_again(ledger, tmp_path, capsys):
     assert "| GeLU |" in told
     assert "base: encoder_decoder" in told
     assert str(ledger) not in told
-    assert main(["table", "narang2021", *ONLY, "--from", str(tmp_path / "narang2021" / "points.csv")]) == 0
+    kept = tmp_path / "narang2021" / "points.csv"
+    points = kept.read_bytes()
+    assert main(["table", "narang2021", *ONLY, "--from", str(kept), "--keep", str(page)]) == 0
     assert capsys.readouterr().out == whole
+    assert page.read_text() == told
+    assert kept.read_bytes() == points
 
 
-def test_without_a_ledger_nothing_is_kept(tmp_path, capsys):
-    assert main(["table", "narang2021", *ONLY, "--counts", "--keep", str(tmp_path / "page.md")]) == 2
-    assert "there is no ledger to keep something of" in capsys.readouterr().err
+def test_what_kept_points_lack_is_trained_and_kept_with_them(ledger, tmp_path, capsys):
+    kept, page = tmp_path / "two" / "points.csv", tmp_path / "three.md"
+    assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "two.md")]) == 0
+    more = ["table", "narang2021", *ONLY, "--train", "--workers", "1", "--from", str(kept), "seeds=3"]
+    more += [*QUICK, f"runs={tmp_path / 'runs'}", "--keep", str(page)]
+    assert main(more) == 0
+    assert len(list((tmp_path / "runs" / "store").iterdir())) == len(ROWS)
+    assert "6 of 6 runs done" in page.read_text()
+    lines = (tmp_path / "three" / "points.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == [row for row in ROWS for _ in range(3)]
+    assert set(kept.read_text().splitlines()[2].split(",")[:10]) <= set(lines[2].split(","))
+    whole = capsys.readouterr().out
+
+    kept = tmp_path / "three" / "points.csv"
+    none = [*more[:-1], str(tmp_path / "again.md"), "--from", str(kept), f"runs={tmp_path / 'none'}"]
+    assert main(none) == 0
+    assert whole.endswith(capsys.readouterr().out)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_time_that_is_not_known_is_said(ledger, tmp_path):
+    assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "page.md")]) == 0
+    kept = tmp_path / "page" / "points.csv"
+    with kept.open() as file:
+        lines = list(csv.DictReader(file))
+    lines[0]["worker_seconds"] = lines[0]["day"] = ""
+    with kept.open("w") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+    assert main(["table", "narang2021", *ONLY, "--from", str(kept), "--keep", str(tmp_path / "page.md")]) == 0
+    assert "of worker time in 3 of them, the others' is not known, on " in (tmp_path / "page.md").read_text()
+
+
+REFUSED = {
+    "counts of runs": (["--counts", "--keep", "page.md"], "--keep: counts are of no runs"),
+    "counts of a source": (["--counts", "--from", "runs"], "--from: counts are of no runs"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_words_that_contradict_are_refused(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, said = REFUSED[name]
+    assert main(["table", "narang2021", *ONLY, *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_points_of_other_runs_are_refused(ledger, tmp_path, capsys):
+    kept = tmp_path / "page" / "points.csv"
+    assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "page.md")]) == 0
+    words = [*QUICK, "optimizer.lr=0.5", f"runs={tmp_path / 'runs'}"]
+    assert main(["table", "narang2021", *ONLY, "--train", "--from", str(kept), *words]) == 2
+    assert "its run of Vanilla Transformer, seed 0, is another than the one asked for here" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_where_nothing_was_trained_nothing_is_kept(tmp_path, capsys):
+    Ledger.create(tmp_path / "runs")
+    words = ["--from", str(tmp_path / "runs"), "--keep", str(tmp_path / "page.md")]
+    assert main(["table", "narang2021", *ONLY, *words]) == 2
+    assert "nothing of this table was trained" in capsys.readouterr().err
     assert not (tmp_path / "page.md").exists()

@@ -27,6 +27,11 @@ FINISHED = st.builds(
     early=NUMBERS,
     loss=NUMBERS,
     steps_per_second=st.none() | NUMBERS,
+    flops=st.none() | NUMBERS,
+    worker_seconds=st.none() | NUMBERS,
+    day=st.none() | st.dates().map(str),
+    hardware=st.none() | st.just("a, b; c"),
+    versions=st.none() | st.just("numpy 2, torch 3"),
 )
 MISSING = st.builds(
     Point, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
@@ -42,13 +47,14 @@ def test_results_survive_a_file(found, settings, tmp_path_factory):
     assert points.read(path, TABLE) == results
 
 
+HEAD = ",".join(points.COLUMNS)
 BAD = {
     "": "these are no points of a table",
     "row,loss\nGeLU,1\n": "these are no points of a table",
-    f"{','.join(points.COLUMNS)}\nGeLU,a,finished,0,8,64,0.1,x,2,3,s,\n": "2: early='x': not a number",
-    f"{','.join(points.COLUMNS)}\nGeLU,a,missing,0,,,,,,,s,\n": "2: studies='s': not a list in JSON",
-    f"{','.join(points.COLUMNS)}\nGeLU,a,missing,0\n": "2: studies=None: not a list in JSON",
-    f"{','.join(points.COLUMNS)}\nMaxout,a,missing,0,,,,,,,s,\n": "it has no row of narang2021",
+    f"{HEAD}\nGeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,s,\n": "2: early='x': not a number",
+    f"{HEAD}\nGeLU,a,missing,0,,,,,,,,,,,,s,\n": "2: studies='s': not a list in JSON",
+    f"{HEAD}\nGeLU,a,missing,0\n": "2: studies=None: not a list in JSON",
+    f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,s,\n": "it has no row of narang2021",
 }
 
 
