@@ -8,6 +8,9 @@ static const int64_t BLOCK = 32;  // queries: their logits for 256 keys are 32 K
 
 static int64_t eights(int64_t n) { return (n + 7) / 8 * 8; }
 
+// The width of a head as it lies side by side: whole lanes, and whole tiles where it is laid across.
+static int64_t padded(int64_t width) { return eights(whole(width)); }
+
 struct Sizes {
     int64_t batch, queries, keys, heads, key_heads, width, value_width;
 };
@@ -67,14 +70,15 @@ static void product(
     tiles(tile<8, 2>, 8, 2);
     tiles(tile<8, 1>, 8, 1);
 #else
-    tiles(tile<4, 1>, 4, 1);
+    tiles(tile<4, 2>, 4, 2);
+    tiles(tile<8, 1>, 8, 1);
 #endif
 }
 
 // Rows of a head, side by side, times a factor; zeros to the end of their lanes, and in rows beyond.
 static void pack(
     const float* from, int64_t stride, int64_t rows, int64_t width, float factor, float* to, int64_t until) {
-    const int64_t room = whole(width);
+    const int64_t room = padded(width);
     for (int64_t i = 0; i < rows; i++)
         walk(width, [&](int64_t j, int64_t count) {
             store(to + i * room + j, load(from + i * stride + j, count) * factor);
@@ -118,7 +122,7 @@ struct Desk {
     Room k, v, kt, vt, q, out, weights, slopes, below, dkt, dvt;
 
     Desk(const Sizes& n, bool backward)
-        : n(n), keys(whole(n.keys)), row(keys + LANES), wide(whole(n.width)), value_wide(whole(n.value_width)),
+        : n(n), keys(whole(n.keys)), row(keys + LANES), wide(padded(n.width)), value_wide(padded(n.value_width)),
           k(keys * wide), v(keys * value_wide), kt(n.width * row), vt(backward ? n.value_width * row : 0),
           q(BLOCK * wide), out(BLOCK * value_wide), weights(BLOCK * row), slopes(backward ? BLOCK * row : 0),
           below(backward ? BLOCK * wide : 0), dkt(backward ? wide * row : 0), dvt(backward ? value_wide * row : 0) {}
@@ -253,14 +257,8 @@ static int64_t crew(const Sizes& n, int64_t threads) {
     return crew(n.batch * n.heads * n.queries * n.keys, threads);
 }
 
-// Thirty-two registers of sixteen numbers make it pay; with fewer, torch's own products are faster.
-extern "C" int64_t attention_pays() {
-#ifdef __AVX512F__
-    return 1;
-#else
-    return 0;
-#endif
-}
+// It was measured beside torch's own products with eight and sixteen numbers a register.
+extern "C" int64_t attention_pays() { return LANES >= 8; }
 
 // `sizes` as they stand in Sizes; `strides` of q, k, v and what is added, by batch, token and head.
 extern "C" void attention_float32(

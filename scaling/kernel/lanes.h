@@ -1,21 +1,28 @@
-// Lanes: sixteen numbers at once, float32 while they are computed with, float32 or bfloat16 in memory.
+// Lanes: a register of numbers at once, float32 while they are computed with, float32 or bfloat16 in memory.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512F__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
+// What is wider than the processor's registers goes through memory at every step.
+#if defined(__AVX512F__)
 constexpr int64_t LANES = 16;
+#elif defined(__AVX2__)
+constexpr int64_t LANES = 8;
+#else
+constexpr int64_t LANES = 4;
+#endif
 
 // So many numbers, and as many more as fill their last lanes.
 static inline int64_t whole(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-typedef float Lanes __attribute__((vector_size(64)));
-typedef int32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t Words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 struct bfloat16 {
     uint16_t bits;
@@ -60,10 +67,17 @@ static inline void put(bfloat16& to, float x) {
     to.bits = static_cast<uint16_t>((x != x ? 0x7fc00000 : nearest) >> 16);
 }
 
+// All bits in the first `count` lanes, none in those beyond.
+static inline Words among(int64_t count) {
+    static const int32_t places[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    Words place;
+    std::memcpy(&place, places, sizeof place);
+    return place < static_cast<int32_t>(count);
+}
+
 // The first `count` lanes of x, and `rest` in those beyond.
 static inline Lanes first(int64_t count, Lanes x, float rest) {
-    const Words place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return count >= LANES ? x : place < static_cast<int32_t>(count) ? x : all(rest);
+    return count >= LANES ? x : among(count) ? x : all(rest);
 }
 
 // The end of a row: `count` numbers, and zeros in the lanes beyond.
@@ -83,8 +97,8 @@ static inline void store(T* to, int64_t count, Lanes x) {
     std::memcpy(to, some, count * sizeof(T));
 }
 
-#ifdef __AVX512F__
 // The same by a mask: to take the long way through memory is most of the time of a short row.
+#if defined(__AVX512F__)
 static inline __mmask16 mask(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
 
 static inline Lanes load(const float* from, int64_t count) {
@@ -94,9 +108,19 @@ static inline Lanes load(const float* from, int64_t count) {
 static inline void store(float* to, int64_t count, Lanes x) {
     _mm512_mask_storeu_ps(to, mask(count), reinterpret_cast<__m512>(x));
 }
+#elif defined(__AVX2__)
+static inline Lanes load(const float* from, int64_t count) {
+    if (count == LANES) return load(from);
+    return reinterpret_cast<Lanes>(_mm256_maskload_ps(from, reinterpret_cast<__m256i>(among(count))));
+}
+
+static inline void store(float* to, int64_t count, Lanes x) {
+    if (count == LANES) return store(to, x);
+    _mm256_maskstore_ps(to, reinterpret_cast<__m256i>(among(count)), reinterpret_cast<__m256>(x));
+}
 #endif
 
-// f(i, count) for the numbers from i on, sixteen at a time and then what is left.
+// f(i, count) for the numbers from i on, all lanes of them at a time and then what is left.
 template <typename F>
 static inline void walk(int64_t n, F f) {
     int64_t i = 0;
@@ -113,9 +137,22 @@ static inline int64_t crew(int64_t numbers, int64_t threads) {
 
 static inline Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
 
+// Halves of the lanes meet until one number is left.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+template <typename F>
+static inline float folded(Lanes x, F f) {
+    const __m256 all = reinterpret_cast<__m256>(x);
+    __m128 half = f(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+    half = f(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(f(half, _mm_movehdup_ps(half)));
+}
+#endif
+
 static inline float total(Lanes x) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
     return _mm512_reduce_add_ps(reinterpret_cast<__m512>(x));
+#elif defined(__AVX2__)
+    return folded(x, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
 #else
     float sum = 0;
     for (int64_t i = 0; i < LANES; i++) sum += x[i];
@@ -124,8 +161,10 @@ static inline float total(Lanes x) {
 }
 
 static inline float most(Lanes x) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
     return _mm512_reduce_max_ps(reinterpret_cast<__m512>(x));
+#elif defined(__AVX2__)
+    return folded(x, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
 #else
     float top = x[0];
     for (int64_t i = 1; i < LANES; i++) top = x[i] > top ? x[i] : top;

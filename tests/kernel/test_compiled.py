@@ -61,6 +61,27 @@ def test_torch_stands_in_with_the_same_loss(tmp_path):
     assert norm == pytest.approx(plain_norm, rel=1e-4)
 
 
+def _flags() -> set[str]:
+    """What the processor can, as Linux tells it."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+@COMPILER
+@pytest.mark.parametrize("without", ["avx512f", "avx2"])
+def test_narrower_registers_compute_the_same(without, tmp_path):
+    """Every test of the kernels once more, as the compiler of an older processor makes them."""
+    if without not in _flags():
+        pytest.skip(f"this processor has no {without} to do without")
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": f"c++ -mno-{without}"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    again = [*command, str(Path(__file__).with_name("test_kernels.py"))]
+    found = subprocess.run(again, env=env, text=True, capture_output=True, timeout=300)
+    assert found.returncode == 0, found.stdout[-3000:]
+    assert "skipped" not in found.stdout
+
+
 def test_without_a_compiler_or_with_one_that_fails_torch_stands_in(tmp_path):
     assert "is not there" in told(start(tmp_path, CXX="no-such-compiler"))[0]
     assert "fails" in told(start(tmp_path, CXX="false"))[0]
