@@ -36,8 +36,13 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
 
 
 def lacking(asked: Plan, held: Results, where: str) -> Plan:
-    """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has."""
+    """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has.
+
+    A run that both know is what tells that data and settings are alike, so one at least is asked for.
+    """
     known = {(point.row, point.seed): point.run for point in held.points if point.status != MISSING}
+    if not known:
+        return asked
     cells = {one.run: (told["row"][1], told["seed"][1]) for one in asked.runs for told in [said(one.overrides)]}
     for run, (row, seed) in cells.items():
         if known.get((row, seed), run) != run:
@@ -50,7 +55,11 @@ def lacking(asked: Plan, held: Results, where: str) -> Plan:
             )
     runs = tuple(one for one in asked.runs if cells[one.run] not in known)
     if len(runs) == len(asked.runs):
-        return asked
+        raise ScalingError(
+            "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
+            file=where,
+            mend="ask for a row and a seed that it holds too, or train without --from",
+        )
     name = f"{asked.question.name}-{_digest([one.run for one in runs])}"
     return replace(asked, question=replace(asked.question, name=name), runs=runs)
 

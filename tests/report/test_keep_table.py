@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +74,17 @@ def test_what_kept_points_lack_is_trained_and_kept_with_them(ledger, tmp_path, c
     assert not (tmp_path / "none").exists()
 
 
+@contextmanager
+def edited(kept: Path):
+    with kept.open() as file:
+        lines = list(csv.DictReader(file))
+    yield lines
+    with kept.open("w") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+
+
 def test_a_time_that_is_not_known_is_said(ledger, tmp_path):
     assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "page.md")]) == 0
     kept = tmp_path / "page" / "points.csv"
@@ -108,6 +120,18 @@ def test_points_of_other_runs_are_refused(ledger, tmp_path, capsys):
     words = [*QUICK, "optimizer.lr=0.5", f"runs={tmp_path / 'runs'}"]
     assert main(["table", "narang2021", *ONLY, "--train", "--from", str(kept), *words]) == 2
     assert "its run of Vanilla Transformer, seed 0, is another than the one asked for here" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_points_that_share_no_run_with_what_is_asked_are_refused(ledger, tmp_path, capsys):
+    kept = tmp_path / "page" / "points.csv"
+    assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "page.md")]) == 0
+    with edited(kept) as lines:
+        for line in lines:
+            line["seed"] = str(int(line["seed"]) + 7)
+    words = [*QUICK, f"runs={tmp_path / 'runs'}"]
+    assert main(["table", "narang2021", *ONLY, "--train", "--from", str(kept), *words]) == 2
+    assert f"{kept}: it holds no run that is asked for here" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
