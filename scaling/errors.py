@@ -14,6 +14,7 @@ from typing import Any
 
 BAD_INPUT = 2
 DISK = 74
+BEGUN = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()
 
@@ -70,10 +71,16 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """The mend for an unknown name: "did you mean 'X'?", or the choices where none is near."""
+    """The mend for an unknown name: "did you mean 'X'?", or the choices where none is near.
+
+    A name that breaks off is near to the shortest it may become: of 'Switch Transformer' and 'Swish', 'Switch' means
+    the first.
+    """
     names = sorted(set(choices))
     folded = {choice.casefold(): choice for choice in reversed(names)}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    said = name.casefold()
+    begun = [choice for choice in folded if choice.startswith(said)] if len(said) >= BEGUN else []
+    close = sorted(begun, key=len) or difflib.get_close_matches(said, folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
     if not names:

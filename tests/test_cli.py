@@ -120,6 +120,9 @@ def test_a_reader_that_left_is_no_error():
     [
         ("gelu", ["GeLU", "ReLU"], "did you mean 'GeLU'?"),
         ("Rotery", ["Rotary", "ALiBi"], "did you mean 'Rotary'?"),
+        ("Switch", ["Swish", "Switch Transformer", "Switch Transformer, dense"], "did you mean 'Switch Transformer'?"),
+        ("mo", ["mode", "momentum"], "did you mean 'mode'?"),
+        ("a", ["abc"], "choose from abc"),
         ("zzz", ["b", "a"], "choose from a, b"),
         ("zzz", map(str, range(20)), "choose from 0, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 8 more"),
         ("zzz", [], "there is none to choose from"),

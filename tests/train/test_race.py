@@ -50,16 +50,17 @@ def race(folder: Path, runs: int, kills: int, seed: int) -> tuple[Ledger, Plan]:
         work(Ledger.open(folder), found)
 
     # So many runs are done when a worker is killed: a fast machine's race must not be over before the last kill.
-    moments = sorted(draw.randrange(runs * 3 // 4) for _ in range(kills))
+    moments = sorted(draw.randrange(runs // 2) for _ in range(kills))
     workers = [Child(deed) for _ in range(WORKERS)]
     try:
         for moment in moments:
             while sum(ledger.result(one.run) is not None for one in found.runs) < moment:
                 assert any(child.poll() is None for child in workers), "all workers ended"
                 time.sleep(0.01)
-            time.sleep(draw.uniform(0, 0.05))
-            victim = draw.randrange(WORKERS)
-            assert workers[victim].poll() is None, "the race was over before the last kill"
+            time.sleep(draw.uniform(0, 0.02))
+            living = [number for number, child in enumerate(workers) if child.poll() is None]
+            assert living, "the race was over before the last kill"
+            victim = draw.choice(living)
             workers[victim].kill()
             workers[victim].wait()
             workers[victim] = Child(deed)
