@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -48,6 +49,8 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """The tensors as a file; a full disk is an `OSError`, as it is everywhere else."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)  # as the umask and the folder grant it
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
     except SafetensorError as error:
@@ -55,6 +58,8 @@ def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+    if stat.S_IMODE(path.stat().st_mode) != mode:
+        path.chmod(mode)  # safetensors writes files that only their owner reads
 
 
 def of(model: nn.Module) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ class Heartbeat:
     def __init__(self, path: Path, lease: Lease, at_each_beat: Callable[[], None]):
         # The counter is overwritten in place: that needs no new block on a full disk, no rename that would leave
         # readers over NFS with a stale handle, and a torn read is still a change.
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         self._lease, self._at_each_beat = lease, at_each_beat
         self._counter, self._lock, self._stopped = 0, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)

@@ -25,7 +25,7 @@ class Log:
         self.path = path
         self._torn = False
         with disk("cannot open the log"):
-            self._handle: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._handle: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append one entry: plain values; `step` in it orders it among the others."""

@@ -137,7 +137,7 @@ def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) 
         # Pipes of others that stay open here would never close there.
         for pipe in (ours, *(worker.pipe for worker in crew)):
             pipe.close()
-        told = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        told = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(told, descriptor)
         if place is None:
