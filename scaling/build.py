@@ -51,6 +51,7 @@ SLOTS = {
     "memory": "scaling.nn.memory",
     "model": "scaling.model",
     "decode": "scaling.decode.strategy",
+    "format": "scaling.interop.formats",
     "data": "scaling.data",
     "corpus": "scaling.data.corpus",
     "tokenizer": "scaling.data.tokenizer",

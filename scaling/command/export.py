@@ -15,7 +15,11 @@ from scaling.errors import ScalingError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's id, or a folder")
-    parser.add_argument("--format", choices=["hf"], default="hf", help="hf: config.json and weights for transformers")
+    parser.add_argument(
+        "--format",
+        default="hf",
+        help="hf: the first of transformers' that fits; or one by name (`scaling explain format`)",
+    )
     parser.add_argument("--to", metavar="FOLDER", help="where to (RUN-hf)")
     parser.add_argument("--runs", default="runs", metavar="FOLDER", help="the ledger (runs)")
     parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
@@ -31,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
         build.extend(arguments.extend)
     folder = new_folder(arguments.to or f"{Path(arguments.run).name}-hf")
     found = read(arguments.run, arguments.runs)
-    form = huggingface.write(folder, found.described)
+    form = huggingface.write(folder, found.described, None if arguments.format == "hf" else arguments.format)
     if found.tokenizer is not None:
         huggingface.write_tokenizer(folder, found.tokenizer)
     count = sum(tensor.numel() for tensor in found.described.tensors.values())

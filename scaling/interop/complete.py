@@ -59,10 +59,11 @@ def differences(ours: Any, theirs: Any, key: str = "") -> Iterator[tuple[str, An
             here = f"{key}.{name}" if key else name
             yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), here)
     elif ours != theirs:
-        yield key, _short(ours), _short(theirs)
+        yield key, short(ours), short(theirs)
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
+    """A line by its kind."""
     return value.get("kind", value) if isinstance(value, Mapping) else value
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from scaling.interop.names import Name
 
@@ -24,31 +23,36 @@ ACTIVATIONS = {
 }
 
 
-@dataclass(frozen=True)
 class Format:
-    """One architecture of transformers.
+    """One architecture of transformers: a table of class attributes, read both ways.
 
-    `config` is what its config.json always says (None: nothing), `model` and `size` are our sections with blanks for
-    what it may say. A weight file may also hold `copies` (a tied table under a second name), tensors that are `derived`
-    from the config (masks, sinusoids) and `zeros` (a bias that no training moves); copies and zeros are checked, and
-    none of them is written. A file of the bare model leaves out `prefix`.
+    `config` is what its config.json always says (None: null, or nothing), `model` and `size` are our sections with
+    blanks for what it may say, and `names` what its tensors are called. A weight file may also hold `copies` (a tied
+    table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias that
+    no training moves); copies and zeros are checked, and none of them is written. A file of the bare model leaves out
+    `prefix`.
     """
 
-    architecture: str
-    config: Mapping[str, Any]
-    model: Mapping[str, Any]
-    size: Mapping[str, Any]
-    names: tuple[Name, ...]
-    prefix: str = ""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    derived: tuple[str, ...] = ()
-    zeros: tuple[str, ...] = ()
+    slot: ClassVar[str] = "format"
 
-    @property
-    def kind(self) -> str:
-        """config.json's `model_type`."""
-        return self.config["model_type"]
+    architecture: ClassVar[str]
+    config: ClassVar[Mapping[str, Any]]
+    model: ClassVar[Mapping[str, Any]]
+    size: ClassVar[Mapping[str, Any]]
+    names: ClassVar[tuple[Name, ...]]
+    prefix: ClassVar[str] = ""
+    copies: ClassVar[Mapping[str, str]] = {}
+    derived: ClassVar[tuple[str, ...]] = ()
+    zeros: ClassVar[tuple[str, ...]] = ()
 
-    @property
-    def template(self) -> dict[str, Any]:
-        return {"model": self.model, "size": self.size}
+    def __init_subclass__(cls) -> None:
+        missing = [name for name in ("architecture", "config", "model", "size", "names") if not hasattr(cls, name)]
+        if missing:
+            raise TypeError(f"the format {cls.__name__} needs {', '.join(missing)}")
+        for name, table, key in (("config", cls.config, "model_type"), ("model", cls.model, "kind")):
+            if key not in table:
+                raise TypeError(f"the format {cls.__name__} needs {key} in {name}")
+
+    @classmethod
+    def template(cls) -> dict[str, Any]:
+        return {"model": cls.model, "size": cls.size}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build
+from scaling.build import build, joined
 from scaling.data.codec import Codec
 from scaling.data.manifest import TOKENIZER
 from scaling.errors import ScalingError, nearest
@@ -53,28 +53,56 @@ def read(folder: str | Path) -> Described:
     """What a folder of transformers holds, in our words."""
     folder = Path(folder)
     config = _read_config(folder)
-    form = _recognise(config, folder / CONFIG)
-    try:
-        sections = fill(form.template, config)
-        sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
-        wanted = weights.of(_on_meta(sections))
-    except ScalingError as error:
-        raise error.at(file=folder / CONFIG) from None
-    heads = heads_of(sections)
-    theirs = to_theirs(form.names, wanted, heads)
-    found = _plain(form, weights.read_folder(folder), theirs, folder)
-    weights.check(found, theirs, weights.place(folder))
+    layouts, refusals = [], []
+    for form in _candidates(config, folder / CONFIG):
+        try:
+            layouts.append(_layout(form, config))
+        except ScalingError as error:
+            refusals.append(error.at(file=folder / CONFIG))
+    if not layouts:
+        raise refusals[0]
+    tensors = weights.read_folder(folder)
+    refusals = []
+    for layout in layouts:
+        try:
+            return _described(layout, config, tensors, folder)
+        except ScalingError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Our sections for a config.json, and the tensors that go with them under our names and under theirs."""
+
+    form: type[Format]
+    sections: dict[str, Any]
+    ours: dict[str, Tensor]
+    theirs: dict[str, Tensor]
+
+
+def _layout(form: type[Format], config: Mapping[str, Any]) -> _Layout:
+    sections = fill(form.template(), config)
+    sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
+    ours = weights.of(_on_meta(sections))
+    return _Layout(form, sections, ours, to_theirs(form.names, ours, heads_of(sections)))
+
+
+def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Described:
+    plain = _plain(layout.form, dict(tensors), layout.theirs, folder)
+    weights.check(plain, layout.theirs, weights.place(folder))
     said = {name: config.get(key) for name, key in _IDS.items()}
     # The ids of a model's first release are written by default, whatever the vocabulary.
-    known = range(sections["size"]["vocabulary"])
+    known = range(layout.sections["size"]["vocabulary"])
     ids = {name: token for name, token in said.items() if isinstance(token, int) and token in known}
-    return Described(sections, to_ours(form.names, wanted, found, heads), ids)
+    ours = to_ours(layout.form.names, layout.ours, plain, heads_of(layout.sections))
+    return Described(layout.sections, ours, ids)
 
 
-def write(folder: str | Path, described: Described) -> Format:
-    """Write a folder that transformers loads, and say as which architecture."""
+def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
+    """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
     folder = Path(folder)
-    form, config = choose(described.sections)
+    form, config = choose(described.sections, name)
     dtype = next(iter(described.tensors.values())).dtype
     config = {**_ids(form, described.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
@@ -93,28 +121,42 @@ def write_tokenizer(folder: Path, tokenizer: Path) -> None:
     atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **known})
 
 
-def choose(sections: Mapping[str, Any]) -> tuple[Format, dict[str, Any]]:
-    """The format that says this model, and the config.json that does."""
+def formats() -> dict[str, type[Format]]:
+    """Every format by name, in the order in which they are tried: first those that joined."""
+    own = joined("format")
+    for name, form in own.items():
+        if not issubclass(form, Format):
+            raise ScalingError(f"{name} is no format", mend="derive it from scaling.interop.format.Format")
+    return {**own, **{form.__name__: form for form in FORMATS}}
+
+
+def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
+    """The format that says this model, the one of that name or the first that does, and its config.json."""
     ours = complete(sections)
+    known = formats()
+    if name is not None and name not in known:
+        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(name, known))
+    kind = ours["model"]["kind"]
     tried = []
-    for form in FORMATS:
-        if form.model["kind"] == ours["model"]["kind"]:
-            config = blanks(form.template, ours)
-            tried.append((mismatches(form.template, config, ours), form, config))
+    for form in known.values() if name is None else [known[name]]:
+        if form.model["kind"] == kind:
+            config = blanks(form.template(), ours)
+            tried.append((mismatches(form.template(), config, ours), form, config))
     if not tried:
-        raise ScalingError("transformers has no model of this kind", key="model.kind", value=ours["model"]["kind"])
+        whose = "transformers" if name is None else name
+        raise ScalingError(f"{whose} has no model of this kind", key="model.kind", value=kind)
     missed, form, config = min(tried, key=lambda attempt: len(attempt[0]))
     if missed:
         key, value, theirs = missed[0]
         others = f" (and {len(missed) - 1} more differences)" if len(missed) > 1 else ""
-        raise ScalingError(
-            f"transformers has no such model; the nearest, {form.architecture}, has {theirs}{others}",
-            key=key,
-            value=value,
+        has = (
+            f"{form.architecture} has"
+            if name
+            else f"transformers has no such model; the nearest, {form.architecture}, has"
         )
+        raise ScalingError(f"{has} {theirs}{others}", key=key, value=value)
     for key, value in form.config.items():
-        if value is not None:
-            put(config, key, value)
+        put(config, key, value)
     return form, config
 
 
@@ -131,31 +173,35 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _recognise(config: Mapping[str, Any], path: Path) -> Format:
+def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
+    """The formats that a config.json may be of, first the one that it names."""
     kind, named = config.get("model_type"), config.get("architectures") or ()
-    candidates = [form for form in FORMATS if form.kind == kind]
+    known = formats().values()
+    candidates = [form for form in known if form.config["model_type"] == kind]
     if not candidates:
-        kinds = {form.kind for form in FORMATS}
+        kinds = {form.config["model_type"] for form in known}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, mend=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in named)
     contradictions = [_contradictions(form, config) for form in candidates]
-    for form, contradicted in zip(candidates, contradictions, strict=True):
-        if not contradicted:
-            return form
+    fitting = [form for form, keys in zip(candidates, contradictions, strict=True) if not keys]
+    if fitting:
+        return fitting
     key = contradictions[0][0]
-    known = " or ".join(sorted({repr(form.config[key]) for form in candidates}))
+    choices = " or ".join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))
     raise ScalingError(
-        "there is no piece for it", file=path, key=key, value=at(config, key), mend=f"it must be {known}"
+        "there is no piece for it", file=path, key=key, value=at(config, key), mend=f"it must be {choices}"
     )
 
 
-def _contradictions(form: Format, config: Mapping[str, Any]) -> list[str]:
+def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
     """The keys of config.json that say otherwise than the format."""
     said = {key: at(config, key) for key in form.config}
     return [key for key, value in said.items() if value is not NOTHING and value != form.config[key]]
 
 
-def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
+def _plain(
+    form: type[Format], found: dict[str, Tensor], wanted: Mapping[str, Tensor], folder: Path
+) -> dict[str, Tensor]:
     """The tensors of a file without what files may say twice or leave out."""
     for old, new in _OLD_WORDS.items():
         found = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in found.items()}
@@ -178,7 +224,7 @@ def _plain(form: Format, found: dict[str, Tensor], wanted: Mapping[str, Tensor],
     return found
 
 
-def _ids(form: Format, known: Mapping[str, int]) -> dict[str, int | None]:
+def _ids(form: type[Format], known: Mapping[str, int]) -> dict[str, int | None]:
     """The ids that transformers needs to generate. Unsaid, each of its models would take those of its first release."""
     said = {key: known.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":

@@ -62,7 +62,7 @@ class Pair:
 
     ours: Any
     theirs: Any
-    form: Format
+    form: type[Format]
     heads: int
     exactly: AbstractContextManager[Any]
 

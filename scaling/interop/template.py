@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.errors import ScalingError, nearest
-from scaling.interop.complete import complete, differences, spread
+from scaling.interop.complete import complete, differences, short, spread
 
 NOTHING: Any = object()
+Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,15 @@ class Blank:
     """A value that stands in config.json, under `keys`: the names that versions of the format gave it.
 
     `values` says what each of theirs is for us, where the two differ; of several that are one for us we write the
-    first. `less` is how much more theirs counts than ours. Dots in a key lead into nested objects.
+    first. `less` is how much more theirs counts than ours, `least` the least that theirs can be. Dots in a key lead
+    into nested objects.
     """
 
     keys: tuple[str, ...]
     default: Any = NOTHING
     values: Mapping[Any, Any] | None = None
     less: int = 0
+    least: int | None = None
 
     def read(self, config: Mapping[str, Any]) -> Any:
         """Our value, from theirs."""
@@ -38,19 +41,34 @@ class Blank:
                     "no piece stands for it", key=key, value=value, mend=nearest(str(value), map(str, self.values))
                 )
             return known[0]
-        if self.less and not isinstance(value, int):
+        if (self.less or self.least is not None) and not isinstance(value, int):
             raise ScalingError("expected a whole number", key=key, value=value)
+        if self.least is not None and value < self.least:
+            raise ScalingError(f"transformers has no such model; {self.least} is the least", key=key, value=value)
         return value - self.less if self.less else value
 
     def write(self, ours: Any) -> Any:
         """Their value for ours, or NOTHING where they have none."""
         if self.values is not None:
             return next((theirs for theirs, value in self.values.items() if value == ours), NOTHING)
+        if self.least is not None and ours < self.least:
+            return NOTHING
         return ours + self.less if self.less else ours
 
 
-def blank(*keys: str, default: Any = NOTHING, values: Mapping[Any, Any] | None = None, less: int = 0) -> Blank:
-    return Blank(keys, default, values, less)
+def blank(
+    *keys: str,
+    default: Any = NOTHING,
+    values: Mapping[Any, Any] | None = None,
+    less: int = 0,
+    least: int | None = None,
+) -> Blank:
+    return Blank(keys, default, values, less, least)
+
+
+def switch(*keys: str, default: bool) -> Blank:
+    """A blank for what is there or not."""
+    return blank(*keys, default=default, values={True: True, False: False})
 
 
 def fill(template: Any, config: Mapping[str, Any]) -> Any:
@@ -73,11 +91,40 @@ def blanks(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, An
     return config
 
 
-def mismatches(
-    template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]
-) -> list[tuple[str, Any, Any]]:
-    """Where our completed config is not what the template says with `config` in its blanks: key, ours, theirs."""
-    return list(differences(ours, complete(fill(template, config))))
+def mismatches(template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Mismatch]:
+    """Where our completed config is not what the template says with `config` in its blanks.
+
+    A blank that `config` leaves empty is one of them: what one format cannot say must not hide the others.
+    """
+    filled, unfilled = _filled(spread(template), config, ours)
+    try:
+        theirs = complete(filled)
+    except ScalingError as error:  # sizes that only ours can have: compare the rest
+        unfilled = [*unfilled, (str(error.key), error.value, f"none such ({error.what})")]
+        theirs = complete({**filled, "size": ours["size"]})
+    return [*unfilled, *differences(ours, theirs)]
+
+
+def _filled(template: Any, config: Mapping[str, Any], ours: Any, key: str = "") -> tuple[Any, list[Mismatch]]:
+    """The template filled as far as `config` goes, our value in any other blank, and those blanks as mismatches."""
+    if isinstance(template, Blank):
+        try:
+            return template.read(config), []
+        except ScalingError:
+            return (None if ours is NOTHING else ours), [(key, short(ours), f"no such value in {template.keys[0]}")]
+    if not isinstance(template, Mapping):
+        return template, []
+    within = ours if isinstance(ours, Mapping) else {}
+    parts = {
+        name: _filled(part, config, within.get(name, NOTHING), f"{key}.{name}" if key else name)
+        for name, part in template.items()
+    }
+    filled = {name: part for name, (part, _) in parts.items()}
+    if "kind" in filled and filled["kind"] is None:
+        return None, parts["kind"][1]
+    if filled.get("kind") != within.get("kind"):  # one mismatch, whatever else the line says
+        return filled, []
+    return filled, [mismatch for _, unfilled in parts.values() for mismatch in unfilled]
 
 
 def at(config: Mapping[str, Any], dotted: str) -> Any:

@@ -1,9 +1,22 @@
-"""The architectures of transformers that are read and written."""
+"""The architectures of transformers that are read and written; where several fit a model, the first of `FORMATS`."""
 
-from scaling.interop.formats.bart import BART, MARIAN
-from scaling.interop.formats.bert import BERT, MASKED_BERT, ROBERTA
+from scaling.interop.format import Format
+from scaling.interop.formats.bart import BART, Marian
+from scaling.interop.formats.bert import BERT, MaskedBERT, RoBERTa
 from scaling.interop.formats.gpt2 import GPT1, GPT2
-from scaling.interop.formats.llama import GPT_NEOX, LLAMA
-from scaling.interop.formats.t5 import T5, T5_V1_1
+from scaling.interop.formats.llama import GPTNeoX, Llama
+from scaling.interop.formats.t5 import T5, T5v1_1
 
-FORMATS = (GPT1, GPT2, BERT, MASKED_BERT, ROBERTA, T5, T5_V1_1, BART, MARIAN, LLAMA, GPT_NEOX)
+FORMATS: tuple[type[Format], ...] = (
+    GPT1,
+    GPT2,
+    BERT,
+    MaskedBERT,
+    RoBERTa,
+    T5,
+    T5v1_1,
+    BART,
+    Marian,
+    Llama,
+    GPTNeoX,
+)

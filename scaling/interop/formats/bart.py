@@ -85,52 +85,56 @@ _CONFIG = {
 _TABLES = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
 _COPIES = {f"{name}.weight": "model.shared.weight" for name in _TABLES}
 
-BART = Format(
-    architecture="BartForConditionalGeneration",
+
+class BART(Format):
+    """BART: post-norm, learned positions, one table. (Lewis et al. 2019)"""
+
+    architecture = "BartForConditionalGeneration"
     # Releases before 2021 could leave these out or turn them round.
-    config={
+    config = {
         "model_type": "bart",
         "normalize_before": False,
         "add_final_layer_norm": False,
         "normalize_embedding": True,
         "static_position_embeddings": False,
         **_CONFIG,
-    },
-    model=_model({"kind": "Learned", "offset": 2}, "LayerNorm", "Linear"),
-    size=_SIZE,
-    names=table(
+    }
+    model = _model({"kind": "Learned", "offset": 2}, "LayerNorm", "Linear")
+    size = _SIZE
+    names = table(
         _NAMES
         + """
         {encoder,decoder}.embedding.norm.{gain,bias}     model.{encoder,decoder}.layernorm_embedding.{weight,bias}
         {encoder,decoder}.stack.positions.0.table        model.{encoder,decoder}.embed_positions.weight
         """,
         **_PARTS,
-    ),
-    prefix="model.",
-    copies=_COPIES,
-    zeros=("final_logits_bias",),
-)
+    )
+    prefix = "model."
+    copies = _COPIES
+    zeros = ("final_logits_bias",)
 
-MARIAN = Format(
-    architecture="MarianMTModel",
-    config={
+
+class Marian(Format):
+    """Marian: post-norm, sinusoids, one table and a bias onto it. (Junczys-Dowmunt et al. 2018)"""
+
+    architecture = "MarianMTModel"
+    config = {
         "model_type": "marian",
         "normalize_before": False,
         "add_final_layer_norm": False,
         "normalize_embedding": False,
         "share_encoder_decoder_embeddings": True,
         **_CONFIG,
-    },
-    model=_model({"kind": "Sinusoidal", "layout": "halves"}, None, {"kind": "Linear", "bias": True}),
-    size=_SIZE,
-    names=table(
+    }
+    model = _model({"kind": "Sinusoidal", "layout": "halves"}, None, {"kind": "Linear", "bias": True})
+    size = _SIZE
+    names = table(
         _NAMES
         + """
         head.bias                                        final_logits_bias                                  row
         """,
         **_PARTS,
-    ),
-    prefix="model.",
-    copies=_COPIES,
-    derived=("model.*.embed_positions.weight",),
-)
+    )
+    prefix = "model."
+    copies = _COPIES
+    derived = ("model.*.embed_positions.weight",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from scaling.interop.format import ACTIVATIONS, Format
@@ -48,7 +47,7 @@ def _model(position: Any, sentence: Any) -> dict[str, Any]:
         "kind": "Encoder",
         "embedding": {
             "kind": "Token",
-            "segments": blank("type_vocab_size", default=2),
+            "segments": blank("type_vocab_size", default=2, least=1),
             "norm": _NORM,
             "dropout": _DROPOUT,
         },
@@ -73,12 +72,14 @@ def _model(position: Any, sentence: Any) -> dict[str, Any]:
     }
 
 
-BERT = Format(
-    architecture="BertForPreTraining",
-    config={"model_type": "bert", **_CONFIG},
-    model=_model("Learned", {"kind": "NextSentence", "activation": "Tanh"}),
-    size={**_SIZE, "length": blank("max_position_embeddings")},
-    names=table(
+class BERT(Format):
+    """BERT: post-norm, segments, a head for masked words and one for the next sentence. (Devlin et al. 2018)"""
+
+    architecture = "BertForPreTraining"
+    config = {"model_type": "bert", **_CONFIG}
+    model = _model("Learned", {"kind": "NextSentence", "activation": "Tanh"})
+    size = {**_SIZE, "length": blank("max_position_embeddings")}
+    names = table(
         _BODY
         + """
         head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
@@ -90,24 +91,31 @@ BERT = Format(
         name="bert",
         block="encoder.stack.blocks.*.branches",
         layer="bert.encoder.layer.*",
-    ),
-    prefix="bert.",
-    copies={
+    )
+    prefix = "bert."
+    copies = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
-    derived=("bert.embeddings.position_ids",),
-)
+    }
+    derived = ("bert.embeddings.position_ids",)
 
-MASKED_BERT = replace(BERT, architecture="BertForMaskedLM", model=_model("Learned", None))
 
-ROBERTA = Format(
-    architecture="RobertaForMaskedLM",
+class MaskedBERT(BERT):
+    """BERT without its next-sentence head. (Devlin et al. 2018)"""
+
+    architecture = "BertForMaskedLM"
+    model = _model("Learned", None)
+
+
+class RoBERTa(Format):
+    """RoBERTa: BERT without next sentence, positions counted from 2. (Liu et al. 2019)"""
+
+    architecture = "RobertaForMaskedLM"
     # Its positions are counted from one after the padding's.
-    config={"model_type": "roberta", "pad_token_id": 1, **_CONFIG},
-    model=_model({"kind": "Learned", "offset": 2}, None),
-    size={**_SIZE, "length": blank("max_position_embeddings", less=2)},
-    names=table(
+    config = {"model_type": "roberta", "pad_token_id": 1, **_CONFIG}
+    model = _model({"kind": "Learned", "offset": 2}, None)
+    size = {**_SIZE, "length": blank("max_position_embeddings", less=2)}
+    names = table(
         _BODY
         + """
         head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
@@ -117,11 +125,10 @@ ROBERTA = Format(
         name="roberta",
         block="encoder.stack.blocks.*.branches",
         layer="roberta.encoder.layer.*",
-    ),
-    prefix="roberta.",
-    copies={
+    )
+    prefix = "roberta."
+    copies = {
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
-    },
-    derived=("roberta.embeddings.position_ids",),
-)
+    }
+    derived = ("roberta.embeddings.position_ids",)

@@ -52,19 +52,22 @@ _SIZE = {
     "length": blank("n_positions"),
 }
 
-GPT2 = Format(
-    architecture="GPT2LMHeadModel",
-    config={
+
+class GPT2(Format):
+    """GPT-2: pre-norm, learned positions, one table. (Radford et al. 2019)"""
+
+    architecture = "GPT2LMHeadModel"
+    config = {
         "model_type": "gpt2",
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
-    },
-    model=_model(blank("activation_function", default="gelu_new", values=ACTIVATIONS), "Pre", _NORM),
-    size={**_SIZE, "hidden": blank("n_inner", default=None)},
-    names=table(
+    }
+    model = _model(blank("activation_function", default="gelu_new", values=ACTIVATIONS), "Pre", _NORM)
+    size = {**_SIZE, "hidden": blank("n_inner", default=None)}
+    names = table(
         """
         decoder.embedding.table                              transformer.wte.weight
         decoder.stack.positions.0.table                      transformer.wpe.weight
@@ -72,31 +75,32 @@ GPT2 = Format(
         """
         + _BLOCKS,
         block="decoder.stack.blocks.*.branches",
-    ),
-    prefix="transformer.",
-    copies={"lm_head.weight": "transformer.wte.weight"},
-    derived=("*.attn.bias", "*.attn.masked_bias"),
-)
+    )
+    prefix = "transformer."
+    copies = {"lm_head.weight": "transformer.wte.weight"}
+    derived = ("*.attn.bias", "*.attn.masked_bias")
 
-GPT1 = Format(
-    architecture="OpenAIGPTLMHeadModel",
-    config={"model_type": "openai-gpt", "tie_word_embeddings": True},
+
+class GPT1(Format):
+    """GPT-1: GPT-2 with norms behind the branches. (Radford et al. 2018)"""
+
+    architecture = "OpenAIGPTLMHeadModel"
+    config = {"model_type": "openai-gpt", "tie_word_embeddings": True}
     # Its "gelu" has always been the tanh form.
-    model=_model(
+    model = _model(
         blank("afn", default="gelu", values={"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}),
         "Post",
         "NoNorm",
-    ),
-    size=_SIZE,
-    names=table(
+    )
+    size = _SIZE
+    names = table(
         """
         decoder.embedding.table                              transformer.tokens_embed.weight
         decoder.stack.positions.0.table                      transformer.positions_embed.weight
         """
         + _BLOCKS,
         block="decoder.stack.blocks.*.branches",
-    ),
-    prefix="transformer.",
-    copies={"lm_head.weight": "transformer.tokens_embed.weight"},
-    derived=("*.attn.bias", "*.position_ids"),
-)
+    )
+    prefix = "transformer."
+    copies = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    derived = ("*.attn.bias", "*.position_ids")

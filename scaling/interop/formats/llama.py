@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.names import table
-from scaling.interop.template import blank
+from scaling.interop.template import blank, switch
 
 _RMS = {"kind": "RMSNorm", "eps": blank("rms_norm_eps", default=1e-6)}
 _LAYER = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-5)}
@@ -20,10 +20,13 @@ _SIZE = {
     "length": blank("max_position_embeddings", default=2048),
 }
 
-LLAMA = Format(
-    architecture="LlamaForCausalLM",
-    config={"model_type": "llama", "rope_parameters.rope_type": "default", "rope_scaling": None},
-    model={
+
+class Llama(Format):
+    """Llama: RMSNorm, SwiGLU, rotary positions. (Touvron et al. 2023)"""
+
+    architecture = "LlamaForCausalLM"
+    config = {"model_type": "llama", "rope_parameters.rope_type": "default", "rope_scaling": None}
+    model = {
         "kind": "Decoder",
         "embedding": "Token",
         "position": {
@@ -38,25 +41,25 @@ LLAMA = Format(
             "residual": "Pre",
             "mixer": {
                 "kind": "Attention",
-                "bias": blank("attention_bias", default=False),
+                "bias": switch("attention_bias", default=False),
                 "dropout": blank("attention_dropout", default=0.0),
             },
             "channel": {
                 "kind": "Gated",
                 "activation": blank("hidden_act", default="silu", values=ACTIVATIONS),
-                "bias": blank("mlp_bias", default=False),
+                "bias": switch("mlp_bias", default=False),
             },
         },
         "stack": {"kind": "Sequential", "norm": _RMS},
         "head": "Linear",
         "tie": _TIED,
-    },
-    size={
+    }
+    size = {
         **_SIZE,
         "key_heads": blank("num_key_value_heads", "num_attention_heads"),
         "head_width": blank("head_dim", default=None),
-    },
-    names=table(
+    }
+    names = table(
         """
         decoder.embedding.table                                  model.embed_tokens.weight
         <block>.mixer.norm.gain                                  <layer>.input_layernorm.weight
@@ -70,15 +73,17 @@ LLAMA = Format(
         """,
         block="decoder.stack.blocks.*.branches",
         layer="model.layers.*",
-    ),
-    prefix="model.",
-    derived=("*.rotary_emb.inv_freq",),
-)
+    )
+    prefix = "model."
+    derived = ("*.rotary_emb.inv_freq",)
 
-GPT_NEOX = Format(
-    architecture="GPTNeoXForCausalLM",
-    config={"model_type": "gpt_neox", "rope_parameters.rope_type": "default", "rope_scaling": None},
-    model={
+
+class GPTNeoX(Format):
+    """GPT-NeoX and Pythia: parallel branches, partly rotary positions. (Black et al. 2022)"""
+
+    architecture = "GPTNeoXForCausalLM"
+    config = {"model_type": "gpt_neox", "rope_parameters.rope_type": "default", "rope_scaling": None}
+    model = {
         "kind": "Decoder",
         "embedding": {"kind": "Token", "dropout": _DROPOUT},
         "position": {
@@ -94,7 +99,7 @@ GPT_NEOX = Format(
             "residual": {"kind": "Pre", "dropout": _DROPOUT},
             "mixer": {
                 "kind": "Attention",
-                "bias": blank("attention_bias", default=True),
+                "bias": switch("attention_bias", default=True),
                 "dropout": blank("attention_dropout", default=0.0),
             },
             "channel": {
@@ -106,9 +111,9 @@ GPT_NEOX = Format(
         "stack": {"kind": "Sequential", "norm": _LAYER},
         "head": "Linear",
         "tie": _TIED,
-    },
-    size=_SIZE,
-    names=table(
+    }
+    size = _SIZE
+    names = table(
         """
         decoder.embedding.table                                  gpt_neox.embed_in.weight
         <block>.mixer.norm.{gain,bias}                           <layer>.input_layernorm.{weight,bias}
@@ -122,7 +127,6 @@ GPT_NEOX = Format(
         """,
         block="decoder.stack.blocks.*.branches",
         layer="gpt_neox.layers.*",
-    ),
-    prefix="gpt_neox.",
-    derived=("*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq"),
-)
+    )
+    prefix = "gpt_neox."
+    derived = ("*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq")

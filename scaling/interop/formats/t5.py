@@ -4,7 +4,6 @@ its own.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from scaling.interop.format import ACTIVATIONS, Format
@@ -97,18 +96,21 @@ def _names(ours: str, theirs: str) -> tuple[Name, ...]:
 # A table that is not in the file is the shared one: releases of transformers differ in what they leave out.
 _COPIES = {f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")}
 
-T5 = Format(
-    architecture="T5ForConditionalGeneration",
-    config={"model_type": "t5", "feed_forward_proj": "relu", "is_encoder_decoder": True},
-    model=_model({"kind": "Dense", "activation": "ReLU"}, ["encoder", "decoder", "head"]),
-    size=_SIZE,
-    names=_names("{hidden,out}", "{wi,wo}"),
-    copies=_COPIES,
-)
 
-T5_V1_1 = replace(
-    T5,
-    config={**T5.config, "feed_forward_proj": "gated-gelu"},
-    model=_model({"kind": "Gated", "activation": ACTIVATIONS["gelu_new"]}, ["encoder", "decoder"]),
-    names=_names("{gate,hidden,out}", "{wi_0,wi_1,wo}"),
-)
+class T5(Format):
+    """T5 v1.0: pre-norm, relative bias, one table. (Raffel et al. 2019)"""
+
+    architecture = "T5ForConditionalGeneration"
+    config = {"model_type": "t5", "feed_forward_proj": "relu", "is_encoder_decoder": True}
+    model = _model({"kind": "Dense", "activation": "ReLU"}, ["encoder", "decoder", "head"])
+    size = _SIZE
+    names = _names("{hidden,out}", "{wi,wo}")
+    copies = _COPIES
+
+
+class T5v1_1(T5):
+    """T5 v1.1: gated feed-forward layers, an output table of its own. (Shazeer 2020)"""
+
+    config = {**T5.config, "feed_forward_proj": "gated-gelu"}
+    model = _model({"kind": "Gated", "activation": ACTIVATIONS["gelu_new"]}, ["encoder", "decoder"])
+    names = _names("{gate,hidden,out}", "{wi_0,wi_1,wo}")

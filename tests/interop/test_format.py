@@ -1,0 +1,207 @@
+"""Formats: which one a model is written in, and those that join from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scaling import build
+from scaling.build import overlay
+from scaling.cli import main
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.interop import huggingface, parity, weights
+from scaling.interop import run as runs
+from scaling.interop.format import Format
+from scaling.interop.formats import FORMATS
+from scaling.interop.huggingface import Described
+from scaling.interop.run import Run
+
+MINE = '''
+from scaling.interop.formats import Llama
+from scaling.interop.names import Name
+
+
+class Skewed(Llama):
+    """Llama whose positions are ALiBi's, with a table of another name. (A paper, 2026)"""
+
+    architecture = "SkewedForCausalLM"
+    config = {"model_type": "skewed"}
+    model = {**Llama.model, "position": "ALiBi"}
+    names = tuple(Name(n.ours, n.theirs.replace("model.", "trunk."), n.layout) for n in Llama.names)
+    prefix = "trunk."
+'''
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_joined", {})
+
+
+def sections(model: str, lines: dict[str, Any] | None = None, **sizes: Any) -> dict[str, Any]:
+    return {"model": overlay(load(model)["model"], lines or {}), "size": {**parity.SIZE, **sizes}}
+
+
+def described(parts: dict[str, Any]) -> Described:
+    torch.manual_seed(0)
+    return Described(parts, weights.of(build.build("model", parts["model"], parts["size"])))
+
+
+def extension(folder: Path, text: str = MINE) -> str:
+    path = folder / "mine.py"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_slot_holds_every_format_and_nothing_else() -> None:
+    assert set(build.kinds("format").values()) == set(FORMATS)
+    assert list(huggingface.formats().values()) == list(FORMATS)
+
+
+@pytest.mark.parametrize(
+    "blank",
+    [
+        '"position": {"kind": "Rotary", "base": blank("no_such_key")}',
+        '"position": {"kind": blank("no_such_key")}',
+        '"embedding": {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": blank("no_such_key")}}',
+        '"tie": blank("no_such_key", values={"yes": ["somewhere"]})',
+        '"block": {**Llama.model["block"], "channel": {"kind": "Gated", "activation": blank("a", values={})}}',
+        '"stack": {"kind": "Universal", "norm": "NoNorm", "before": blank("no_such_key", less=1)}',
+    ],
+)
+def test_a_format_with_a_blank_that_a_model_cannot_fill_hides_no_other(blank: str, tmp_path: Path) -> None:
+    text = f"""
+from scaling.interop.formats import Llama
+from scaling.interop.template import blank
+
+class Strange(Llama):
+    architecture = "StrangeForCausalLM"
+    model = {{**Llama.model, {blank}}}
+"""
+    build.extend(extension(tmp_path, text))
+    for model, form in (("gpt1", "GPT1"), ("gpt2", "GPT2"), ("pythia", "GPTNeoX")):
+        assert huggingface.choose(sections(model))[0].__name__ == form
+    assert huggingface.choose(sections("llama"))[0].__name__ in ("Llama", "Strange")
+    with pytest.raises(ScalingError, match="transformers has no such model; the nearest"):
+        huggingface.choose(sections("llama", {"block": {"norm": "NoNorm"}}))
+
+
+def test_sizes_that_one_format_cannot_have_hide_no_other() -> None:
+    odd = {"width": 32, "heads": 3, "head_width": 8, "layers": 2}
+    assert huggingface.choose(sections("llama", **odd))[0].architecture == "LlamaForCausalLM"
+    with pytest.raises(ScalingError, match="32 is not divisible by 3 heads") as caught:
+        huggingface.choose(sections("gpt2", **odd))
+    assert caught.value.key == "size.heads"
+
+
+def test_a_bert_without_segments_is_not_one() -> None:
+    sizes = {"length": 48, "hidden": 128}
+    with pytest.raises(ScalingError, match="has 2") as caught:
+        huggingface.choose(sections("bert", {"embedding": {"segments": 0}}, **sizes))
+    assert caught.value.key == "model.embedding.segments"
+
+
+def test_a_config_without_segments_is_refused(tmp_path: Path) -> None:
+    huggingface.write(tmp_path, described(sections("bert")))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "type_vocab_size": 0}))
+    with pytest.raises(ScalingError, match="type_vocab_size=0: transformers has no such model"):
+        huggingface.read(tmp_path)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077, 0o027])
+def test_files_have_the_mode_that_the_umask_leaves(
+    umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(umask)
+    request.addfinalizer(lambda: os.umask(before))
+    runs.write("mine", Run(described(sections("gpt2")), None), "here")
+    assert main(["export", "mine", "--to", "theirs"]) == 0
+    assert main(["import", "theirs", "--to", "again"]) == 0
+    files = [path for folder in ("mine", "theirs", "again") for path in Path(folder).iterdir()]
+    assert {path.name for path in files} >= {"config.json", "config.yaml", "model.safetensors"}
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in files} == {
+        path.name: 0o666 & ~umask for path in files
+    }
+
+
+def test_a_format_of_ones_own_is_written_read_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    was = described(sections("llama", {"position": "ALiBi"}))
+    runs.write("mine", Run(was, None), "here")
+    mine = extension(tmp_path)
+    assert main(["export", "mine"]) == 2
+    assert "the nearest, LlamaForCausalLM, has Rotary" in capsys.readouterr().err
+    assert main(["export", "mine", "--extend", mine, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["architecture"] == "SkewedForCausalLM"
+    assert json.loads(Path("mine-hf/config.json").read_text())["model_type"] == "skewed"
+    assert "trunk.embed_tokens.weight" in weights.read(Path("mine-hf/model.safetensors"))
+    monkeypatch.setattr(build, "_joined", {})
+    assert main(["import", "mine-hf", "--to", "again"]) == 2
+    assert "model_type='skewed': no table for it" in capsys.readouterr().err
+    assert main(["import", "mine-hf", "--to", "again", "--extend", mine]) == 0
+    again = runs.read("again").described
+    assert again.sections["model"]["position"] == "ALiBi"
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in was.tensors.items())
+    capsys.readouterr()
+    assert main(["explain", "format", "--extend", mine]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in ("Skewed", "A paper, 2026", "GPT2", "Radford et al. 2019"))
+
+
+def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.write("mine", Run(described(sections("llama")), None), "here")
+    mine = extension(tmp_path, MINE.replace('"position": "ALiBi"', '"pattern": "Causal"'))
+    assert main(["export", "mine", "--to", "first", "--extend", mine]) == 0
+    assert main(["export", "mine", "--to", "named", "--extend", mine, "--format", "Llama"]) == 0
+    types = [json.loads(Path(folder, "config.json").read_text())["model_type"] for folder in ("first", "named")]
+    assert types == ["skewed", "llama"]  # who names a file wants what is in it
+    for name, message in (
+        ("GPT2", "GPT2LMHeadModel has"),
+        ("BERT", "BERT has no model of this kind"),
+        ("Lama", "did you mean 'Llama'?"),
+    ):
+        capsys.readouterr()
+        assert main(["export", "mine", "--to", "none", "--format", name]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("from scaling.interop.format import Format\nclass Half(Format):\n    config = {}", "the format Half needs"),
+        (
+            "from scaling.interop.formats import Llama\nclass Half(Llama):\n    config = {}",
+            "needs model_type in config",
+        ),
+        ('class Half:\n    slot = "format"', "Half is no format"),
+        ("from scaling.interop.formats import Llama\nclass Llama(Llama):\n    pass", "has a kind Llama already"),
+    ],
+)
+def test_what_is_no_format_is_one_line(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs.write("mine", Run(described(sections("llama")), None), "here")
+    assert main(["export", "mine", "--extend", extension(tmp_path, text)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.__name__)
+def test_a_format_is_a_format(form: type[Format]) -> None:
+    assert form.slot == "format"
+    assert form.__doc__
