@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 
 VERBS = {
@@ -40,6 +41,7 @@ SIGINT_EXIT = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; what a user can mend is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
+    parent.follow()
     try:
         return _run(words)
     except ScalingError as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+from scaling import parent
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.study.plan import Plan
@@ -84,7 +85,7 @@ class Local:
 
 
 def _started(command: Sequence[str], size: Size, number: int, told: IO[bytes]) -> subprocess.Popen[bytes]:
-    own = {"OMP_NUM_THREADS": str(size.threads), "MKL_NUM_THREADS": str(size.threads)}
+    own = {**parent.named(), "OMP_NUM_THREADS": str(size.threads), "MKL_NUM_THREADS": str(size.threads)}
     if size.gpus:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = seen.split(",") if seen else [str(index) for index in range(size.gpus)]

@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from scaling import parent
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.ledger import Ledger
 from scaling.study.settled import settled
@@ -145,6 +146,7 @@ class Agent:
         self.tries[one.name] = self.tries.get(one.name, 0) + 1
         words = [sys.executable, "-m", "scaling", "train", *one.words, *self.overrides]
         told = {
+            **parent.named(),
             AGENT: self.roster.own,
             SWEEP: self.path.sweep,
             "WANDB_RUN_ID": one.name,

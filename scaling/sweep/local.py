@@ -21,6 +21,7 @@ from types import FrameType
 
 import torch
 
+from scaling import parent
 from scaling.sweep.file import Sweep
 from scaling.sweep.table import name
 from scaling.sweep.trial import Trial, Trials
@@ -125,12 +126,14 @@ def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
 
 def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) -> Worker:
     ours, theirs = Pipe()
+    controller = os.getpid()
     process = os.fork()
     if process:
         theirs.close()
         return Worker(process, ours, place)
     code = 1
     try:
+        parent.follow(controller)
         os.setpgrp()  # the terminal's signals reach the controller, which hands them on
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

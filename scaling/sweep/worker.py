@@ -65,7 +65,7 @@ def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping
     def ask(entry: Mapping[str, Any]) -> None:
         if metric is not None and (value := metric.of([entry])):
             values.extend(value)
-            # Where the controller has gone, the run goes on to its end: the ledger wants it all the same.
+            # A controller that ends has closed the pipe, and has this run saved by a signal.
             with contextlib.suppress(EOFError, OSError):
                 say(pipe, {"values": values})
                 if heard(pipe):

@@ -6,16 +6,19 @@ import sys
 import traceback
 from pathlib import Path
 
-from scaling.config import load
+from scaling import parent
 from scaling.errors import ScalingError
-from scaling.train.progress import teller
-from scaling.train.run import grow, train
 from scaling.train.signals import Stopped
 
 
 def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
     """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first."""
+    parent.follow()  # before what takes seconds to import
     try:
+        from scaling.config import load
+        from scaling.train.progress import teller
+        from scaling.train.run import grow, train
+
         resolved = load(config, extend=extension or None)
         with teller() as tell:
             if trunk is None:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from scaling import parent
 from scaling.config import Config
 from scaling.errors import BAD_INPUT, DISK, ScalingError
 from scaling.train.ranks import PULSE
@@ -57,6 +58,7 @@ def _started(
     words: Sequence[str], ranks: int, folder: Path, writer: int, extend: str | None
 ) -> list[subprocess.Popen[bytes]]:
     shared = {
+        **parent.named(),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),
         "WORLD_SIZE": str(ranks),

@@ -1,0 +1,53 @@
+"""Parent: a process that was started to work for another one ends with it, however that one ended.
+
+A study's workers, a run's ranks and an agent's runs would else train on for nobody, on cores and devices that the next
+command takes for free. They are killed: the ledger holds all they have reached since its last checkpoint, and what is
+killed cannot hang. Only processes that were started with `named()` in their environment, or forked by us, are concerned.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+NAME = "SCALING_PARENT"  # the environment variable that holds the parent's process id
+LOOK = 0.5  # seconds between looks at who the parent is
+
+_PR_SET_PDEATHSIG = 1
+
+
+def named() -> dict[str, str]:
+    """What this process adds to the environment of one that is to end with it."""
+    return {NAME: str(os.getpid())}
+
+
+def follow(parent: int | None = None) -> None:
+    """End with `parent`, or with the one that the environment names; without either, do nothing.
+
+    Linux kills this process in the same moment, whatever it is at. Elsewhere a thread sees that another process has
+    taken the parent's place.
+    """
+    variable = os.environ.pop(NAME, None)  # its own children have another parent
+    if parent is None and variable is None:
+        return
+    parent = int(variable or 0) if parent is None else parent
+    if sys.platform == "linux":
+        import ctypes  # no other command needs it
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+    _end_without(parent)  # it may have gone before this process could ask to be told
+
+
+def _watch(parent: int) -> None:
+    while True:
+        time.sleep(LOOK)
+        _end_without(parent)
+
+
+def _end_without(parent: int) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
