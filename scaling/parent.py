@@ -1,8 +1,8 @@
 """Parent: a process that was started to work for another one ends with it, however that one ended.
 
-A study's workers, a run's ranks and an agent's runs would else train on for nobody, on cores and devices that the next
-command takes for free. They are killed: the ledger holds all they have reached since its last checkpoint, and what is
-killed cannot hang. Only processes that were started with `named()` in their environment, or forked by us, are concerned.
+A study's workers, a run's ranks and an agent's runs would otherwise continue to train, on cores and devices that the
+next command takes to be free. They are killed, because what is killed cannot hang; a run continues from its last
+checkpoint. Only processes started with `named()` in their environment, or forked by this package, are concerned.
 """
 
 from __future__ import annotations

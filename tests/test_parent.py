@@ -98,7 +98,12 @@ TRAIN = ("size=tiny", "data=synthetic", "schedule.warmup=0", "log.every=1")
 STUDY = """
 question: Do workers end with their study?
 base: decoder
-set: {size: tiny, data: synthetic, schedule.warmup: 0, log.every: 1, train: {steps: 1000000, batch: 4, devices: DEVICES}}
+set:
+  size: tiny
+  data: synthetic
+  schedule.warmup: 0
+  log.every: 1
+  train: {steps: 1000000, batch: 4, devices: DEVICES}
 grid: {seed: [0, 1]}
 """
 
