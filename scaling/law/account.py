@@ -13,6 +13,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.law.allometry import Allometry
 from scaling.law.checklist import checklist, missing
 from scaling.law.compare import judge
+from scaling.law.condition import condition, is_condition
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal, optimal_size
@@ -23,33 +24,17 @@ from scaling.law.quantity import prediction
 
 Rows = Sequence[Mapping[str, float]]
 
-COMPARISONS = {
-    ">=": np.greater_equal,
-    "<=": np.less_equal,
-    ">": np.greater,
-    "<": np.less,
-    "=": np.equal,
-}
 
-
-def hold_out(points: Points, condition: str) -> tuple[Points, Points]:
+def hold_out(points: Points, wanted: str) -> tuple[Points, Points]:
     """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N."""
-    sign = next((sign for sign in COMPARISONS if sign in condition), None)
-    if sign is None:
-        column = points.numbers(condition.strip())
-        mask = column == column.max()
+    if is_condition(wanted):
+        mask = condition(wanted, "hold-out").mask(points.columns, "hold-out", points.source)
     else:
-        name, _, text = condition.partition(sign)
-        try:
-            bound = float(text)
-        except ValueError:
-            raise ScalingError(
-                "is no bound", key="hold-out", value=condition, mend="write a column and a number, such as N>=1e9"
-            ) from None
-        mask = COMPARISONS[sign](points.numbers(name.strip()), bound)
+        column = points.numbers(wanted.strip())
+        mask = column == column.max()
     if mask.all() or not mask.any():
         share = "every run" if mask.all() else "no run"
-        raise ScalingError(f"holds out {share}", key="hold-out", value=condition, mend="choose another bound")
+        raise ScalingError(f"holds out {share}", key="hold-out", value=wanted, mend="choose another bound")
     return points.hold_out(mask)
 
 

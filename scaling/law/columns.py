@@ -1,4 +1,4 @@
-"""Columns made points: typed, renamed or computed, chosen by value, and refused where they mix two kinds of loss."""
+"""Columns made points: typed, renamed or computed, chosen by condition, refused where they mix two kinds of loss."""
 
 from __future__ import annotations
 
@@ -10,58 +10,77 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.points import MEANINGS, POSITIVE, Points, is_number
+from scaling.law.condition import Condition, condition
+from scaling.law.expression import Expression, evaluate, names, parse
+from scaling.law.number import column as numbers
+from scaling.law.number import is_empty, number, numeric
+from scaling.law.points import MEANINGS, POSITIVE, Points
+from scaling.law.unit import doubt, in_nats
 
-DERIVED = MappingProxyType(
-    {
-        "6ND": lambda column: 6 * column("N") * column("D"),
-        "D/N": lambda column: column("D") / column("N"),
-        "C/6N": lambda column: column("C") / (6 * column("N")),
-        "ND": lambda column: column("N") * column("D"),
-        "BS": lambda column: column("B") * column("S"),
-    }
-)
-"""Formulas a column may be computed by when the table lacks it; the formula then is its definition."""
+SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
+"""Formulas as the papers write them; any other is one of `expression.py`."""
 
 IDENTITIES = ("tokenizer", "validation")
 """Columns that say which loss was measured: two values are two kinds of loss."""
 
+HELD_OUT = "held_out"
+"""The column that says which runs test the fit, as the project's own tables have it."""
+
+YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False})
+
 DEFINITION = "_definition"
 """`N_definition` states what column N counts."""
 
-USED_STATES = frozenset({"finished"})
-EXCLUDED_STATES = frozenset({"diverged", "pruned", "excluded"})
-FAILED_STATES = frozenset({"failed", "out_of_memory", "stopped", "missing"})
+STATUS = "status"
+FINISHED, EXCLUDED, FAILED = "finished", "excluded", "failed"
+STATES = MappingProxyType(
+    {
+        **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
+        **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
+        **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
+        **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
+        **dict.fromkeys(("running", "pending", "queued"), FAILED),
+    }
+)
+"""How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss."""
 
 
 def from_columns(
     columns: Mapping[str, Iterable[Any]],
     *,
     rename: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | Iterable[str] = (),
     define: Mapping[str, str] | None = None,
     pool: Iterable[str] = (),
+    best_by: Iterable[str] = (),
     source: str = "",
 ) -> Points:
     """Points of raw columns, checked.
 
-    `rename` says which column holds what (`{"loss": "final_loss", "C": "6ND"}`), `where` chooses rows by value,
-    `define` states definitions the table lacks, and `pool` names the identities or definitions that may differ.
-    A `status` column counts the runs that did not finish: diverged and pruned ones are excluded, others failed.
+    `rename` says which column holds what, or its formula (`{"loss": "final_loss", "N": "params-embedding"}`),
+    `where` chooses rows by conditions (`["C<1e21", "corpus=c4"]`), `define` states definitions the table lacks, `pool`
+    names the identities or definitions that may differ, and `best_by` keeps of each group of equal values the run of
+    lowest loss. A `status` column counts the runs that did not finish: diverged and pruned ones are excluded, others
+    failed.
     """
     raw = {name: _typed(name, list(values), source) for name, values in columns.items()}
-    for name, value in (where or {}).items():
-        raw = _chosen(raw, name, value, source)
-    table = Points(_renamed(raw, rename or {}, source), source=source)
-    table, excluded, failed = _finished(table)
-    definitions = _definitions(table, set(pool)) | _formulas(rename or {}, raw) | dict(define or {})
+    table = _renamed(raw, rename or {}, source)
+    for text in [f"{name}={value}" for name, value in where.items()] if isinstance(where, Mapping) else where:
+        table = _chosen(table, condition(text, "where"), source)
+    table = {name: _meant(name, column, source) for name, column in table.items()}
+    points, excluded, failed = _finished(Points(table, source=source))
+    _refuse_unknown("pool", pool, points)
+    definitions = _definitions(points, set(pool)) | _formulas(rename or {}, raw)
+    _refuse_unstated(define or {}, points)
     points = Points(
-        {name: column for name, column in table.columns.items() if not name.endswith(DEFINITION)},
-        MappingProxyType(definitions),
+        {name: column for name, column in points.columns.items() if not name.endswith(DEFINITION)},
+        MappingProxyType(definitions | dict(define or {})),
         excluded,
         failed,
         source=source,
     )
+    points = _in_nats(points, (rename or {}).get("loss", "loss"))
+    points = _best(points, tuple(best_by))
     _refuse_duplicates(points)
     return points
 
@@ -78,54 +97,135 @@ def from_frame(frame: Any, **choices: Any) -> Points:
     return from_columns({str(name): list(frame[name]) for name in frame.columns}, **choices)
 
 
+def held_out(points: Points) -> np.ndarray | None:
+    """Which runs the table's own column holds out; None where it has no such column or holds out none."""
+    if HELD_OUT not in points:
+        return None
+    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
+    words = ["" if word == "nan" else word.strip().casefold() for word in words]
+    for word in words:
+        if word not in YES:
+            raise ScalingError(
+                "is neither 0 nor 1",
+                file=points.source or None,
+                key=HELD_OUT,
+                value=word,
+                mend="write 1 for a held-out run",
+            )
+    mask = np.array([YES[word] for word in words], bool)
+    return mask if mask.any() else None
+
+
 def _typed(name: str, values: list[Any], source: str) -> np.ndarray:
-    """Numbers where every filled cell is one, else words; an empty cell is a missing number or an empty word."""
-    filled = [value for value in values if not _is_empty(value)]
-    if all(is_number(value) for value in filled) and (filled or name in POSITIVE):
-        return np.array([np.nan if _is_empty(value) else float(value) for value in values])
-    if name in POSITIVE:
-        word = next(value for value in filled if not is_number(value))
+    """Numbers where every filled cell is a plain one, else words; an empty cell is a missing number or empty word."""
+    plain = _at_once(values)
+    if plain is not None:
+        return plain
+    filled = [value for value in values if not is_empty(value)]
+    if all(_is_plain(value) for value in filled) and (filled or name in POSITIVE):
+        return np.array([np.nan if is_empty(value) else number(value) for value in values], float)
+    return np.array(["" if is_empty(value) else str(value) for value in values], dtype=object)
+
+
+def _at_once(values: list[Any]) -> np.ndarray | None:
+    """A column of plain numbers, fast; None where it has to be looked at cell by cell."""
+    if bool in set(map(type, values)):
+        return None
+    try:
+        column = np.array(values, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return column if column.ndim == 1 and np.isfinite(column).any() else None
+
+
+def _is_plain(value: Any) -> bool:
+    """A number to any reader: 10M may be a run's name, and is one only where a number is asked for."""
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return number(value) is not None
+
+
+def _meant(name: str, column: np.ndarray, source: str) -> np.ndarray:
+    """A column whose meaning is a positive number, as numbers: 10M and 1,000 too."""
+    if name not in POSITIVE or np.issubdtype(column.dtype, np.number):
+        return column
+    values = numbers(name, column.tolist(), source)
+    if values is None:
+        row, word = next((row, word) for row, word in enumerate(column) if word and number(word) is None)
         raise ScalingError(
-            f"is not a number ({MEANINGS[name]}), in row {values.index(word) + 1}",
+            f"is not a number ({MEANINGS[name]}), in row {row + 1}",
             file=source or None,
             key=name,
             value=word,
-            mend="mend the cell",
+            mend="correct the cell",
         )
-    return np.array(["" if _is_empty(value) else str(value) for value in values], dtype=object)
+    return values
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
-
-
-def _chosen(raw: Mapping[str, np.ndarray], name: str, value: str, source: str) -> dict[str, np.ndarray]:
-    if name not in raw:
-        raise _unknown(name, raw, source)
-    column = raw[name]
-    if np.issubdtype(column.dtype, np.number):
-        mask = column == float(value) if is_number(value) else np.zeros(len(column), bool)
-    else:
-        mask = column == value
+def _chosen(table: Mapping[str, np.ndarray], wanted: Condition, source: str) -> dict[str, np.ndarray]:
+    mask = wanted.mask(table, "where", source)
     if not mask.any():
-        choices = {f"{kind:g}" if isinstance(kind, float) else str(kind) for kind in column}
-        raise ScalingError(
-            f"no row has {name}={value}", file=source or None, key="where", mend=nearest(str(value), choices)
-        )
-    return {other: values[mask] for other, values in raw.items()}
+        choices: set[str] = set()
+        if wanted.left in table:
+            choices = {f"{kind:g}" if isinstance(kind, float) else str(kind) for kind in table[wanted.left].tolist()}
+        mend = nearest(wanted.right, choices) if wanted.sign == "=" and choices else "choose another bound"
+        raise ScalingError(f"no row has {wanted}", file=source or None, key="where", mend=mend)
+    return {other: values[mask] for other, values in table.items()}
 
 
 def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: str) -> dict[str, np.ndarray]:
+    """The columns under the names of `rename`, the computed ones after those they are computed from."""
     taken = {rename[name]: raw[rename[name]] for name in rename if rename[name] in raw}
     columns = {name: column for name, column in raw.items() if name not in taken}
     columns |= {name: taken[origin] for name, origin in rename.items() if origin in taken}
-    for name, origin in rename.items():
-        if origin in taken:
-            continue
-        if origin not in DERIVED:
-            raise _unknown(origin, [*raw, *DERIVED], source)
-        columns[name] = DERIVED[origin](Points(columns, source=source).numbers)
+    waiting = {
+        name: parse(SHORTHANDS.get(origin, origin), f"map {name}") if _is_formula(origin, raw) else None
+        for name, origin in rename.items()
+        if origin not in taken
+    }
+    while waiting:
+        name, formula = next(
+            ((name, formula) for name, formula in waiting.items() if formula and not _needs(formula, name, waiting)),
+            (None, None),
+        )
+        if name is None or formula is None:
+            wrong = next(iter(waiting))
+            if waiting[wrong] is None:
+                raise _unknown(rename[wrong], [*raw, *SHORTHANDS], source)
+            raise ScalingError(
+                "is computed from itself", key="map", value=f"{wrong}={rename[wrong]}", mend="name the columns"
+            )
+        del waiting[name]
+        columns[name] = _computed(rename[name], formula, {**taken, **columns}, [*raw, *SHORTHANDS], source)
     return columns
+
+
+def _is_formula(origin: str, raw: Mapping[str, np.ndarray]) -> bool:
+    """A lone word that is no column is a misspelt column."""
+    return origin in SHORTHANDS or not origin.isidentifier()
+
+
+def _needs(formula: Expression, name: str, waiting: Mapping[str, Any]) -> bool:
+    return any(other in waiting for other in names(formula) if other != name)
+
+
+def _computed(
+    text: str, formula: Expression, columns: Mapping[str, np.ndarray], choices: Iterable[str], source: str
+) -> np.ndarray:
+    for name in names(formula):
+        if name not in columns:
+            near = nearest(text, columns)  # `train/los` for the column `train/loss`
+            raise (
+                _unknown(text, columns, source) if near.startswith("did you mean") else _unknown(name, choices, source)
+            )
+    values = {name: numeric(name, columns[name], source) for name in names(formula)}
+    rows = len(next(iter(columns.values()), ()))
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(np.asarray(evaluate(formula, values), float), (rows,)).copy()
 
 
 def _unknown(name: str, choices: Iterable[str], source: str) -> ScalingError:
@@ -133,27 +233,94 @@ def _unknown(name: str, choices: Iterable[str], source: str) -> ScalingError:
 
 
 def _formulas(rename: Mapping[str, str], raw: Mapping[str, np.ndarray]) -> dict[str, str]:
-    return {name: origin for name, origin in rename.items() if origin in DERIVED and origin not in raw}
+    """A formula is the definition of what it computes."""
+    return {name: origin for name, origin in rename.items() if origin not in raw}
+
+
+def _refuse_unknown(option: str, given: Iterable[str], points: Points) -> None:
+    for name in given:
+        if name not in points and name + DEFINITION not in points:
+            raise ScalingError(
+                f"there is no column {name!r}",
+                file=points.source or None,
+                key=option,
+                mend=nearest(name, points.columns),
+            )
+
+
+def _refuse_unstated(define: Mapping[str, str], points: Points) -> None:
+    """A definition of nothing would be read by nobody."""
+    from scaling.law.checklist import STATED, SYNONYMS
+
+    subjects = {*MEANINGS, *points.columns, *STATED, *(name for others in SYNONYMS.values() for name in others)}
+    for name in define:
+        if name not in subjects:
+            raise ScalingError(
+                "is no column and no question of the checklist", key=f"define {name}", mend=nearest(name, subjects)
+            )
+
+
+def _in_nats(points: Points, column: str) -> Points:
+    """The loss in nats, where a statement or its column's name gives another unit."""
+    if "loss" not in points or not np.issubdtype(points["loss"].dtype, np.number):
+        return points
+    stated = points.definitions.get("loss")
+    if stated is None:
+        doubt(points["loss"], column, points.source)
+        return points
+    loss, definition = in_nats(points["loss"], stated, points.source)
+    return points if loss is points["loss"] else points.with_column("loss", loss, definition)
+
+
+def _best(points: Points, by: tuple[str, ...]) -> Points:
+    """Of each group of rows of equal values in these columns the one of lowest loss; the others are excluded."""
+    if not by or not len(points):
+        return points
+    _refuse_unknown("best-by", by, points)
+    if "loss" not in points:
+        raise _unknown("loss", points.columns, points.source)
+    loss = points.numbers("loss")
+    groups = [np.unique(points[name], return_inverse=True)[1].reshape(-1) for name in by]
+    group = np.unique(np.column_stack(groups), axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((loss, group))
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    mask = np.zeros(len(points), bool)
+    mask[order[first]] = True
+    return points.where(mask)
 
 
 def _finished(table: Points) -> tuple[Points, int, int]:
     """The finished runs, and how many were excluded and how many failed."""
-    if "status" not in table:
+    column = _status_column(table)
+    if column is None:
         return table, 0, 0
-    states = [str(state) for state in table["status"]]
-    known = USED_STATES | EXCLUDED_STATES | FAILED_STATES
+    states = [STATES.get(_spelled(state)) for state in table[column]]
     for row, state in enumerate(states):
-        if state not in known:
+        if state is None:
+            word = str(table[column][row])
             raise ScalingError(
                 f"is no way a run ends, in row {row + 1}",
                 file=table.source or None,
-                key="status",
-                value=state,
-                mend=nearest(state, known),
+                key=column,
+                value=word,
+                mend=nearest(_spelled(word), STATES),
             )
-    used = np.array([state in USED_STATES for state in states], bool)
-    excluded = sum(state in EXCLUDED_STATES for state in states)
-    return table.where(used), excluded, len(states) - excluded - int(used.sum())
+    used = np.array([state == FINISHED for state in states], bool)
+    return table.where(used), states.count(EXCLUDED), states.count(FAILED)
+
+
+def _status_column(table: Points) -> str | None:
+    """`status`; or as W&B and others head it (`State`), where every value in it is a way a run ends."""
+    if STATUS in table:
+        return STATUS
+    for name in table.columns:
+        if name.casefold() in ("status", "state") and all(_spelled(state) in STATES for state in table[name]):
+            return name
+    return None
+
+
+def _spelled(state: Any) -> str:
+    return str(state).strip().casefold().replace(" ", "_").replace("-", "_")
 
 
 def _definitions(table: Points, pool: set[str]) -> dict[str, str]:
@@ -164,7 +331,7 @@ def _definitions(table: Points, pool: set[str]) -> dict[str, str]:
         if name not in IDENTITIES and subject == name:
             continue
         kinds = sorted({str(value) for value in table[name]})
-        if len(kinds) > 1 and name not in pool:
+        if len(kinds) > 1 and not {name, subject} & pool:
             raise ScalingError(
                 f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law",
                 file=table.source or None,

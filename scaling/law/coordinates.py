@@ -36,8 +36,9 @@ class Coordinates:
 
     @cached_property
     def heights(self) -> list[int]:
-        """The free coefficients, whose coordinate is their term's size."""
-        return [i for i in self.free if self.form.parameters[i].linear and self.form.parameters[i].scale == "log"]
+        """The free coefficients, whose coordinate is their term's size; one within stated bounds is its own."""
+        own = ((index, self.form.parameters[index]) for index in self.free)
+        return [index for index, each in own if each.linear and each.scale == "log" and not each.bounded]
 
     @cached_property
     def in_log(self) -> np.ndarray:

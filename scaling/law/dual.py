@@ -7,7 +7,7 @@ parameter's index to an array, because a term of a law knows only its own two or
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -88,19 +88,47 @@ def expm1(x: Dual) -> Dual:
 
 def log1p_exp(x: Dual) -> Dual:
     """log(1 + eˣ) without overflow."""
-    return x._chain(np.logaddexp(0.0, x.value), _sigmoid(x.value))
+    return x._chain(np.logaddexp(0.0, x.value), sigmoid_of(x.value))
 
 
 def sigmoid(x: Dual) -> Dual:
-    value = _sigmoid(x.value)
+    value = sigmoid_of(x.value)
     return x._chain(value, value * (1.0 - value))
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid_of(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without overflow."""
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-def minimum(x: Dual, ceiling: Array) -> Dual:
-    """min(x, ceiling); the derivative is that of whichever is the smaller."""
-    below = x.value < ceiling
-    return Dual(np.where(below, x.value, ceiling), {index: part * below for index, part in x.gradient.items()})
+def tanh(x: Dual) -> Dual:
+    value = np.tanh(x.value)
+    return x._chain(value, 1.0 - value * value)
+
+
+def absolute(x: Dual) -> Dual:
+    return x._chain(np.abs(x.value), np.sign(x.value))
+
+
+def power(x: Dual, exponent: Array | float) -> Dual:
+    """x ^ exponent for an exponent without a gradient, where x may be negative."""
+    exponent = np.asarray(exponent, float)
+    return x._chain(x.value**exponent, exponent * x.value ** (exponent - 1.0))
+
+
+def minimum(x: Number, y: Number) -> Any:
+    """min(x, y); the derivative is that of whichever is the smaller."""
+    if not isinstance(x, Dual) and not isinstance(y, Dual):
+        return np.minimum(x, y)
+    one, other = (part if isinstance(part, Dual) else Dual(np.asarray(part, float), {}) for part in (x, y))
+    below = one.value < other.value
+    gradient = {index: part * below for index, part in one.gradient.items()}
+    for index, part in other.gradient.items():
+        part = part * ~below
+        gradient[index] = gradient[index] + part if index in gradient else part
+    return Dual(np.where(below, one.value, other.value), gradient)
+
+
+def maximum(x: Number, y: Number) -> Any:
+    """max(x, y); the derivative is that of whichever is the larger."""
+    return -minimum(-x, -y)

@@ -15,6 +15,7 @@ from scaling.law.identify import Diagnostics, diagnose, not_identified, unreliab
 from scaling.law.likelihood import Ends, bound
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
+from scaling.law.pose import pose
 from scaling.law.problem import Problem
 from scaling.law.quantity import parameter
 from scaling.law.residual import seed_scatter
@@ -56,7 +57,8 @@ class Fit:
 
     @property
     def estimates(self) -> dict[str, float]:
-        return dict(zip(self.form.parameter_names, map(float, self.theta)))
+        values = dict(zip(self.form.parameter_names, map(float, self.theta)))
+        return values | {name: values[other] for name, other in self.form.tied.items()}
 
     @property
     def condition_number(self) -> float:
@@ -113,6 +115,7 @@ class Fit:
 
     def to_json(self, intervals: Mapping[str, Any] | None = None, held_out: Any = None) -> dict[str, Any]:
         """What `fit.json` holds."""
+        bounds = intervals or {}
         return {
             "law": self.form.name,
             "formula": self.form.formula,
@@ -120,7 +123,9 @@ class Fit:
             "estimates": self.estimates,
             "units": {parameter.name: parameter.unit for parameter in self.form.parameters},
             "fixed": dict(self.problem.fixed),
-            "intervals": dict(intervals or {}),
+            "tied": dict(self.form.tied),
+            "intervals": dict(bounds)
+            | {name: bounds[other] for name, other in self.form.tied.items() if other in bounds},
             "objective": self.objective,
             "objective_kind": self.problem.objective.name,
             "starts_agreeing": self.starts_agreeing,
@@ -184,41 +189,6 @@ def fit(
         labels,
         seed,
     )
-
-
-def pose(
-    form: Form,
-    points: Points,
-    objective: Objective,
-    weights: np.ndarray | None,
-    clusters: str | np.ndarray | None,
-    fixed: Mapping[str, float],
-) -> tuple[Problem, np.ndarray, np.ndarray | None]:
-    """The problem in an order of rows that depends on their contents alone, that order, and the clusters in it."""
-    for name in fixed:
-        if name not in form.parameter_names:
-            raise ScalingError("is not a parameter of the law", key=name, mend=nearest(name, form.parameter_names))
-    points.require(form.inputs, len(form.parameters) - len(fixed))
-    columns = {name: points.numbers(name) for name in form.inputs}
-    target = points.numbers(form.target)
-    if objective.space == "log" and target.min() <= 0:
-        raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), mend="fit under Squared()")
-    weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
-    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
-        raise ScalingError("weights are one positive number a point", key="weights", mend="leave out the other points")
-    weight = weight / weight.mean()
-    labels = points[clusters] if isinstance(clusters, str) else clusters
-    codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
-    order = np.lexsort((codes, weight, target, *(columns[name] for name in reversed(form.inputs))))
-    problem = Problem(
-        form,
-        {name: column[order] for name, column in columns.items()},
-        objective.transform(target[order]),
-        weight[order],
-        objective,
-        dict(fixed),
-    )
-    return problem, order, None if labels is None else codes[order]
 
 
 def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:

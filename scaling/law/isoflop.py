@@ -18,7 +18,19 @@ from scaling.law.allometry import Allometry, fit_allometry
 from scaling.law.points import Points
 
 SAME_BUDGET = 0.05
-"""Budgets closer than 5% are one budget: a grid of real models cannot spend exactly C."""
+"""Runs within 5% of a budget's centre are of that budget: a grid of real models cannot spend exactly C."""
+
+APART = 5
+"""Runs so close that this many times their own span is empty around them are budgets of their own, however near."""
+
+FEWEST = 3
+"""Sizes below which a budget has no minimum."""
+
+ROUNDING = 0.01
+"""Budgets are never told apart by less than 1% of compute."""
+
+FLAT = 1e-9
+"""A parabola less bent than this fraction of its slope is a line, whichever way rounding bends it."""
 
 CLOSEST = 1 / 3
 """A minimum is never held to be known better than a third of the spacing of the sizes it was read from."""
@@ -119,13 +131,38 @@ def curves(points: Points, along: str = "N") -> list[tuple[float, np.ndarray, np
     compute, size, loss = points.numbers("C"), points.numbers(along), points.numbers("loss")
     order = np.lexsort((loss, size, compute))
     compute, size, loss = compute[order], size[order], loss[order]
-    starts = np.flatnonzero(np.diff(np.log(compute), prepend=-np.inf) > np.log1p(SAME_BUDGET))
     out = []
-    for chunk in np.split(np.arange(len(compute)), starts[1:]):
+    for chunk in _budgets(np.log(compute), size):
         chunk = chunk[np.lexsort((loss[chunk], size[chunk]))]
         sizes, first = np.unique(size[chunk], return_index=True)
         out.append((float(np.exp(np.log(compute[chunk]).mean())), sizes, loss[chunk][first]))
     return out
+
+
+def _budgets(log_compute: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
+    """The rows of each budget, of rows in the order of their compute.
+
+    A group is split at its widest gap until all its runs lie within 5% of its centre, so that budgets that follow each
+    other closely are not chained into one; and further where both sides are sharp and have the sizes of a curve.
+    """
+    waiting, groups = [np.arange(len(log_compute))], []
+    while waiting:
+        rows = waiting.pop()
+        places = log_compute[rows]
+        gaps = np.diff(places)
+        if len(rows) < 2:
+            groups.append(rows)
+            continue
+        widest = np.flatnonzero(gaps >= gaps.max() * (1 - 1e-6))
+        cut = int(widest[np.abs(widest - (len(gaps) - 1) / 2).argmin()]) + 1  # of equal gaps the one in the middle
+        sides = rows[:cut], rows[cut:]
+        spread = max(float(np.ptp(log_compute[side])) for side in sides)
+        sharp = gaps.max() > APART * spread and min(len(np.unique(size[side])) for side in sides) >= FEWEST
+        if places[-1] - places[0] > 2 * np.log1p(SAME_BUDGET) or (sharp and gaps.max() > ROUNDING):
+            waiting += [sides[1], sides[0]]
+        else:
+            groups.append(rows)
+    return groups
 
 
 def _bottom(
@@ -138,7 +175,7 @@ def _bottom(
     generator: np.random.Generator,
 ) -> tuple[Minimum, np.ndarray | None]:
     nothing = Minimum(budget, np.nan, np.nan, np.nan, None, sizes, losses)
-    if len(sizes) < 3:
+    if len(sizes) < FEWEST:
         return _refuse(nothing, TOO_FEW), None
     x = np.log(sizes)
     position, bottom, reason = find(x, losses[:, None])
@@ -175,14 +212,15 @@ def _exponents(budgets: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
 
 def _parabola(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
     """The vertex of the least-squares parabola of the loss in log size, of every column of `losses`."""
-    centre = x.mean()
-    square, slope, level = np.polyfit(x - centre, losses, 2)
+    centre, width = x.mean(), np.ptp(x)
+    scaled = (x - centre) / width
+    square, slope, level = np.polyfit(scaled, losses, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         vertex = -slope / (2 * square)
         bottom = level + slope * vertex / 2
-    inside = (square > 0) & (vertex > x[0] - centre) & (vertex < x[-1] - centre)
-    reason = INVERTED if square[0] <= 0 else AT_THE_EDGE
-    return np.where(inside, vertex + centre, np.nan), np.where(inside, bottom, np.nan), reason
+    inside = (square > 0) & (vertex > scaled[0]) & (vertex < scaled[-1])
+    reason = INVERTED if square[0] < -FLAT * abs(slope[0]) else AT_THE_EDGE
+    return np.where(inside, centre + width * vertex, np.nan), np.where(inside, bottom, np.nan), reason
 
 
 def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:

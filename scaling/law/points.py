@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
+from scaling.law.number import numeric
 
 MEANINGS = MappingProxyType(
     {
@@ -131,10 +131,7 @@ class Points:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
         column = self[name]
         place = self.source or None
-        if not np.issubdtype(column.dtype, np.number):
-            word = next(str(value) for value in column if not is_number(value))
-            raise ScalingError("is not a number", file=place, key=name, value=word, mend="mend the cell or map another")
-        column = column.astype(float)
+        column = numeric(name, column, self.source)
         missing = int((~np.isfinite(column)).sum())
         if missing:
             raise ScalingError(
@@ -145,7 +142,11 @@ class Points:
             )
         if name in POSITIVE and len(column) and column.min() <= 0:
             raise ScalingError(
-                f"must be positive ({MEANINGS[name]})", file=place, key=name, value=float(column.min()), mend="mend it"
+                f"must be positive ({MEANINGS[name]})",
+                file=place,
+                key=name,
+                value=float(column.min()),
+                mend=f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'",
             )
         return column
 
@@ -158,18 +159,18 @@ class Points:
             raise ScalingError(
                 f"there is no finished run to fit: {self.count()}",
                 file=place,
-                mend="finish some, or mend their `status`",
+                mend="finish some, or correct their `status`",
             )
         for name in inputs:
-            if len(np.unique(self[name])) == 1:
+            if len(np.unique(self.numbers(name))) == 1:
                 raise ScalingError(
                     "has one value, so no law in it can be seen",
                     file=place,
                     key=name,
-                    value=float(self[name][0]),
+                    value=float(self.numbers(name)[0]),
                     mend=f"add runs at another {name}, or fit a law without it",
                 )
-        scales = len(np.unique(np.column_stack([self[name] for name in inputs]), axis=0))
+        scales = len(np.unique(np.column_stack([self.numbers(name) for name in inputs]), axis=0))
         if scales < parameters:
             raise ScalingError(
                 f"{scales} distinct scales ({', '.join(inputs)}) cannot determine {parameters} parameters",
@@ -183,13 +184,3 @@ class Points:
 
     def _meaning(self, name: str) -> str:
         return f" ({MEANINGS[name]})" if name in MEANINGS else ""
-
-
-def is_number(value: Any) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return False
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -56,7 +56,8 @@ def _estimates(document: Mapping[str, Any]) -> Table:
         interval = document["intervals"].get(name)
         estimate = document["estimates"][name] if name in document["estimates"] else interval["estimate"]
         held = name in document.get("fixed", {})
-        table.add_row(name, f"{estimate:.5g}", "held" if held else _ends(interval), units.get(name, ""))
+        value = "not identified" if estimate is None else f"{estimate:.5g}"
+        table.add_row(name, value, "held" if held else _ends(interval), units.get(name, ""))
     return table
 
 

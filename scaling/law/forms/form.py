@@ -35,6 +35,8 @@ class Parameter:
     upper: float
     start: tuple[float, float] | str
     linear: bool = False
+    bounded: bool = False
+    """A person stated its bounds: they hold for the parameter itself, even where its term is the coordinate."""
 
 
 def floor(name: str = "E", unit: str = "nats a token") -> Parameter:
@@ -82,6 +84,11 @@ class Form(ABC):
     def axes(self) -> tuple[str, ...]:
         """The columns that say how large a run is: all of them, but for a code of its kind."""
         return self.inputs
+
+    @property
+    def tied(self) -> Mapping[str, str]:
+        """Names that are another parameter's in this fit, and which."""
+        return {}
 
     @property
     def parameter_names(self) -> tuple[str, ...]:

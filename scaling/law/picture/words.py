@@ -24,7 +24,7 @@ def short(value: float) -> str:
         mantissa, power = f"{value:.1e}".split("e")
         return f"{mantissa}e{int(power)}"
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if value >= size * 0.9995:  # what rounds to 1000 of one letter is 1 of the next
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
 

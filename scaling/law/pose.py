@@ -1,0 +1,166 @@
+"""Pose a fit: refuse the points that cannot determine the law, and put their rows in an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.law.forms import Columns, Form
+from scaling.law.objective import Objective
+from scaling.law.points import Points
+from scaling.law.problem import Problem
+
+MOST_POINTS = 200_000
+"""More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
+
+LINE = 0.02
+"""Points whose columns lie this close to one line in logarithms say nothing of each column apart."""
+
+RISING = 4.0
+"""Standard errors by which the loss rises with every column before it is refused."""
+
+
+def pose(
+    form: Form,
+    points: Points,
+    objective: Objective,
+    weights: np.ndarray | None,
+    clusters: str | np.ndarray | None,
+    fixed: Mapping[str, float],
+) -> tuple[Problem, np.ndarray, np.ndarray | None]:
+    """The problem in an order of rows that depends on their contents alone, that order, and the clusters in it."""
+    _check_fixed(form, fixed)
+    if len(points) > MOST_POINTS:
+        raise ScalingError(
+            f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes",
+            file=points.source or None,
+            mend="keep one row a run (--best-by run), or some of them (--where)",
+        )
+    points.require(form.inputs, len(form.parameters) - len(fixed))
+    columns = {name: points.numbers(name) for name in form.inputs}
+    target = points.numbers(form.target)
+    if objective.space == "log" and target.min() <= 0:
+        raise ScalingError(
+            "has no logarithm", key=form.target, value=float(target.min()), mend="fit under the objective squared"
+        )
+    if target.min() == target.max():
+        raise ScalingError(
+            "has one value, so there is nothing to explain",
+            file=points.source or None,
+            key=form.target,
+            value=float(target[0]),
+            mend="map the column of the final losses: --map loss=COLUMN",
+        )
+    _refuse_floor(form, fixed, columns, target, points)
+    if not fixed and not form.tied:
+        _refuse_one_line(form, columns, points)
+    _refuse_rising(form, columns, target, points)
+    weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
+    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
+        raise ScalingError("weights are one positive number a point", key="weights", mend="leave out the other points")
+    weight = weight / weight.mean()
+    labels = points[clusters] if isinstance(clusters, str) else clusters
+    codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
+    order = np.lexsort((codes, weight, target, *(columns[name] for name in reversed(form.inputs))))
+    problem = Problem(
+        form,
+        {name: column[order] for name, column in columns.items()},
+        objective.transform(target[order]),
+        weight[order],
+        objective,
+        dict(fixed),
+    )
+    return problem, order, None if labels is None else codes[order]
+
+
+def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
+    for name, value in fixed.items():
+        if name in form.tied:
+            raise ScalingError(f"is tied to {form.tied[name]}", key=name, mend=f"fix {form.tied[name]}")
+        if name not in form.parameter_names:
+            raise ScalingError("is not a parameter of the law", key=name, mend=nearest(name, form.parameter_names))
+        limits = form.parameters[form.parameter_names.index(name)]
+        if not limits.lower <= value <= limits.upper:
+            what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
+            raise ScalingError(what, key=name, value=value, mend="fix it within them")
+    if len(fixed) == len(form.parameters):
+        raise ScalingError(
+            "every parameter is fixed, and none is left to fit", key="fix", mend="leave one of them free"
+        )
+
+
+def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
+    """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
+    linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
+    held = {
+        index: fixed.get(parameter.name, parameter.lower)
+        for index, parameter in enumerate(form.parameters)
+        if parameter.linear and parameter.scale == "linear"
+    }
+    if not held or all(value < target.min() for value in held.values()):
+        return
+    with np.errstate(all="ignore"):
+        theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
+        terms = form.jacobian(theta, columns)[0][:, linear]
+    for index, value in held.items():
+        constant = np.all(terms[:, linear.index(index)] == 1.0)
+        if constant and np.all(terms >= 0) and value >= target.min():
+            raise ScalingError(
+                f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}",
+                file=points.source or None,
+                key=form.parameters[index].name,
+                value=value,
+                mend="hold it below that, or leave it free",
+            )
+
+
+def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
+    """The columns that say how large a run is, in logarithms and centred, `[points, columns]`."""
+    axes = [columns[name] for name in form.axes]
+    if any(axis.min() <= 0 for axis in axes):
+        return None
+    logs = np.log(np.column_stack(axes))
+    return logs - logs.mean(0)
+
+
+def _refuse_one_line(form: Form, columns: Columns, points: Points) -> None:
+    """On D = 20 N a term in N and a term in D are one: the law would be fitted, and mean nothing."""
+    logs = _logarithms(form, columns)
+    if logs is None or logs.shape[1] < 2:
+        return
+    _, values, directions = np.linalg.svd(logs, full_matrices=False)
+    if values[-1] > LINE * np.sqrt(len(logs)):
+        return
+    weight = np.abs(directions[-1])
+    one, other = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
+    slope = np.polyfit(np.log(columns[one]), np.log(columns[other]), 1)[0]
+    ratio = float(np.exp(np.mean(np.log(columns[other]) - np.log(columns[one]))))
+    line = f"{other} = {ratio:.3g} {one}" if abs(slope - 1) < LINE else f"{other} ∝ {one}^{slope:.2g}"
+    raise ScalingError(
+        f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be told apart",
+        file=points.source or None,
+        mend=f"add runs at another {other}/{one}, fit a law in {one} alone, or --fix an exponent",
+    )
+
+
+def _refuse_rising(form: Form, columns: Columns, target: np.ndarray, points: Points) -> None:
+    """A law that can only fall, over a loss that rises with every column, is a mistake in the table."""
+    logs = _logarithms(form, columns)
+    can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
+    if form.target != "loss" or logs is None or can_rise or target.min() <= 0 or len(logs) <= logs.shape[1] + 2:
+        return
+    height = np.log(target) - np.log(target).mean()
+    slopes, _, rank, _ = np.linalg.lstsq(logs, height, rcond=None)
+    if rank < logs.shape[1] or slopes.min() <= 0:
+        return
+    noise = np.sum((height - logs @ slopes) ** 2) / (len(logs) - logs.shape[1] - 1)
+    errors = np.sqrt(noise * np.diag(np.linalg.inv(logs.T @ logs)))
+    if np.all(slopes > RISING * errors):
+        raise ScalingError(
+            f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall",
+            file=points.source or None,
+            key="loss",
+            mend="map another column (--map loss=COLUMN), or correct the rows",
+        )
