@@ -131,6 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", action=_Once, type=int, help=f"of everything random {default['seed']}")
     add("--figures", action=_Once, metavar="FOLDER", help="draw PDF, SVG, PNG and interactive HTML there")
     add("--json", action="store_true", help="one JSON document")
+    add("--format", default="terminal", choices=("terminal", "markdown", "latex"), help="of what is printed")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -148,6 +149,11 @@ def run(arguments: argparse.Namespace) -> None:
             document["figures"] = _draw(album(), Path(arguments.figures))
     if arguments.json:
         print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+        return
+    if arguments.format != "terminal":
+        from scaling.law.formats import FORMATS
+
+        print(FORMATS[arguments.format](document), end="")
         return
     from rich.console import Console
 

@@ -3,6 +3,7 @@
 scaling report quickstart
 scaling report quickstart runs=/shared/runs
 scaling report quickstart --keep docs/results    a copy to read without the ledger
+scaling report docs/results/quickstart           fit the law of such a copy again, to the points it keeps
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="STUDY|runs=FOLDER", help="a study, and where the ledger is")
+    parser.add_argument("words", nargs="+", metavar="STUDY|FOLDER|runs=FOLDER", help="a study, and where the ledger is")
     parser.add_argument(
         "--keep", type=Path, default=None, metavar="FOLDER", help="copy it to FOLDER/STUDY, with its YAML"
     )
@@ -28,6 +29,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    found, page = _kept(arguments) or _of_ledger(arguments)
+    if arguments.json:
+        print(json.dumps(document(found, page), indent=1))
+    else:
+        show(found, page)
+
+
+def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:
+    """A kept report fitted again, where the words name one."""
+    if len(arguments.words) != 1 or not Path(arguments.words[0], "index.html").is_file():
+        return None
+    from scaling.report.keep import fit_again, is_kept
+
+    folder = Path(arguments.words[0]).resolve()
+    if not is_kept(folder):
+        raise ScalingError("is no kept report", key="FOLDER", value=str(folder), mend="`--keep` writes one")
+    if arguments.keep is not None:
+        raise ScalingError("is a kept report already", key="FOLDER", value=str(folder), mend="leave out --keep")
+    return fit_again(folder)
+
+
+def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
     ledger, names = opened(arguments.words)
     if len(names) != 1:
         raise ScalingError("name one study", key="STUDY", value=" ".join(names))
@@ -42,10 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
         from scaling.report.keep import keep
 
         page = keep(found, page, ledger, plan, arguments.keep) / page.name
-    if arguments.json:
-        print(json.dumps(document(found, page), indent=1))
-    else:
-        show(found, page)
+    return found, page
 
 
 def document(found: Findings, page: Path) -> dict[str, Any]:

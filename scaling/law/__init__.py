@@ -11,6 +11,7 @@ from scaling.law.interval import Interval, intervals
 from scaling.law.joint import equivalent_compute, fit_joint, how_variants_differ
 from scaling.law.objective import Absolute, Huber, LogAbsolute, LogHuber, LogSquared, Objective, Squared
 from scaling.law.points import Points
+from scaling.law.predictions import Prediction, predict_runs
 from scaling.law.quantity import Quantity, derived, parameter, prediction
 from scaling.law.task import TwoStep
 
@@ -28,6 +29,7 @@ __all__ = [
     "Objective",
     "Parameter",
     "Points",
+    "Prediction",
     "Quantity",
     "Squared",
     "TwoStep",
@@ -49,6 +51,7 @@ __all__ = [
     "named",
     "optimal",
     "parameter",
+    "predict_runs",
     "prediction",
     "refit",
     "simulated_intervals",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,17 +12,15 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.allometry import Allometry
 from scaling.law.checklist import checklist, missing
-from scaling.law.compare import judge
+from scaling.law.compare import HeldOut, judge
 from scaling.law.condition import condition, is_condition
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal, optimal_size
-from scaling.law.interval import Interval, Method, intervals
+from scaling.law.interval import Method, intervals
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
-from scaling.law.quantity import prediction
-
-Rows = Sequence[Mapping[str, float]]
+from scaling.law.predictions import predict_runs
 
 
 def hold_out(points: Points, wanted: str) -> tuple[Points, Points]:
@@ -52,25 +50,17 @@ def account(
     if found.degrees_of_freedom < 1:
         method = None
     known = {} if method is None else intervals(found, method, level=level, seed=seed)
-
-    def bound(rows: Rows) -> list[Interval | None]:
-        if method is None or not rows:
-            return [None] * len(rows)
-        names = [f"row {index}" for index in range(len(rows))]
-        wanted = [prediction(found.form, row, name) for row, name in zip(rows, names, strict=True)]  # type: ignore[arg-type]
-        here = intervals(found, method, level=level, quantities=wanted, seed=seed)
-        return [here[name] for name in names]
-
     along = [target for target in targets if _is_budget(found, target)]
     rows = [_row(found, target) for target in targets if target not in along]
-    tested = None if held_out is None else _tested(found, held_out, bound)
+    tested = None if held_out is None else _tested(judge(found, held_out, level, method, seed=seed), held_out)
     answers = checklist(found, intervals=known, held_out=tested, stated=stated)
     document = found.to_json({name: interval.to_json() for name, interval in known.items()}, tested)
     document["points"] = _counted(found.points)
     document["predictions"] = [
-        {**row, **_said(found, row, interval)} for row, interval in zip(rows, bound(rows), strict=True)
+        {**one.row, found.form.target: one.estimate, **one.to_json()}
+        for one in predict_runs(found, rows, level, method, seed=seed)
     ]
-    document["optima"] = [_optimum(found, target["C"], method, level) for target in along]
+    document["optima"] = [_optimum(found, target["C"], method, level, seed) for target in along]
     document["checklist"] = {"answers": [asdict(answer) for answer in answers], "missing": list(missing(answers))}
     return _finite(document)
 
@@ -80,14 +70,18 @@ def _is_budget(found: Fit, target: Mapping[str, float]) -> bool:
     return set(target) == {"C"} and set(found.form.inputs) == {"N", "D"}
 
 
-def _optimum(found: Fit, compute: float, method: Method | None, level: float) -> dict[str, Any]:
+def _optimum(found: Fit, compute: float, method: Method | None, level: float, seed: int) -> dict[str, Any]:
+    """The best run of a budget. Its loss is of the law's mean; a new run of this size has an interval of its own."""
     if method is not None:
         best = optimal(found, compute, method=method, level=level)
-        return {"C": compute, **{name: getattr(best, name).to_json() for name in ("N", "D", "loss")}}
+        row = {"N": best.N.estimate, "D": best.D.estimate}
+        (new,) = predict_runs(found, [row], level, method, seed=seed)
+        return {"C": compute, **{name: getattr(best, name).to_json() for name in ("N", "D", "loss")}, **new.to_json()}
     size = float(optimal_size(found.form, compute).of(found.form, found.theta))
     data = compute / (FLOPS * size)
-    plain = {"N": size, "D": data, "loss": float(found.predict(N=size, D=data))}
-    return {"C": compute, **{name: {"estimate": value} for name, value in plain.items()}}
+    (new,) = predict_runs(found, [{"N": size, "D": data}], level, None)
+    plain = {"N": size, "D": data, "loss": new.estimate}
+    return {"C": compute, **{name: {"estimate": value} for name, value in plain.items()}, **new.to_json()}
 
 
 def _row(found: Fit, target: Mapping[str, float]) -> dict[str, float]:
@@ -105,30 +99,24 @@ def _row(found: Fit, target: Mapping[str, float]) -> dict[str, float]:
     return {name: float(target[name]) for name in found.form.inputs}
 
 
-def _said(found: Fit, row: Mapping[str, float], interval: Interval | None) -> dict[str, Any]:
-    value = float(found.predict(**row))
-    return {found.form.target: value, "interval": None if interval is None else interval.to_json()}
-
-
-def _tested(found: Fit, held_out: Points, bound: Callable[[Rows], list[Interval | None]]) -> dict[str, Any]:
-    """Each held-out run beside its prediction."""
-    judged = judge(found, held_out)
-    columns = {name: held_out.numbers(name) for name in found.form.inputs}
-    rows = [{name: float(column[i]) for name, column in columns.items()} for i in range(len(held_out))]
-    runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(rows)
-    told = zip(runs, rows, bound(rows), judged.observed, judged.predicted, judged.relative_errors, strict=True)
+def _tested(judged: HeldOut, held_out: Points) -> dict[str, Any]:
+    """Each held-out run next to its prediction."""
+    runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(held_out)
+    target = judged.fit.form.target
+    rows = zip(runs, judged.predictions, judged.observed, judged.relative_errors, strict=True)
     return {
         **judged.to_json(),
         "points": [
             {
                 "run": run,
-                **row,
-                found.form.target: float(seen),
-                "predicted": float(said),
+                **one.row,
+                target: float(loss),
+                "predicted": one.estimate,
                 "relative_error": float(error),
-                "interval": None if interval is None else interval.to_json(),
+                **one.to_json(),
+                "covered": None if one.run is None else bool(one.run.covers(loss)),
             }
-            for run, row, interval, seen, said, error in told
+            for run, one, loss, error in rows
         ],
     }
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from scaling.law.fit import Fit
 from scaling.law.points import MEANINGS, NOT_STATED, Points
+from scaling.law.tables import coverage, percent
 
 FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 
@@ -151,11 +152,10 @@ def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[
 
 def _methods(intervals: Mapping[str, Any]) -> str:
     one = next(iter(intervals.values()))
-    return f"{one.level:.0%} intervals by {one.method}"
+    return f"{percent(one.level)} intervals by {one.method}"
 
 
 def _errors(held_out: Mapping[str, Any]) -> str:
-    return (
-        f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}, "
-        f"{held_out['covered']:.0%} inside the 95% interval for a new run"
-    )
+    covered = coverage(held_out)
+    error = f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}"
+    return error + (f", {covered}" if covered else "")

@@ -11,10 +11,10 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit, fit
 from scaling.law.forms import Form
-from scaling.law.interval import Interval, intervals
-from scaling.law.noise import measure, student
+from scaling.law.interval import Interval, Method, intervals
+from scaling.law.noise import measure
 from scaling.law.points import Points
-from scaling.law.profile import standard_error
+from scaling.law.predictions import Prediction, predict_runs, rows_of
 from scaling.law.quantity import prediction
 
 
@@ -80,57 +80,60 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a fit of the other points says of the points held out."""
+    """Runs that took no part in a fit, next to what it predicts for them."""
 
     fit: Fit
     observed: np.ndarray
-    predicted: np.ndarray
-    covered: np.ndarray
-    """Does the 95% interval for a new run hold it?"""
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def predicted(self) -> np.ndarray:
+        return np.array([prediction.estimate for prediction in self.predictions])
 
     @property
     def relative_errors(self) -> np.ndarray:
         return self.predicted / self.observed - 1.0
 
+    @property
+    def covered(self) -> np.ndarray:
+        """Is each loss inside its interval of a new run? Empty without intervals."""
+        intervals = [prediction.run for prediction in self.predictions if prediction.run is not None]
+        return np.array([interval.covers(loss) for interval, loss in zip(intervals, self.observed)], bool)
+
     def to_json(self) -> dict[str, Any]:
+        run = self.predictions[0].run
         return {
             "n": len(self.observed),
             "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
             "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
-            "covered": float(np.mean(self.covered)),
+            "covered": None if run is None else float(np.mean(self.covered)),
+            "level": None if run is None else run.level,
         }
 
 
-def hold_out(form: Form | str, points: Points, held: np.ndarray, **choices: Any) -> HeldOut:
+def hold_out(
+    form: Form | str,
+    points: Points,
+    held: np.ndarray,
+    *,
+    level: float = 0.95,
+    method: Method | None = "profile",
+    **choices: Any,
+) -> HeldOut:
     """Fit without the points of mask `held` and predict them."""
     held = np.asarray(held, bool)
     if not held.any() or held.all():
         raise ScalingError(f"{int(held.sum())} of {len(held)} points are held out", mend="hold out some and keep some")
     rest, tested = points.hold_out(held)
-    return judge(fit(form, rest, **choices), tested)
+    return judge(fit(form, rest, **choices), tested, level, method)
 
 
-def judge(found: Fit, held_out: Points) -> HeldOut:
-    """What a fit says of points it has not seen."""
-    columns = {name: held_out.numbers(name) for name in found.form.inputs}
-    observed = held_out.numbers(found.form.target)
-    return HeldOut(found, observed, found.predict(**columns), _within(found, columns, observed))
-
-
-def _within(found: Fit, columns: Mapping[str, np.ndarray], observed: np.ndarray) -> np.ndarray:
-    """Is each new run inside its 95% prediction interval: the law's error and the noise of a run together?"""
-    transform = found.problem.objective.transform
-    noise = measure(
-        found.problem.objective, np.array([found.objective]), len(found.problem.observed), len(found.problem.free)
-    )
-    inside = []
-    for i, value in enumerate(observed):
-        row = prediction(found.form, {name: column[i] for name, column in columns.items()})
-        log_loss, error, _ = standard_error(found.problem, row, found.u[None], noise)
-        slope = 1.0 if found.problem.objective.space == "log" else float(np.exp(log_loss[0]))
-        width = student(0.95, found.degrees_of_freedom) * np.hypot(error[0] * slope, noise.scale[0])
-        inside.append(abs(transform(np.exp(log_loss[0])) - transform(value)) <= width)
-    return np.array(inside)
+def judge(
+    fit: Fit, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+) -> HeldOut:
+    """What a fit predicts for points it has not seen."""
+    predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)
+    return HeldOut(fit, held_out.numbers(fit.form.target), tuple(predictions))
 
 
 def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:

@@ -120,6 +120,8 @@ class Fit:
             "law": self.form.name,
             "formula": self.form.formula,
             "citation": self.form.citation,
+            "inputs": list(self.form.axes),
+            "target": self.form.target,
             "estimates": self.estimates,
             "units": {parameter.name: parameter.unit for parameter in self.form.parameters},
             "fixed": dict(self.problem.fixed),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scaling.law.tables import coverage
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, symbol
 from scaling.report.rows import advantages, compared, grown
@@ -103,4 +104,5 @@ def tested(document: Mapping[str, Any]) -> str | None:
     errors = (document.get("entropy") or {}).get("excess_errors")
     if errors:
         sentence += f", and the part of the loss above the entropy to {percent(max(map(abs, errors)))}"
-    return f"{sentence}."
+    covered = coverage(held)
+    return f"{sentence}; {covered}." if covered else f"{sentence}."

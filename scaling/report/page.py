@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -25,9 +26,27 @@ STORE = PurePosixPath("../../../store")
 """From studies/NAME/report to the runs."""
 
 
-def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> str:
-    """The whole page: the same bytes for the same runs. Without a `store` it leads to no run's settings."""
-    study, how = found.question.name, made(ledger, plan)
+@dataclass(frozen=True)
+class Record:
+    """The parts of a page that the ledger alone knows: the first day, the compute, the runs, how all was made."""
+
+    day: str
+    compute: Html
+    runs: Html
+    made: Html
+
+
+def record(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
+    """Without a `store` the runs lead to no settings."""
+    how = made(ledger, plan)
+    runs = sections.section("runs", "The runs", runs_table(found, ledger, store))
+    again = sections.section("made", "How it was made", provenance(found, plan, how))
+    return Record(how.day, sections.compute(how), runs, again)
+
+
+def page(found: Findings, record: Record) -> str:
+    """The whole page: the same bytes for the same runs."""
+    study = found.question.name
     said, runs = answer(found), names(found)
     kind = "standing" if said.standing in ("identified", "compared") else "standing warn"
     document = found.document
@@ -42,13 +61,13 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
             tag("a", plural(doubts, "doubt"), href="#trust") if doubts else None,
             tag("span", f"scaling study “{study}”"),
             tag("span", counts(found)),
-            tag("span", how.day) if how.day else None,
+            tag("span", record.day) if record.day else None,
             class_="kicker",
         ),
         tag("h1", found.question.question),
         tag("p", said.sentence, class_="answer"),
         tag("p", test, class_="answer") if test else None,
-        sections.key(found, how),
+        sections.key(found, record.compute),
     )
     first, rest = figures.of_law(found)[:1], figures.of_law(found)[1:]
     section = sections.section
@@ -64,7 +83,7 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
         )
         if document
         else None,
-        section("test", "The test", sections.held_out(found, document), figures.gallery(found, figures.TEST, runs))
+        section("test", "The test", sections.test(found, document), figures.gallery(found, figures.TEST, runs))
         if document and test
         else None,
         section(
@@ -75,11 +94,11 @@ def page(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | Non
         )
         if beside
         else None,
-        section("runs", "The runs", runs_table(found, ledger, store)),
+        record.runs,
         section("trust", "Can it be believed?", sections.trust(document), figures.gallery(found, figures.DOUBT, runs))
         if document
         else None,
-        section("made", "How it was made", provenance(found, plan, how)),
+        record.made,
         id="main",
         tabindex=-1,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scaling.law.exponents import COMPUTE
-from scaling.law.joint import VARIANT
 from scaling.law.picture.words import short
 from scaling.law.points import MEANINGS
+from scaling.law.tables import Table, coverage, held_out, optima, predictions
 from scaling.report.answer import floor
 from scaling.report.doubts import checklist, diagnostics
 from scaling.report.made import Made
@@ -27,9 +28,18 @@ def section(key: str, title: str, *children: Html | None) -> Html:
 # The first screen
 
 
-def key(found: Findings, how: Made) -> Html:
-    """Three or four figures, large."""
-    return tag("dl", *(_figure(*entry) for entry in _entries(found, how)), class_="key")
+def key(found: Findings, compute: Html) -> Html:
+    """Three or four figures, large; the last is `compute`."""
+    return tag("dl", *(_figure(*entry) for entry in _entries(found)), compute, class_="key")
+
+
+def compute(how: Made) -> Html:
+    """What the study cost, as a large figure."""
+    return _figure(
+        "Compute",
+        scientific(how.flops),
+        f"FLOPs in {plural(sum(how.hardware.values()), 'run')}, {span(how.worker_seconds)} of worker time",
+    )
 
 
 def _figure(name: str, figure: str, *notes: str | None) -> Html:
@@ -37,7 +47,7 @@ def _figure(name: str, figure: str, *notes: str | None) -> Html:
     return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *told)
 
 
-def _entries(found: Findings, how: Made) -> Iterator[tuple[Any, ...]]:
+def _entries(found: Findings) -> Iterator[tuple[Any, ...]]:
     document = found.document or {}
     name = floor(document) if document else None
     interval = document.get("intervals", {}).get(name)
@@ -56,18 +66,11 @@ def _entries(found: Findings, how: Made) -> Iterator[tuple[Any, ...]]:
     if entropy is not None and entropy["excess_errors"]:
         worst = max(entropy["excess_errors"], key=abs)
         yield "Error of the excess", signed(worst), "of the held-out loss above the entropy, the harder figure"
-    yield (
-        "Compute",
-        scientific(how.flops),
-        f"FLOPs in {plural(sum(how.hardware.values()), 'run')}, {span(how.worker_seconds)} of worker time",
-    )
 
 
-def _covered(held: Mapping[str, Any]) -> str:
-    if held["n"] == 1:
-        return f"{'inside' if held['covered'] else 'outside'} the 95% interval for a new run"
-    inside = round(held["covered"] * held["n"])
-    return f"largest of {held['n']} runs, {inside} inside the 95% interval for a new run"
+def _covered(held: Mapping[str, Any]) -> str | None:
+    covered = coverage(held)
+    return covered if held["n"] == 1 or covered is None else f"largest of {held['n']} runs; {covered}"
 
 
 # The law
@@ -96,8 +99,8 @@ def estimates(document: Mapping[str, Any]) -> Html:
         _table("Other laws of the same runs, the likeliest first.", *_compared(document))
         if document["compared"]
         else None,
-        _table("What the law says of the target.", *_predictions(document)) if document["predictions"] else None,
-        _table("The best use of a budget.", *_optima(document)) if document["optima"] else None,
+        _shown(predictions(document)),
+        _shown(optima(document)),
     )
 
 
@@ -124,48 +127,16 @@ def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
     ]
 
 
-def _predictions(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    rows = document["predictions"]
-    *inputs, target = (name for name in rows[0] if name != "interval")
-    return (*inputs, target, "interval"), [
-        (*(short(row[name]) for name in inputs), f"{row[target]:.4f}", ends(row["interval"]) if row["interval"] else "")
-        for row in rows
-    ]
-
-
-def _optima(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    rows = document["optima"]
-    return ("C (FLOPs)", "N", "D", "loss"), [
-        (scientific(row["C"]), *(short(row[name]["estimate"]) for name in ("N", "D")), f"{row['loss']['estimate']:.4f}")
-        for row in rows
-    ]
-
-
 # The test
 
 
-def held_out(found: Findings, document: Mapping[str, Any]) -> Html:
-    """Each run that was kept back beside what the law, fitted to the others, said of it."""
-    points, entropy = document["held_out"]["points"], document.get("entropy")
-    told = {"run", "predicted", "relative_error", "interval", VARIANT}
-    *inputs, target = (name for name in points[0] if name not in told)
+def test(found: Findings, document: Mapping[str, Any]) -> Html:
+    """Each held-out run next to what the law, fitted to the others, predicted for it."""
     names = {row["run"]: row["name"] for row in found.rows}
-    heads = ("run", *inputs, target, "predicted", "interval", "error", *(["error of the excess"] if entropy else []))
-    excess = entropy["excess_errors"] if entropy else [None] * len(points)
-    rows = [
-        (
-            names.get(point["run"], point["run"] or ""),
-            *(short(point[name]) for name in inputs),
-            f"{point[target]:.4f}",
-            f"{point['predicted']:.4f}",
-            ends(point["interval"]) if point["interval"] else "",
-            signed(point["relative_error"]),
-            *([signed(beyond)] if beyond is not None else []),
-        )
-        for point, beyond in zip(points, excess, strict=True)
-    ]
-    said = "These runs took no part in the fit. The interval is for the loss of a new run."
-    return join(tag("p", said), _table("Predicted and observed.", heads, rows))
+    said = "These runs took no part in the fit."
+    if covered := coverage(document["held_out"]):
+        said += f" {covered[0].upper()}{covered[1:]}: that of the mean holds the error of the fit alone."
+    return join(tag("p", said), _shown(held_out(document, names)))
 
 
 # Rows beside one another
@@ -214,6 +185,14 @@ def beside(found: Findings) -> Html:
     figures = f"; the figures as {' and '.join(kind[1:].upper() for kind in FIGURES)}" if found.pictures else ""
     links = [tag("a", name, href=name) for name in files]
     return join(links[0], *(join(", ", link) for link in links[1:]), figures)
+
+
+def _shown(table: Table | None) -> Html | None:
+    """A table of the law's document, with a minus sign before negative numbers."""
+    if table is None:
+        return None
+    rows = [[re.sub(r"^-(?=\d)", "−", cell) for cell in row] for row in table.rows]
+    return _table(table.caption, table.titles, rows, table.words)
 
 
 def _table(said: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scaling import atomic
 from scaling.ledger import Ledger
-from scaling.report.page import page
+from scaling.report.page import page, record
 from scaling.study.findings import Findings, find, rows
 from scaling.study.plan import Plan
 
@@ -16,5 +16,5 @@ def write(ledger: Ledger, plan: Plan) -> tuple[Findings, Path]:
     folder = ledger.study_folder(plan.question.name) / "report"
     found = find(plan.question, rows(ledger, plan), folder)
     path = folder / "index.html"
-    atomic.write(path, page(found, ledger, plan))
+    atomic.write(path, page(found, record(found, ledger, plan)))
     return found, path

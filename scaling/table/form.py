@@ -8,22 +8,10 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 
+from scaling.law.formats import latex_text, markdown_text
 from scaling.table.cells import columns
 from scaling.table.lines import Line, Printed, notes
 
-LATEX = {
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "[": "{[}",  # after a line's end it would open an option
-    "±": r"$\pm$",
-    "–": "--",
-    "²": "$^2$",
-}
-MARKDOWN = {**{character: "\\" + character for character in "\\|*`"}, "<": "&lt;"}
 Headed = tuple[str, list[list[str]]]
 
 
@@ -68,11 +56,11 @@ def terminal(found: Printed) -> str:
 def markdown(found: Printed) -> str:
     """GitHub's tables, a heading as a line in bold."""
     width = len(titles(found))
-    head = [_markdown(title) for title in titles(found)]
-    lines = [f"**{_markdown(found.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
+    head = [markdown_text(title) for title in titles(found)]
+    lines = [f"**{markdown_text(found.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
     for heading, rows in headed(found):
-        lines += [_bars([f"**{_markdown(heading)}**", *[""] * (width - 1)])] if heading else []
-        lines += [_bars([_markdown(cell) for cell in row]) for row in rows]
+        lines += [_bars([f"**{markdown_text(heading)}**", *[""] * (width - 1)])] if heading else []
+        lines += [_bars([markdown_text(cell) for cell in row]) for row in rows]
     return "\n".join([*lines, "", *(f"- {note}" for note in notes(found))]).rstrip() + "\n"
 
 
@@ -86,21 +74,13 @@ def latex(found: Printed) -> str:
     lines = [r"\begin{tabular}{l" + "r" * (width - 1) + "}", r"\toprule", _ampersands(titles(found)), r"\midrule"]
     for index, (heading, rows) in enumerate(headed(found)):
         lines += [r"\midrule"] if index else []
-        lines += [rf"\multicolumn{{{width}}}{{l}}{{\emph{{{_latex(heading)}}}}} \\"] if heading else []
+        lines += [rf"\multicolumn{{{width}}}{{l}}{{\emph{{{latex_text(heading)}}}}} \\"] if heading else []
         lines += [_ampersands(row) for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes(found))]) + "\n"
 
 
 def _ampersands(cells: Sequence[str]) -> str:
-    return " & ".join(map(_latex, cells)) + r" \\"
-
-
-def _latex(text: str) -> str:
-    return text.translate(str.maketrans(LATEX))
-
-
-def _markdown(text: str) -> str:
-    return text.translate(str.maketrans(MARKDOWN))
+    return " & ".join(map(latex_text, cells)) + r" \\"
 
 
 def table_csv(found: Printed) -> str:

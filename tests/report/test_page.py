@@ -14,7 +14,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.report.keep import keep
-from scaling.report.page import page
+from scaling.report.page import page, record
 from scaling.report.write import write
 from scaling.study.plan import plan
 from scaling.study.question import read
@@ -178,7 +178,7 @@ def test_too_few_runs_for_a_law_are_shown_without_one(made_study, tmp_path):
 
 def test_the_same_runs_give_the_same_bytes(study, text):
     ledger, found, findings, _ = study
-    assert page(findings, ledger, found) == text
+    assert page(findings, record(findings, ledger, found)) == text
 
 
 def test_the_command_tells_where_the_page_is(made_study, tmp_path, capsys):
