@@ -20,7 +20,7 @@ import importlib.util
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -161,21 +161,30 @@ def overlay(base: Any, over: Any) -> Any:
     return {**under, **{key: overlay(under.get(key), value) for key, value in over.items()}}
 
 
-def versions(line: Any) -> dict[str, int]:
-    """The version of every kind that a config names, so that mending a piece gives its runs another identity."""
+def versions(config: Any) -> dict[str, int]:
+    """The version of every kind that a config names, so that fixing a piece gives its runs another identity.
+
+    A `version` is a number, or a function of the config where a fix changed what some configs compute and not others.
+    """
     found: dict[str, int] = {}
-    if isinstance(line, Mapping):
-        for slot, value in line.items():
+    for node in nodes(config):
+        for slot, value in node.items():
             if slot in SLOTS and isinstance(value, str | Mapping):
                 kind = value if isinstance(value, str) else value.get("kind")
                 piece = kinds(slot).get(kind) if isinstance(kind, str) else None
                 if piece is not None:
-                    found[f"{slot}.{kind}"] = getattr(piece, "version", 1)
-            found.update(versions(value))
-    elif isinstance(line, Sequence) and not isinstance(line, str):
-        for value in line:
-            found.update(versions(value))
+                    version = getattr(piece, "version", 1)
+                    found[f"{slot}.{kind}"] = version if isinstance(version, int) else version(config)
     return found
+
+
+def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """Every mapping of a tree of plain values, from the top."""
+    if isinstance(tree, Mapping):
+        yield tree
+    if isinstance(tree, Mapping | Sequence) and not isinstance(tree, str):
+        for value in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from nodes(value)
 
 
 def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, Any]]:

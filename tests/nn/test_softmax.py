@@ -51,7 +51,8 @@ def _written_out(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float
     logits = torch.einsum("bthd,bshd->bhts", q, k) * scale
     position, here = context.position, context.places.positions
     if position.adds_score:
-        logits = logits + position.score(q, k, here, here)
+        score = position.score(q, k, here, here)
+        logits = logits + (scale * score if position.reads_content else score)
     if context.mask.allowed is not None:
         logits = logits.masked_fill(~context.mask.allowed[:, None], torch.finfo(logits.dtype).min)
     weights = logits.softmax(-1)

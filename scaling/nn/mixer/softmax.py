@@ -123,13 +123,14 @@ def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
 
 def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
     triangular = _triangular(context)
-    return attention.attention(q, k, v, None if triangular else bias(q, k, context), scale=scale, causal=triangular)
+    added = None if triangular else bias(q, k, context, scale)
+    return attention.attention(q, k, v, added, scale=scale, causal=triangular)
 
 
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
     compiled, triangular = serves(q, k, v) and _as_they_are(q), _triangular(context)
-    added = None if compiled and triangular else bias(q, k, context)
+    added = None if compiled and triangular else bias(q, k, context, scale)
     if g != h:
         k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
     q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
@@ -153,7 +154,7 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     triangular = _triangular(context)
-    added = None if triangular else bias(q, k, context)
+    added = None if triangular else bias(q, k, context, scale)
     mixed = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
@@ -167,7 +168,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
     return mixed.transpose(1, 2)
 
 
-def bias(q: Tensor, k: Tensor, context: Context) -> Float[Tensor, "#b #h t s"] | None:
+def bias(q: Tensor, k: Tensor, context: Context, scale: float) -> Float[Tensor, "#b #h t s"] | None:
     """Mask and position score in one tensor, made once a pass where it does not depend on content."""
     position = context.position
 
@@ -176,6 +177,8 @@ def bias(q: Tensor, k: Tensor, context: Context) -> Float[Tensor, "#b #h t s"] |
         if not position.adds_score:
             return mask
         score = position.score(q, k, context.places.positions, context.keys.positions).to(q.dtype)
+        if position.reads_content:
+            return score * scale if mask is None else torch.add(mask, score, alpha=scale)
         return score if mask is None else score + mask
 
     if position.reads_content:

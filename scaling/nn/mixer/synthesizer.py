@@ -67,7 +67,7 @@ class _Synthesizer(nn.Module, ABC):
         state = context.state(self)
         if state is not None:
             k, v = None if k is None else append(state, "key", k), append(state, "value", v)
-        of_places = bias(v if q is None else q, v if k is None else k, context)
+        of_places = bias(v if q is None else q, v if k is None else k, context, self.scale)
         if q is not None and k is not None and self.share is not None:
             share = self.share.sigmoid().to(q.dtype)
             added, q = share * added, (1 - share) * q

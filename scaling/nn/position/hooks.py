@@ -4,10 +4,22 @@ exact.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from scaling.build import nodes
+
+
+def scaled(config: Any) -> int:
+    """The version of a position that reads content: 2 where a mixer's `scale` is not `sqrt`.
+
+    Version 1 scaled its products by d^(−1/2) whatever that key said, so elsewhere both compute the same.
+    """
+    mixers = [node["mixer"] for node in nodes(config) if isinstance(node.get("mixer"), Mapping)]
+    return 2 if any(mixer.get("scale", "sqrt") != "sqrt" for mixer in mixers) else 1
 
 
 class Hooks(nn.Module):
@@ -15,8 +27,8 @@ class Hooks(nn.Module):
 
     `per` says whether a stack's layers share one position or each has its own. `adds_score` and `mixes_values` say
     that those hooks do something, so that kernels may go without; `reads_content`, that the score depends on q and k:
-    one that does not is made once a pass and added in every layer. `reach` is how many positions there are, where
-    they are counted.
+    the mixer then scales it with q·k. One that does not is made once a pass and added in every layer. `reach` is how
+    many positions there are, where they are counted.
     """
 
     per: Literal["stack", "layer"] = "stack"
@@ -46,7 +58,7 @@ class Hooks(nn.Module):
         q_pos: Int[Tensor, "#b t"],
         k_pos: Int[Tensor, "#b s"],
     ) -> Float[Tensor, "#b h t s"] | None:
-        """What is added to the logits, after they were scaled."""
+        """What is added to the logits after they are scaled; before, to q·k, where it reads content."""
         return None
 
     def value(

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
-from scaling.nn.position.hooks import Hooks
+from scaling.nn.position.hooks import Hooks, scaled
 from scaling.shape import Shape
 
 
@@ -15,15 +15,15 @@ class Shaw(Hooks):
     """Logits q·(k + a_{t_k − t_q}) and output Σ weight (v + b_{t_k − t_q}), distances clipped. (Shaw et al. 2018)
 
     The tables a and b are shared by the heads. `distance` is the paper's k. As in the paper's formula (4), q·a is
-    scaled like q·k.
+    scaled like q·k, as the mixer's `scale` says.
     """
 
     adds_score = reads_content = mixes_values = True
+    version = staticmethod(scaled)
 
     def __init__(self, shape: Shape, pattern: Pattern, *, distance: int = 16, per: Literal["stack", "layer"] = "layer"):
         super().__init__()
         self.distance, self.per = distance, per
-        self.scale = shape.head_width**-0.5
         self.key = nn.Parameter(torch.empty(2 * distance + 1, shape.head_width))
         self.table = nn.Parameter(torch.empty(2 * distance + 1, shape.value_width))
         self.reset_parameters()
@@ -40,7 +40,7 @@ class Shaw(Hooks):
         k_pos: Int[Tensor, "#b s"],
     ) -> Float[Tensor, "b h t s"]:
         # Dot every query with every row of the table, then pick: memory t × (2k+1) instead of t × s × d.
-        dots = (q * self.scale) @ self.key.T.to(q.dtype)
+        dots = q @ self.key.T.to(q.dtype)
         clipped = self._clipped(q_pos, k_pos).expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
         return dots.transpose(1, 2).gather(-1, clipped)
 

@@ -5,24 +5,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
-from scaling.nn.position.hooks import Hooks
+from scaling.nn.position.hooks import Hooks, scaled
 from scaling.shape import Shape
 
 
 class TransformerXL(Hooks):
-    """Adds u·k + (q + v)·W R_{t_q − t_k} to q·k, scaled alike; R is sinusoidal, W, u and v are each layer's. (Dai et
-    al. 2019)
+    """Adds u·k + (q + v)·W R_{t_q − t_k} to q·k, scaled alike as the mixer's `scale` says; R is
+    sinusoidal, W, u and v are each layer's. (Dai et al. 2019)
 
     The fifth width × width map of Gopher's and Chinchilla's layers.
     """
 
     per = "layer"
     adds_score = reads_content = True
+    version = staticmethod(scaled)
 
     def __init__(self, shape: Shape, pattern: Pattern, *, base: float = 10000.0):
         super().__init__()
         self.width, self.base, self.ahead = shape.width, base, pattern.ahead
-        self.scale, self.group = shape.head_width**-0.5, shape.heads // shape.key_heads
         self.relative = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
         self.content = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
         self.distance = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
@@ -42,8 +42,9 @@ class TransformerXL(Hooks):
         rows = self.relative(self._sinusoids(distances).to(self.relative.weight.dtype)).unflatten(-1, q.shape[2:])
         by_distance = torch.einsum("bthd,rhd->bhtr", q + self.distance.to(q.dtype), rows.to(q.dtype))
         picked = (offset - low)[:, None].expand(q.shape[0], q.shape[2], -1, -1)
-        by_content = torch.einsum("hd,bshd->bhs", self.content.to(k.dtype), k.repeat_interleave(self.group, 2))
-        return (by_distance.gather(-1, picked) + by_content[:, :, None]) * self.scale
+        k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+        by_content = torch.einsum("hd,bshd->bhs", self.content.to(k.dtype), k)
+        return by_distance.gather(-1, picked) + by_content[:, :, None]
 
     def _sinusoids(self, distances: Tensor) -> Tensor:
         power = torch.arange(0, self.width, 2, device=distances.device, dtype=torch.float64) / self.width
