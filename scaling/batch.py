@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 IGNORE = -100  # a target that bears no loss
+SPARE = {"targets": IGNORE, "labels": IGNORE, "documents": 1, "source_documents": 1}  # what a spare row is filled with
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class Batch:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with `function` applied to every tensor it holds."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: function(tensor) for name, tensor in held.items() if tensor is not None})
+        return self._mapped(lambda _, tensor: function(tensor))
 
     def to(self, device: torch.device | str) -> Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -46,3 +46,11 @@ class Batch:
     def micro(self, start: int, stop: int) -> Batch:
         """Rows `start` to `stop`: one rank's share, or one accumulation step of it."""
         return self.map(lambda tensor: tensor[start:stop])
+
+    def spare(self) -> Batch:
+        """One row of the same widths without a target, for those who must compute where no row is left for them."""
+        return self._mapped(lambda name, tensor: tensor.new_full((1, *tensor.shape[1:]), SPARE.get(name, 0)))
+
+    def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Batch:
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: function(name, tensor) for name, tensor in held.items() if tensor is not None})

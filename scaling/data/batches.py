@@ -10,7 +10,7 @@ import numpy as np
 from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.order import ENDLESS
-from scaling.data.plan import BatchSize, Buckets, Plan, Windows
+from scaling.data.plan import BatchSize, Buckets, Drawn, Plan, Windows
 from scaling.data.source import Rows, Source
 from scaling.errors import ScalingError
 
@@ -49,10 +49,18 @@ class Batches:
     documents: Literal["join", "mask"] = "join"  # whether packed documents see one another
 
     def batch(self, step: int, rank: int = 0, ranks: int = 1) -> Batch:
-        """One rank's rows of the batch of a step; put together in order of rank they are the global batch."""
+        """One rank's rows of the batch of a step; put together in order of rank they are the global batch.
+
+        There may be none, where a batch has fewer rows than there are ranks.
+        """
         drawn = self.plan.drawn(step)
         total = len(drawn.samples)
-        mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
+        start, stop = total * rank // ranks, total * (rank + 1) // ranks
+        if start == stop:  # an objective knows the widths of what it makes of a row, not of none
+            return self._made(drawn, slice(0, 1)).micro(0, 0)
+        return self._made(drawn, slice(start, stop))
+
+    def _made(self, drawn: Drawn, mine: slice) -> Batch:
         keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
         rows = [drawn.rows[mine]]
         for number in range(self.objective.others):

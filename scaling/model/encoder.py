@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from scaling.batch import Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Loss, mean_loss, share_tables
+from scaling.model.family import Family, Loss, counted, mean_loss, share_tables
 from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
 from scaling.shape import Shape
@@ -94,3 +96,11 @@ class Encoder(Family):
         if self.boundary is not None:
             auxiliary = {**auxiliary, "boundary": mean_loss(self.boundary, output.hidden, batch, smoothing)}
         return Loss(mean_loss(self.head, output.hidden, batch, smoothing), auxiliary)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        found = super().counts(batch)
+        if self.sentence is not None and batch.labels is not None:
+            found["sentence"] = counted(self.sentence, batch)
+        if self.boundary is not None:
+            found["boundary"] = counted(self.boundary, batch)
+        return found

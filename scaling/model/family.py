@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE, Batch
@@ -16,7 +17,9 @@ from scaling.nn.context import Cache
 
 @dataclass
 class Loss:
-    """The mean loss of the targets in nats, and the auxiliary losses (a sentence head's, a load balance) by name."""
+    """The mean loss of the targets in nats, and the auxiliary losses by name: a second head's, averaged over its own
+    targets, and those of pieces (a load balance), averaged over rows.
+    """
 
     tokens: Tensor
     auxiliary: dict[str, Tensor]
@@ -56,6 +59,13 @@ class Family(nn.Module, ABC):
         output = self(batch)
         return Loss(mean_loss(self.head, output.hidden, batch, smoothing), output.auxiliary)
 
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """How many terms each mean of `loss` has, by which the means of parts make that of the whole: `tokens`, a
+        second head's by its name, and `rows`, over which the pieces take theirs.
+        """
+        rows = torch.tensor(batch.rows, device=batch.tokens.device)
+        return {"tokens": counted(self.head, batch), "rows": rows}
+
 
 def _targets(head: Any, batch: Batch) -> Tensor:
     targets = getattr(batch, head.target)
@@ -72,9 +82,12 @@ def _targets(head: Any, batch: Batch) -> Tensor:
 
 def mean_loss(head: Any, hidden: Tensor, batch: Batch, smoothing: float) -> Tensor:
     """The head's loss, averaged over the targets that count."""
-    targets = _targets(head, batch)
-    counted = (targets != IGNORE).sum().clamp(min=1)
-    return head.loss(hidden, targets, smoothing).sum() / counted
+    return head.loss(hidden, _targets(head, batch), smoothing).sum() / counted(head, batch).clamp(min=1)
+
+
+def counted(head: Any, batch: Batch) -> Tensor:
+    """How many targets of a head bear a loss."""
+    return (_targets(head, batch) != IGNORE).sum()
 
 
 def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:

@@ -31,8 +31,11 @@ class ACT(nn.Module):
     (Graves 2016, formulas 5 to 13)
 
     From step N on a position's state is copied (Dehghani et al. 2018, section 2.2). The last step halts all. The loss
-    `ponder` is `cost` times the mean of N + R over the tokens that are not padding.
+    `ponder` is `cost` times the mean of N + R over a row's tokens that are not padding, averaged over rows: the same
+    however a batch is split.
     """
+
+    version = 2  # 1 averaged over all tokens of what was computed at once
 
     def __init__(self, width: int, *, rest: float = 0.01, cost: float = 0.01):
         super().__init__()
@@ -66,6 +69,6 @@ class ACT(nn.Module):
         """The mean of all states, each with its share; the pondering's cost is added to the losses."""
         documents = context.places.documents
         real = torch.ones_like(pondered.running) if documents is None else documents > 0
-        mean = pondered.cost.where(real, 0.0).sum() / real.sum().clamp(min=1)
-        context.add_loss("ponder", self.cost * mean)
+        mean = pondered.cost.where(real, 0.0).sum(1) / real.sum(1).clamp(min=1)
+        context.add_loss("ponder", self.cost * mean.mean())
         return pondered.mean

@@ -60,11 +60,15 @@ class Distil:
                 mend="train both on the same data and tokenizer",
             )
         own = logits[counts].float()
-        hard = F.cross_entropy(own, batch.targets[counts])
-        soft = F.kl_div(
-            F.log_softmax(own / self.temperature, -1),
-            F.log_softmax(taught / self.temperature, -1),
-            reduction="batchmean",
-            log_target=True,
+        few = counts.sum().clamp(min=1)  # a micro batch may hold no target
+        hard = F.cross_entropy(own, batch.targets[counts], reduction="sum") / few
+        soft = (
+            F.kl_div(
+                F.log_softmax(own / self.temperature, -1),
+                F.log_softmax(taught / self.temperature, -1),
+                reduction="sum",
+                log_target=True,
+            )
+            / few
         )
         return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,15 +26,13 @@ def evaluation_steps(steps: int, points: int) -> list[int]:
 def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch]:
     """One rank's part of `count` batches: whole ones, so that each is computed as one rank alone would.
 
-    All ranks have as many, since a sharded model needs all of them at each; where none is left, one without targets.
+    All ranks have as many, since a sharded model needs all of them at each; where none is left, a spare one.
     """
 
     def made(step: int) -> Batch:
         if step < count:
             return batches.batch(step)
-        spare = batches.batch(count - 1)
-        labels = None if spare.labels is None else torch.full_like(spare.labels, IGNORE)
-        return replace(spare, targets=torch.full_like(spare.targets, IGNORE), labels=labels)
+        return batches.batch(count - 1).spare()
 
     yield from ahead(made, range(rank, -(-count // ranks) * ranks, ranks), depth=2)
 

@@ -13,7 +13,7 @@ import torch.distributed
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scaling.batch import IGNORE, Batch
+from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.lightning import LightningModule
 from scaling.model.family import Family, Loss
@@ -106,27 +106,37 @@ class TrainingModule(LightningModule):
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
-        rows = self.micro_rows or batch.rows
+        rows = self.micro_rows or max(1, batch.rows)
         if rows >= batch.rows and self._ranks() == 1:
             loss = self._loss(batch).total  # all shares are 1: nothing to weigh
             loss.backward()
             self.weights.gather()
             return loss.detach()
-        parts = [batch.micro(start, start + rows) for start in range(0, batch.rows, rows)]
-        counts = [_targets(self.model, part) for part in parts]
-        share = self._ranks() / self._summed(torch.stack(counts).sum()).clamp(min=1)
+        parts = [batch.micro(start, start + rows) for start in range(0, self._turns(batch, rows) * rows, rows)]
+        counts = [self.model.counts(part) for part in parts]
+        sums = self._summed(torch.stack([torch.stack([count[name] for count in counts]).sum() for name in counts[0]]))
+        shares = dict(zip(counts[0], self._ranks() / sums.clamp(min=1), strict=True))
         total = torch.zeros((), device=self.device)
         for part, count in zip(parts, counts, strict=True):
-            loss = self._loss(part)
-            scaled = loss.tokens * (count * share)
-            for auxiliary in loss.auxiliary.values():
-                scaled = scaled + auxiliary * (part.rows / batch.rows)
+            # Ranks add up their gradients together, so one without rows computes too, and counts for nothing.
+            loss = self._loss(part if part.rows else part.spare())
+            scaled = loss.tokens * (count["tokens"] * shares["tokens"])
+            for name, auxiliary in loss.auxiliary.items():
+                name = name if name in count else "rows"
+                scaled = scaled + auxiliary * (count[name] * shares[name])
             with self._apart(part is not parts[-1]):
                 self.manual_backward(scaled)
             total += scaled.detach()
         self.weights.gather()
         # Each rank's share counts as many times as there are ranks, because gradients are averaged over them.
         return self._summed(total) / self._ranks()
+
+    def _turns(self, batch: Batch, rows: int) -> int:
+        """Micro batches of this update: one at least, and on all ranks as many where each needs the shards of all."""
+        turns = torch.tensor(max(1, -(-batch.rows // rows)), device=self.device)
+        if self.sharded and self.micro_rows:
+            torch.distributed.all_reduce(turns, op=torch.distributed.ReduceOp.MAX)
+        return int(turns)
 
     def _loss(self, batch: Batch) -> Loss:
         """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
@@ -155,10 +165,6 @@ class TrainingModule(LightningModule):
         if self._ranks() > 1:
             torch.distributed.all_reduce(value)
         return value
-
-
-def _targets(model: Family, batch: Batch) -> Tensor:
-    return (getattr(batch, model.head.target) != IGNORE).sum()
 
 
 def _reseed(seed: int, step: int, rank: int) -> None:

@@ -179,3 +179,35 @@ def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
     assert attempt.exit is not None
     assert attempt.exit["outcome"] == "stopped"
     assert list(attempt.folder.glob("checkpoints/*/manifest.json"))
+
+
+PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
+PAIRS |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "model.block.mixer.dropout": "absent"}
+# A rank without rows, and micro batches of which one rank has fewer than the other, under what adds to the loss.
+ROUTED = "{kind: Switch, activation: ReLU, experts: 2, capacity: 0.8}"
+HALTED = "{kind: Universal, norm: RMSNorm, halting: ACT}"
+FEWER = [
+    ("encoder_decoder", "ddp", {"model.block.channel": ROUTED}),
+    *(
+        pytest.param(name, strategy, changes, marks=pytest.mark.slow)
+        for name in ("decoder", "encoder_decoder")
+        for strategy in ("ddp", "fsdp")
+        for changes in ({}, {"train.micro_batch": 1, "model.block.channel": ROUTED}, {"model.stack": HALTED})
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "strategy", "changes"), FEWER)
+def test_a_rank_without_rows_learns_with_the_others(name, strategy, changes, tmp_path, run):
+    """The last batch of a bucket may hold one pair, or an odd number of them."""
+    told = {**PAIRS, "train.steps": 16, "evaluate.points": 3, **changes}
+    rows = [assemble(load(words(tmp_path, name, **told))).batches.batch(step).rows for step in range(16)]
+    assert 1 in rows
+    assert any(number % 2 and number > 1 for number in rows)
+    supervise(load(words(tmp_path / "two", name, **told, train__devices=2, train__strategy=strategy)), 2)
+    alone = run(name, runs=tmp_path / "one", **told)
+    assert logged(tmp_path / "two") == pytest.approx(logged(tmp_path / "one"), rel=1e-5)
+    ledger = Ledger.open(tmp_path / "two")
+    result = ledger.result(ledger.runs()[0])
+    assert result is not None
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)

@@ -1,0 +1,96 @@
+"""What is minimised does not depend on how a batch is split over micro batches and ranks, whatever the pieces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.model.family import Family, Loss
+from scaling.nn.places import Places
+from tests.model.test_variants import batch_for, build, case_name, cases
+
+ROWS, LENGTH = 6, 12
+# Auxiliary losses together with one another and with heads of their own targets.
+MORE = [
+    ("decoder", "model.stack={kind: Universal, norm: RMSNorm, halting: ACT}; model.block.channel="
+     "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.8}"),
+    ("encoder", "model.sentence={kind: NextSentence, activation: Tanh}; model.stack={kind: Universal, norm: RMSNorm, "
+     "halting: ACT}; model.boundary={kind: Boundary, activation: GeLU, norm: LayerNorm}"),
+]  # fmt: skip
+
+
+ONCE = {change: family for family, change in reversed([*cases(), *MORE])}  # in the first family that takes it
+
+
+@pytest.fixture(params=[(family, change) for change, family in ONCE.items()], ids=case_name)
+def model(request) -> Family:
+    return build(*request.param).double().eval()  # dropout draws anew for each micro batch
+
+
+def filled(model: Family, how: str) -> Batch:
+    """Rows of unequal length, or of several documents each; targets and labels are unevenly spread."""
+    batch = batch_for(model, ROWS, LENGTH)
+    lengths = torch.tensor([12, 3, 7, 1, 12, 5])
+    place = torch.arange(LENGTH)
+    inside = place < lengths[:, None]
+    documents = inside.long() if how == "padded" else 1 + (place >= lengths[:, None]).long()
+    source_documents = None
+    if batch.source is not None:
+        at = torch.arange(batch.source.shape[1])
+        cut = (lengths // 2).clamp(min=1)[:, None]
+        source_documents = (at < cut).long() if how == "padded" else 1 + (at >= cut).long()
+    labels = batch.labels
+    if labels is not None:
+        labels = labels.clone()
+        labels[1:3] = IGNORE
+    positions = Places.of(batch.tokens, documents=documents).positions
+    targets = batch.targets.masked_fill(~inside, IGNORE) if how == "padded" else batch.targets
+    targets = targets.clone()
+    targets[4, 2:] = IGNORE
+    targets[3] = IGNORE  # a row without any
+    return replace(
+        batch,
+        targets=targets,
+        labels=labels,
+        documents=documents,
+        positions=positions,
+        source_documents=source_documents,
+    )
+
+
+def weighed(model: Family, batch: Batch, parts: list[Batch]) -> Loss:
+    """The losses of parts put together by their counts, as the trainer does."""
+    whole, found = model.counts(batch), Loss(torch.zeros((), dtype=torch.float64), {})
+    for part in parts:
+        loss, counts = model.loss(part if part.rows else part.spare()), model.counts(part)
+        found.tokens = found.tokens + loss.tokens * counts["tokens"] / whole["tokens"]
+        for name, auxiliary in loss.auxiliary.items():
+            key = name if name in counts else "rows"
+            found.auxiliary[name] = found.auxiliary.get(name, 0) + auxiliary * counts[key] / whole[key]
+    return found
+
+
+@pytest.mark.parametrize("how", ["padded", "packed"])
+def test_losses_and_auxiliary_losses_do_not_depend_on_the_split(model, how):
+    batch = filled(model, how)
+    with torch.no_grad():
+        whole = model.loss(batch)
+        # By fours, and a part too many: a micro batch, or a rank, without rows.
+        found = weighed(model, batch, [batch.micro(start, start + 4) for start in (0, 4, 8)])
+    assert found.tokens.item() == pytest.approx(whole.tokens.item(), rel=1e-6)  # some heads compute in float32
+    assert found.auxiliary.keys() == whole.auxiliary.keys()
+    for name, auxiliary in whole.auxiliary.items():
+        assert found.auxiliary[name].item() == pytest.approx(auxiliary.item(), rel=1e-6), name
+
+
+def test_a_spare_row_reaches_every_parameter_and_changes_none(model):
+    """What a rank without rows computes: no gradient is missing that other ranks add theirs to, and none counts."""
+    batch = filled(model, "padded").micro(0, 0)
+    loss = model.loss(batch.spare())
+    (0 * loss.total).backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert all(not gradient.any() for gradient in gradients.values() if gradient is not None)
