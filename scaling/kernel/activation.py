@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scaling.kernel.call import call
+from scaling.kernel.call import call, dense
 
 Phi = Literal["gelu", "silu"]
 
@@ -21,6 +21,8 @@ def activate(phi: Phi, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
 
 
 def gated(phi: Phi, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    if gate.shape != x.shape:
+        gate, x = torch.broadcast_tensors(gate, x)
     return _Gated.apply(phi, gate, x)
 
 
@@ -52,7 +54,7 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, phi: Phi, gate: Tensor, x: Tensor) -> Tensor:
-        gate, x = gate.contiguous(), x.contiguous()
+        gate, x = dense(x.dtype, gate, x)
         ctx.phi = phi
         ctx.save_for_backward(gate, x)
         made = torch.empty_like(x)

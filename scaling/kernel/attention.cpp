@@ -13,6 +13,8 @@ static int64_t padded(int64_t width) { return eights(whole(width)); }
 
 struct Sizes {
     int64_t batch, queries, keys, heads, key_heads, width, value_width;
+
+    int64_t group() const { return key_heads ? heads / key_heads : 0; }  // queries' heads that share keys
 };
 
 // [b, t or s, h or g, …] by the strides of its first three dimensions; 0 where one serves all.
@@ -75,15 +77,20 @@ static void product(
 #endif
 }
 
-// Rows of a head, side by side, times a factor; zeros to the end of their lanes, and in rows beyond.
-static void pack(
+// Rows of a head, side by side, times a factor; zeros to the end of their lanes, and in rows beyond. Returns whether all
+// numbers are finite.
+static bool pack(
     const float* from, int64_t stride, int64_t rows, int64_t width, float factor, float* to, int64_t until) {
     const int64_t room = padded(width);
+    Lanes zeros = {};
     for (int64_t i = 0; i < rows; i++)
         walk(width, [&](int64_t j, int64_t count) {
-            store(to + i * room + j, load(from + i * stride + j, count) * factor);
+            const Lanes x = load(from + i * stride + j, count) * factor;
+            zeros += x - x;
+            store(to + i * room + j, x);
         });
     std::fill(to + rows * room, to + until * room, 0.0f);
+    return total(zeros) == 0;
 }
 
 static void transpose(const float* from, int64_t rows, int64_t row, int64_t columns, float* to, int64_t to_row) {
@@ -91,8 +98,15 @@ static void transpose(const float* from, int64_t rows, int64_t row, int64_t colu
         for (int64_t i = 0; i < rows; i++) to[j * to_row + i] = from[i * row + j];
 }
 
-static inline void give(const float* row, int64_t width, float factor, float* to) {
-    walk(width, [&](int64_t j, int64_t lanes) { store(to + j, lanes, load(row + j) * factor); });
+// A row times a factor; returns whether all numbers are finite.
+static inline bool give(const float* row, int64_t width, float factor, float* to) {
+    Lanes zeros = {};
+    walk(width, [&](int64_t j, int64_t lanes) {
+        const Lanes x = load(row + j) * factor;
+        zeros += first(lanes, x - x, 0);
+        store(to + j, lanes, x);
+    });
+    return total(zeros) == 0;
 }
 
 // What is added to a row's logits, and its end: in the lanes beyond what is seen there is nothing.
@@ -119,6 +133,7 @@ struct Desk {
     const Sizes& n;
     // `row` is what a row of queries by keys takes: not a power of two, at which its numbers would fight for cache lines.
     int64_t keys, row, wide, value_wide;
+    bool finite;  // all keys and values
     Room k, v, kt, vt, q, out, weights, slopes, below, dkt, dvt;
 
     Desk(const Sizes& n, bool backward)
@@ -128,28 +143,30 @@ struct Desk {
           below(backward ? BLOCK * wide : 0), dkt(backward ? wide * row : 0), dvt(backward ? value_wide * row : 0) {}
 
     void sit(const In& keys_of, const In& values_of, int64_t b, int64_t g) {
-        pack(keys_of.at(b, 0, g), keys_of.token, n.keys, n.width, 1.0f, k.data(), keys);
-        pack(values_of.at(b, 0, g), values_of.token, n.keys, n.value_width, 1.0f, v.data(), keys);
+        finite = pack(keys_of.at(b, 0, g), keys_of.token, n.keys, n.width, 1.0f, k.data(), keys);
+        finite &= pack(values_of.at(b, 0, g), values_of.token, n.keys, n.value_width, 1.0f, v.data(), keys);
         transpose(k.data(), keys, wide, n.width, kt.data(), row);
         if (!vt.empty()) transpose(v.data(), keys, value_wide, n.value_width, vt.data(), row);
     }
 };
 
-// A block of queries: `count` from `start` on, in `rows` of the desk, which see keys before `until`.
+// A block of queries: `count` from `start` on, in `rows` of the desk, which meet keys before `until`: those that some of
+// them sees, or all where not all numbers are finite, for then a weight of 0 makes a NaN of one.
 struct Block {
     int64_t b, h, start, count, rows, until;
     bool causal;
 
     Block(const Desk& desk, int64_t b, int64_t h, int64_t start, bool causal)
         : b(b), h(h), start(start), count(std::min(BLOCK, desk.n.queries - start)), rows(eights(count)),
-          until(causal ? std::min(whole(start + count), desk.keys) : desk.keys), causal(causal) {}
+          until(causal && desk.finite ? std::min(whole(start + count), desk.keys) : desk.keys), causal(causal) {}
 
     int64_t seen(const Desk& desk, int64_t i) const { return causal ? start + i + 1 : desk.n.keys; }
     int64_t place(const Desk& desk, int64_t i) const { return (b * desk.n.heads + h) * desk.n.queries + start + i; }
 };
 
-static void logits(Desk& desk, const Block& block, const In& q, const In& added, float scale) {
-    pack(q.at(block.b, block.start, block.h), q.token, block.count, desk.n.width, scale, desk.q.data(), BLOCK);
+static void logits(Desk& desk, Block& block, const In& q, const In& added, float scale) {
+    if (!pack(q.at(block.b, block.start, block.h), q.token, block.count, desk.n.width, scale, desk.q.data(), BLOCK))
+        block.until = desk.keys;
     product(
         block.rows, block.until, desk.n.width, desk.q.data(), desk.wide, 1, desk.kt.data(), desk.row,
         desk.weights.data(), desk.row);
@@ -161,7 +178,7 @@ static void logits(Desk& desk, const Block& block, const In& q, const In& added,
 
 // Rows go through a step together before the next: alone each would wait for its own largest and its own sum.
 static void forward(
-    Desk& desk, const Block& block, const In& q, const In& added, const Out& out, float* tops, float* shares,
+    Desk& desk, Block block, const In& q, const In& added, const Out& out, float* tops, float* shares,
     float scale) {
     float* const largest = tops + block.place(desk, 0);
     float* const share = shares + block.place(desk, 0);
@@ -185,32 +202,56 @@ static void forward(
         sums[i] = sum;
         for (int64_t j = whole(seen); j < block.until; j += LANES) store(row + j, Lanes{});
     }
-    for (int64_t i = 0; i < block.count; i++) share[i] = 1.0f / total(sums[i]);
-    product(
-        block.rows, desk.value_wide, block.until, desk.weights.data(), desk.row, 1, desk.v.data(), desk.value_wide,
-        desk.out.data(), desk.value_wide);
-    for (int64_t i = 0; i < block.count; i++)
-        give(
-            desk.out.data() + i * desk.value_wide, desk.n.value_width, share[i],
-            out.at(block.b, block.start + i, block.h));
+    for (int64_t i = 0; i < block.count; i++) share[i] = desk.n.keys ? 1.0f / total(sums[i]) : 0;
+    const auto mixed = [&](bool divided) {
+        bool finite = true;
+        product(
+            block.rows, desk.value_wide, block.until, desk.weights.data(), desk.row, 1, desk.v.data(), desk.value_wide,
+            desk.out.data(), desk.value_wide);
+        for (int64_t i = 0; i < block.count; i++) {
+            float* const to = out.at(block.b, block.start + i, block.h);
+            finite &= give(desk.out.data() + i * desk.value_wide, desk.n.value_width, divided ? 1 : share[i], to);
+        }
+        return finite;
+    };
+    if (mixed(false)) return;
+    // The sum may overflow where the average does not: once more, with weights that add up to one.
+    for (int64_t i = 0; i < block.count; i++) {
+        float* row = desk.weights.data() + i * desk.row;
+        for (int64_t j = 0; j < block.until; j += LANES) store(row + j, load(row + j) * share[i]);
+    }
+    mixed(true);
 }
 
 static void backward(
-    Desk& desk, const Block& block, const In& upstream, const In& q, const In& added, const In& out, const float* tops,
+    Desk& desk, Block block, const In& upstream, const In& q, const In& added, const In& out, const float* tops,
     const float* shares, const Out& dq, const Out& dadded, float scale) {
     const int64_t wide = desk.wide, value_wide = desk.value_wide, width = desk.n.value_width;
+    const float* const largest = tops + block.place(desk, 0);
+    const float* const share = shares + block.place(desk, 0);
+    const float* const above = upstream.at(block.b, block.start, block.h);
+    bool finite = pack(above, upstream.token, block.count, width, 1.0f, desk.out.data(), BLOCK);
+    for (int64_t i = 0; i < block.count; i++) finite &= share[i] == share[i];
+    if (!finite) block.until = desk.keys;
     logits(desk, block, q, added, scale);
-    pack(upstream.at(block.b, block.start, block.h), upstream.token, block.count, width, 1.0f, desk.out.data(), BLOCK);
     product(
         block.rows, block.until, width, desk.out.data(), value_wide, 1, desk.vt.data(), desk.row, desk.slopes.data(),
         desk.row);
-    const float* const largest = tops + block.place(desk, 0);
-    const float* const share = shares + block.place(desk, 0);
     float alongs[BLOCK];
     for (int64_t i = 0; i < block.count; i++) {
         const float *made = out.at(block.b, block.start + i, block.h), *up = desk.out.data() + i * value_wide;
         Lanes sum = {};
         walk(width, [&](int64_t j, int64_t lanes) { sum += load(made + j, lanes) * load(up + j); });
+        alongs[i] = total(sum);
+    }
+    // The same over the keys, Σ p ⊙ ∂p, as torch adds it up: not all numbers are finite, and opposite infinities are NaN.
+    for (int64_t i = 0; i < block.count && !finite; i++) {
+        const float *weight = desk.weights.data() + i * desk.row, *slope = desk.slopes.data() + i * desk.row;
+        Lanes sum = {};
+        for (int64_t j = 0; j < block.seen(desk, i); j += LANES) {
+            const Lanes p = exponential(load(weight + j) - largest[i]) * share[i];
+            sum += first(block.seen(desk, i) - j, p * load(slope + j), 0);
+        }
         alongs[i] = total(sum);
     }
     for (int64_t i = 0; i < block.count; i++) {
@@ -219,9 +260,11 @@ static void backward(
         for (int64_t j = 0; j < seen; j += LANES) {
             const Lanes p = exponential(load(weight + j) - largest[i]) * share[i];
             store(weight + j, p);
-            store(slope + j, p * (load(slope + j) - alongs[i]));
+            store(slope + j, first(seen - j, p * (load(slope + j) - alongs[i]), 0));
         }
-        for (int64_t j = whole(seen); j < block.until; j += LANES) store(weight + j, Lanes{}), store(slope + j, Lanes{});
+        // Beyond what is seen weights are 0, or NaN where the row's sum is, and learn nothing.
+        const Lanes none = all(share[i] - share[i]);
+        for (int64_t j = whole(seen); j < block.until; j += LANES) store(weight + j, none), store(slope + j, Lanes{});
         if (!dadded) continue;
         float* learns = dadded.at(block.b, block.start + i, block.h);
         walk(seen, [&](int64_t j, int64_t lanes) {
@@ -267,7 +310,7 @@ extern "C" void attention_float32(
     const Sizes n = sizes_of(sizes);
     const In queries = spread(q, strides), more = spread(added, strides + 9);
     const Out to = dense(out, n.queries, n.heads, n.value_width);
-    const int64_t hands = crew(n, threads), group = n.heads / n.key_heads;
+    const int64_t hands = crew(n, threads), group = n.group();
 #pragma omp parallel num_threads(hands) if (hands > 1)
     {
         Desk desk(n, false);
@@ -294,23 +337,25 @@ extern "C" void attention_backward_float32(
     const In made = dense(out, n.queries, n.heads, n.value_width);
     const Out learns = spread(dadded, strides + 15), at_q = dense(dq, n.queries, n.heads, n.width);
     const Out at_k = dense(dk, n.keys, n.key_heads, n.width), at_v = dense(dv, n.keys, n.key_heads, n.value_width);
-    const int64_t batches = learns && !learns.batch ? n.batch : 1, groups = learns && !learns.head ? n.key_heads : 1;
-    const int64_t apart = n.key_heads / groups, group = n.heads / n.key_heads, hands = crew(n, threads);
+    const bool one_batch = learns && !learns.batch, one_head = learns && !learns.head;
+    const int64_t batches = one_batch ? n.batch : 1, groups = one_head ? n.key_heads : 1;
+    const int64_t apart = one_head ? 1 : n.key_heads, jobs = (one_batch ? 1 : n.batch) * apart;
+    const int64_t group = n.group(), hands = crew(n, threads);
 #pragma omp parallel num_threads(hands) if (hands > 1)
     {
         Desk desk(n, true);
 #pragma omp for schedule(static)
-        for (int64_t job = 0; job < n.batch / batches * apart; job++)
+        for (int64_t job = 0; job < jobs; job++)
             for (int64_t part = 0; part < batches * groups; part++) {
                 const int64_t b = job / apart * batches + part / groups, g = job % apart * groups + part % groups;
                 desk.sit(spread(k, strides + 3), spread(v, strides + 6), b, g);
                 desk.dkt.clear();
                 desk.dvt.clear();
                 for (int64_t h = g * group; h < (g + 1) * group; h++)
-                    for (int64_t start = 0; start < n.queries; start += BLOCK) {
-                        const Block block(desk, b, h, start, causal);
-                        backward(desk, block, down, queries, more, made, tops, shares, at_q, learns, scale);
-                    }
+                    for (int64_t start = 0; start < n.queries; start += BLOCK)
+                        backward(
+                            desk, Block(desk, b, h, start, causal), down, queries, more, made, tops, shares, at_q,
+                            learns, scale);
                 transpose(desk.dkt.data(), n.width, desk.row, n.keys, at_k.at(b, 0, g), at_k.token);
                 transpose(desk.dvt.data(), n.value_width, desk.row, n.keys, at_v.at(b, 0, g), at_v.token);
             }

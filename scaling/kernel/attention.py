@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scaling.kernel.call import call
+from scaling.kernel.call import call, fitting, in_rows
 from scaling.kernel.call import serves as known
 from scaling.kernel.compiled import library
 
@@ -49,9 +49,14 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool) -> Tensor:
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        added = added if added is None or added.stride(-1) == 1 else added.contiguous()
+        q, k, v, added = in_rows(q.dtype, q, k, v, added)
         (b, t, h, d), (s, g), e = q.shape, k.shape[1:3], v.shape[-1]
+        fitting("keys of its queries", k, (b, t if causal else s, g, d))
+        fitting("values of its keys", v, (b, s, g, e))
+        if h % g if g else h:
+            raise ValueError(f"{g} heads of keys do not serve {h} of queries")
+        if added is not None:
+            added.expand(b, h, t, s)  # refuses what does not fit
         out = q.new_empty(b, t, h, e)
         tops, shares = q.new_empty(2, b, h, t)
         ctx.sizes, ctx.scale, ctx.causal = (b, t, s, h, g, d, e), scale, causal
@@ -65,7 +70,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, added, *_ = given = ctx.saved_tensors
-        upstream = upstream if upstream.stride(-1) == 1 else upstream.contiguous()
+        (upstream,) = in_rows(q.dtype, upstream)
         dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
         dadded = added.new_zeros(added.shape) if ctx.needs_input_grad[3] else None
         strides = (*ctx.strides, *upstream.stride()[:3], *_spread(dadded))

@@ -30,9 +30,28 @@ def serves(*tensors: Tensor | None) -> bool:
     )
 
 
-def call(name: str, dtype: torch.dtype, *arguments: Argument) -> None:
-    """Run a kernel on contiguous tensors, on as many threads as torch would."""
-    _kernel(name, dtype)(*map(_handed, arguments), ctypes.c_int64(torch.get_num_threads()))
+def dense(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    """The tensors with their numbers one after another, None aside; another type is refused, not read as this one."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype is not dtype:
+            raise TypeError(f"a kernel takes {dtype} here, not {tensor.dtype}")
+    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
+
+
+def in_rows(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    """The same, where only the numbers of the last dimension have to be one after another."""
+    return [x if x is not None and x.dtype is dtype and x.stride(-1) == 1 else dense(dtype, x)[0] for x in tensors]
+
+
+def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """A kernel reads as much memory as `shape` says, whatever the tensor has."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name} is {list(shape)}, not {list(tensor.shape)}")
+
+
+def call(name: str, dtype: torch.dtype, *arguments: Argument, returns: type | None = None) -> Any:
+    """Run a kernel on tensors as `dense` or `in_rows` leave them, on as many threads as torch would."""
+    return _kernel(name, dtype, returns)(*map(_handed, arguments), ctypes.c_int64(torch.get_num_threads()))
 
 
 def _handed(argument: Argument) -> Any:
@@ -47,7 +66,9 @@ def _handed(argument: Argument) -> Any:
 
 
 @cache
-def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+def _kernel(name: str, dtype: torch.dtype, returns: type | None) -> Callable[..., Any]:
+    if dtype not in TYPES:
+        raise TypeError(f"no kernel takes {dtype}")
     kernel = getattr(library(), f"{name}_{TYPES[dtype]}")
-    kernel.restype = None
+    kernel.restype = returns
     return kernel

@@ -185,8 +185,10 @@ static inline Lanes reciprocal(Lanes x) {
 // eˣ within two units in the last place: 2ⁿ times a polynomial in what is left, after Cephes. 0 below −87.3, where
 // float32 has no normal numbers, and e^88 from there on.
 static inline Lanes exponential(Lanes x) {
-    const float low = -87.3f, high = 88.0f, shift = 12582912.0f;
-    // The comparisons are so ordered that what is no number comes through.
+    // What is added to n is 1.5 · 2²³, so that its last bits are whole, and 127, as an exponent is stored.
+    const float low = -87.3f, high = 88.0f, shift = 12582912.0f + 127.0f;
+    // The comparisons are so ordered that NaN comes through; and 2ⁿ is a factor, because to add n to the bits of p would
+    // make a number of a NaN.
     Lanes y = x < low ? all(low) : x;
     y = y > high ? all(high) : y;
     const Lanes shifted = y * 1.44269504f + shift, n = shifted - shift;  // the nearest whole number, in the last bits
@@ -197,8 +199,7 @@ static inline Lanes exponential(Lanes x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + (r + 1.0f);
-    const Lanes made = reinterpret_cast<Lanes>(reinterpret_cast<Words>(p) + (reinterpret_cast<Words>(shifted) << 23));
-    return x < low ? Lanes{} : made;
+    return x < low ? Lanes{} : p * reinterpret_cast<Lanes>(reinterpret_cast<Words>(shifted) << 23);
 }
 
 // 0 where e⁻ˣ has no room.

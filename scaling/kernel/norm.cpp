@@ -4,12 +4,14 @@
 #include <vector>
 
 // y = g ⊙ n + b, n = r (x − m), r = 1 / √(mean (x − m)² + ε); m is the row's mean, or 0 where it is not `centred`.
+// Returns how many rows have squares that overflow.
 template <bool centred, typename T>
-static void norm(
+static int64_t norm(
     const T* x, const T* gain, const T* bias, T* y, float* mean, float* inverse, int64_t rows, int64_t width, float eps,
     int64_t threads) {
     const int64_t hands = crew(rows * width, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    int64_t overflows = 0;
+#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static) reduction(+ : overflows)
     for (int64_t row = 0; row < rows; row++) {
         const T* from = x + row * width;
         T* to = y + row * width;
@@ -21,6 +23,7 @@ static void norm(
             squares += away * away;
         });
         const float r = 1.0f / std::sqrt(total(squares) / width + eps);
+        overflows += r == 0;
         walk(width, [&](int64_t i, int64_t count) {
             Lanes made = (load(from + i, count) - m) * r;
             if (gain) made *= load(gain + i, count);
@@ -30,20 +33,22 @@ static void norm(
         mean[row] = m;
         inverse[row] = r;
     }
+    return overflows;
 }
 
 // ∂x = r (u − mean u − n mean(n ⊙ u)), u = g ⊙ ∂y, the mean of u left out where nothing was centred; ∂g = Σ n ⊙ ∂y,
 // ∂b = Σ ∂y. The sums over rows are made of blocks whose size knows nothing of threads, so that their number changes
-// no bit.
+// no bit. Returns how many rows have means that are not finite.
 template <bool centred, typename T>
-static void norm_backward(
+static int64_t norm_backward(
     const T* dy, const T* x, const T* gain, const float* mean, const float* inverse, T* dx, T* dgain, T* dbias,
     int64_t rows, int64_t width, int64_t threads) {
     const int64_t block = 64, blocks = (rows + block - 1) / block, room = (width + LANES - 1) / LANES * LANES;
     const bool learns = dgain || dbias;
     std::vector<float> sums(learns ? (blocks + !blocks) * 2 * room : 0);
     const int64_t hands = crew(rows * width, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    int64_t overflows = 0;
+#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static) reduction(+ : overflows)
     for (int64_t b = 0; b < blocks; b++) {
         float* sum_gain = sums.data() + (learns ? b * 2 * room : 0);
         float* sum_bias = sum_gain + (learns ? room : 0);
@@ -64,6 +69,7 @@ static void norm_backward(
                 }
             });
             const float level = centred ? total(levels) / width : 0.0f, along = total(alongs) / width;
+            overflows += !std::isfinite(level + along);
             walk(width, [&](int64_t i, int64_t count) {
                 const Lanes normal = (load(from + i, count) - m) * r, above = load(upstream + i, count);
                 const Lanes u = gain ? above * load(gain + i, count) : above;
@@ -71,7 +77,7 @@ static void norm_backward(
             });
         }
     }
-    if (!learns) return;
+    if (!learns) return overflows;
     for (int64_t b = 1; b < blocks; b++)
         walk(2 * room, [&](int64_t i, int64_t) {
             store(sums.data() + i, load(sums.data() + i) + load(sums.data() + b * 2 * room + i));
@@ -80,18 +86,19 @@ static void norm_backward(
         if (dgain) store(dgain + i, count, load(sums.data() + i));
         if (dbias) store(dbias + i, count, load(sums.data() + room + i));
     });
+    return overflows;
 }
 
 #define KERNELS(name, centred, type, T)                                                                             \
-    extern "C" void name##_##type(                                                                                  \
+    extern "C" int64_t name##_##type(                                                                               \
         const T* x, const T* gain, const T* bias, T* y, float* mean, float* inverse, int64_t rows, int64_t width,   \
         float eps, int64_t threads) {                                                                               \
-        norm<centred>(x, gain, bias, y, mean, inverse, rows, width, eps, threads);                                  \
+        return norm<centred>(x, gain, bias, y, mean, inverse, rows, width, eps, threads);                           \
     }                                                                                                               \
-    extern "C" void name##_backward_##type(                                                                         \
+    extern "C" int64_t name##_backward_##type(                                                                      \
         const T* dy, const T* x, const T* gain, const float* mean, const float* inverse, T* dx, T* dgain, T* dbias, \
         int64_t rows, int64_t width, int64_t threads) {                                                             \
-        norm_backward<centred>(dy, x, gain, mean, inverse, dx, dgain, dbias, rows, width, threads);                 \
+        return norm_backward<centred>(dy, x, gain, mean, inverse, dx, dgain, dbias, rows, width, threads);          \
     }
 
 KERNELS(layer_norm, true, float32, float)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scaling.kernel.call import call
+from scaling.kernel.call import call, dense, fitting, in_rows
 
 
 def rotated(
@@ -25,6 +25,11 @@ class _Rotated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         b, t, h, d = x.shape
+        cosine, sine = dense(torch.float32, cosine, sine)
+        half = cosine.shape[-1]
+        for angles in (cosine, sine):
+            fitting("an angle's cosine or sine", angles, (1 if len(angles) == 1 else b, t, min(half, d // 2)))
+        fitting("a sine", sine, cosine.shape)
         ctx.save_for_backward(cosine, sine)
         return _turn(x, x.new_empty(b, h, t, d).transpose(1, 2), cosine, sine, 1.0)
 
@@ -36,8 +41,8 @@ class _Rotated(torch.autograd.Function):
 
 
 def _turn(x: Tensor, made: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
-    x = x if x.stride(-1) == 1 else x.contiguous()
-    row = 0 if len(cosine) == 1 else cosine.stride(0)
+    (x,) = in_rows(x.dtype, x)
+    row = 0 if len(cosine) == 1 else cosine.shape[1:].numel()
     strides = (*x.stride()[:3], *made.stride()[:3])
     call("rotate", x.dtype, x, made, cosine, sine, *x.shape, cosine.shape[-1], *strides, row, way)
     return made

@@ -11,6 +11,7 @@ static int64_t rounded(int64_t seen, int64_t keys) { return std::min(whole(seen)
 
 // x becomes e^(x − its largest), n whole lanes of it; the sum comes back, and the largest is told.
 static float exponentials(float* x, int64_t n, float& top) {
+    if (!n) return top = 0;
     Lanes tops = load(x), sums = {};
     for (int64_t i = LANES; i < n; i += LANES) tops = larger(tops, load(x + i));
     top = most(tops);
@@ -47,7 +48,9 @@ static void softmax(
             float top;
             const float share = 1.0f / exponentials(row, whole(seen), top);
             walk(until, [&](int64_t i, int64_t count) { store(own + i, count, load(row + i) * share); });
-            std::fill(own + until, own + keys, T{});
+            T beyond;
+            put(beyond, share - share);  // 0, and NaN where the row is
+            std::fill(own + until, own + keys, beyond);
         }
     }
 }
@@ -60,14 +63,15 @@ static void softmax_backward(
     const int64_t hands = crew(rows * keys, threads);
 #pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
-        const int64_t until = rounded(causal ? r % queries + 1 : keys, keys);
+        const int64_t seen = causal ? r % queries + 1 : keys, until = rounded(seen, keys);
         const T *upstream = dp + r * keys, *chance = p + r * keys;
         T* to = dx + r * keys;
         Lanes alongs = {};
         walk(until, [&](int64_t i, int64_t count) { alongs += load(upstream + i, count) * load(chance + i, count); });
         const float along = total(alongs);
         walk(until, [&](int64_t i, int64_t count) {
-            store(to + i, count, scale * load(chance + i, count) * (load(upstream + i, count) - along));
+            const Lanes below = scale * load(chance + i, count) * (load(upstream + i, count) - along);
+            store(to + i, count, first(seen - i, below, 0));
         });
         std::fill(to + until, to + keys, T{});
     }
@@ -94,15 +98,18 @@ static void cross_entropy(
                 if (made) std::fill(made, made + classes, T{});
                 continue;
             }
-            Lanes sums = {};
             walk(classes, [&](int64_t i, int64_t count) {
-                const Lanes logit = load(own + i, count);
-                store(row + i, first(count, logit, -INFINITY));
-                sums += logit;
+                store(row + i, first(count, load(own + i, count), -INFINITY));
             });
             float top;
             const float at = row[target], sum = exponentials(row, whole(classes), top);
-            losses[r] = std::log(sum) + top - (1 - smoothing) * at - (smoothing ? smoothing * total(sums) / classes : 0);
+            // Differences first: beside a large logit the logarithm would be lost.
+            losses[r] = std::log(sum) + (1 - smoothing) * (top - at);
+            if (smoothing) {
+                Lanes aparts = {};
+                walk(classes, [&](int64_t i, int64_t count) { aparts += first(count, top - load(own + i, count), 0); });
+                losses[r] += smoothing * total(aparts) / classes;
+            }
             if (!made) continue;
             const float share = 1.0f / sum, apart = smoothing / classes;
             row[target] -= (1 - smoothing) * sum;
