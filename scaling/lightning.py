@@ -8,10 +8,12 @@ none of ours is. Who uses torchmetrics beside us imports it, before or after, an
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from importlib.metadata import version
 from types import ModuleType
+from typing import ParamSpec, TypeVar
 
 METRICS = "torchmetrics"
 
@@ -39,10 +41,37 @@ def _without_metrics() -> Iterator[None]:
         del sys.modules[METRICS]
 
 
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+def hook(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """A method that Lightning calls, in which whatever goes wrong is an error.
+
+    Lightning takes a StopIteration for the end of the data, and by a SystemExit the command would end without a word.
+    """
+
+    @wraps(method)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        try:
+            return method(*args, **kwargs)
+        except (StopIteration, SystemExit) as error:
+            raise RuntimeError(f"a step of training raised {type(error).__name__}") from error
+
+    return called
+
+
 with _without_metrics():
     from lightning import Callback, LightningDataModule, LightningModule, Trainer
     from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
     from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+
+
+class PlainTrainer(Trainer):
+    """Lightning's Trainer with the arguments that it is given. By its own name it takes others from the environment, as
+    PL_TRAINER_MAX_STEPS.
+    """
+
 
 __all__ = [
     "Callback",
@@ -50,7 +79,9 @@ __all__ = [
     "LightningEnvironment",
     "LightningModule",
     "ModelParallelStrategy",
+    "PlainTrainer",
     "Strategy",
     "TorchElasticEnvironment",
     "Trainer",
+    "hook",
 ]

@@ -30,6 +30,9 @@ class Plan(Protocol):
         ...
 
 
+MOST_ROWS = 1 << 22  # a batch: beyond any that is trained, and few enough that rows can be numbered over all steps
+
+
 @dataclass(frozen=True)
 class BatchSize:
     """Rows a step, constant from each of `starts` to the next."""
@@ -50,8 +53,10 @@ class BatchSize:
         if set(value) != {"from", "to", "over"}:
             return cls._checked(dict(value), value)
         low, high, over = value["from"], value["to"], value["over"]
-        if not all(isinstance(number, int) and number > 0 for number in (low, high, over)) or high % low:
+        if not all(_whole(number, 1) for number in (low, high, over)) or high % low:
             return cls._checked({}, value)
+        if high > MOST_ROWS:
+            return cls._checked({0: high}, value)
         rungs = high // low
         return cls._checked({over * rung // rungs: low * (rung + 1) for rung in range(rungs)}, value)
 
@@ -60,6 +65,9 @@ class BatchSize:
         if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
             mend = "write 128, or {0: 32, 1000: 128}, or {from: 32, to: 512, over: 1000} with `to` a multiple of `from`"
             raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, mend=mend)
+        if max(sizes.values()) > MOST_ROWS:
+            mend = "take fewer"
+            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, mend=mend)
         steps = sorted(sizes)
         return cls(tuple(steps), tuple(sizes[step] for step in steps))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -98,9 +98,12 @@ class Attempt:
         self.heartbeat = Heartbeat(folder / "heartbeat", lease, at_each_beat=self._look_around)
         self.log = Log(folder / "log.jsonl")
 
-    def resume(self) -> Checkpoint | None:
-        """The latest whole checkpoint of any attempt at this run, or None to begin afresh; warns of damaged ones."""
-        found = checkpoint.latest(folder / "checkpoints" for folder in _numbered(self.run))
+    def resume(self, belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
+        """The latest whole checkpoint of any attempt at this run, or None to begin afresh; warns of damaged ones.
+
+        One that does not belong to the run counts as damaged.
+        """
+        found = checkpoint.latest((folder / "checkpoints" for folder in _numbered(self.run)), belongs)
         self.log.write({"kind": "resume", "from_step": None if found is None else found.step})
         return found
 

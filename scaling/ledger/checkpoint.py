@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -67,14 +67,18 @@ def check(folder: Path) -> Checkpoint:
         files = manifest["files"]
         for name, told in files.items():
             _check_file(folder, name, told)
-        return Checkpoint(int(manifest["step"]), folder, manifest["note"])
+        if manifest["step"] != int(folder.name):
+            raise Damage(f"its manifest is of step {manifest['step']}")
+        return Checkpoint(manifest["step"], folder, manifest["note"])
     except (Damaged, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damage(str(error)) from error
 
 
-def latest(folders: Iterable[Path]) -> Checkpoint | None:
-    """The latest whole checkpoint in `folders`, the newest attempt's among equals; those passed over are warned of."""
-    return _first_whole(sorted(_all(folders), key=lambda path: (int(path.name), path), reverse=True))
+def latest(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
+    """The latest whole checkpoint in `folders` that belongs where it is, the newest attempt's among equals; those
+    passed over are warned of.
+    """
+    return _first_whole(sorted(_all(folders), key=lambda path: (int(path.name), path), reverse=True), belongs)
 
 
 def at(folders: Iterable[Path], step: int) -> Checkpoint | None:
@@ -112,10 +116,13 @@ def drop(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _first_whole(folders: Iterable[Path]) -> Checkpoint | None:
+def _first_whole(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
     for folder in folders:
         try:
-            return check(folder)
+            found = check(folder)
+            if belongs(found):
+                return found
+            raise Damage("its step or its tokens are not the run's")
         except Damage as damage:
             logger.warning("checkpoint %s is damaged and not used: %s", folder, damage)
     return None

@@ -13,6 +13,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
 from scaling.data.source import Source
+from scaling.errors import ScalingError
 from scaling.model.family import Family
 
 
@@ -71,6 +72,10 @@ def evaluate(model: Family, batches: Iterable[Batch], source: Source, ranks: int
     if ranks > 1:
         by_position = _summed(sums, by_position)
     all_losses, all_excess, all_correct, count = sums.tolist()
+    if not count:
+        raise ScalingError(
+            "the held-out batches have no target", key="objective", mend="let it hide more, or evaluate more windows"
+        )
     plain = all_losses / count
     found: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
     if known and source.entropy is not None:

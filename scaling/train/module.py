@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scaling.batch import Batch
 from scaling.data import hashing
-from scaling.lightning import LightningModule
+from scaling.lightning import LightningModule, hook
 from scaling.model.family import Family, Loss
 from scaling.objective import Distil
 from scaling.train import state
@@ -56,6 +56,7 @@ class TrainingModule(LightningModule):
         self.clip, self.micro_rows, self.smoothing = train["clip"], train["micro_batch"], train["smoothing"]
         self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
         self.torch_optimizers: list[torch.optim.Optimizer] = []
+        self.updates = 0  # applied by this process
         if train["strategy"] != "fsdp":
             self.configure_model()
 
@@ -87,6 +88,7 @@ class TrainingModule(LightningModule):
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         return batch if device.type == "cpu" else batch.to(device)
 
+    @hook
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         step = self.start + batch_idx
         _reseed(self.experiment.seed, step, self.global_rank)
@@ -102,6 +104,7 @@ class TrainingModule(LightningModule):
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.weights.spread()
+        self.updates += 1
         self.update = Update(loss, norm, factor * self.experiment.optimizer.lr)
 
     def _backward(self, batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from scaling.batch import Batch
 from scaling.ledger import Attempt
-from scaling.lightning import Callback, Trainer
+from scaling.lightning import Callback, Trainer, hook
 from scaling.train import state
 from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import Experiment
@@ -46,13 +46,16 @@ class Recorder(Callback):
         self.evaluated = set(points)
         self.pinned = set(pinned)
         self.latest: dict[str, Any] = {}
+        self.latest_step: int | None = None
         self.spikes = Spikes()
         self.peak = peak(config["train.precision"])
         self._since, self._tokens = time.perf_counter(), 0
 
+    @hook
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
         self.signals.listen()
 
+    @hook
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
         step = module.start + trainer.fit_loop.batch_idx + 1
         pulse()
@@ -111,7 +114,7 @@ class Recorder(Callback):
         begun = time.perf_counter()
         batches = share(self.experiment.validation, self.experiment.evaluations, rank, ranks)
         found = evaluate(module.model, _beating(batches, module.device), self.experiment.held_out, ranks)
-        self.latest = found
+        self.latest, self.latest_step = found, step
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed

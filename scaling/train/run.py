@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 import warnings
@@ -20,12 +21,15 @@ from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
 from scaling.lightning import (
+    Callback,
     LightningEnvironment,
     ModelParallelStrategy,
+    PlainTrainer,
     Strategy,
     TorchElasticEnvironment,
     Trainer,
 )
+from scaling.train.completeness import Completeness, belongs
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
 from scaling.train.mirror import Listener, mirrored, told_again
@@ -132,7 +136,7 @@ def _claimed(
     with attempt or nullcontext():
         found = None
         if ledger is not None and attempt is not None:
-            found = attempt.resume() or _branch(ledger, experiment)
+            found = attempt.resume(lambda one: belongs(one, experiment)) or _branch(ledger, experiment)
         place = ranks.told(None if found is None else [found.step, str(found.folder)])
         yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
 
@@ -140,7 +144,8 @@ def _claimed(
 def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
     """The trunk's checkpoint at which this run branches off, where there is one."""
     found = experiment.trunk()
-    return None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
+    start = None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
+    return start if start is not None and belongs(start, experiment) else None
 
 
 def _trained(
@@ -188,7 +193,8 @@ def _fitted(
     with Signals() as signals, logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
         pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
         recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
-        trainer = _trainer(experiment, ranks, recorder)
+        completeness = Completeness(experiment, recorder)
+        trainer = _trainer(experiment, ranks, completeness, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
         module = MODULES[model.family](experiment, model, begin, None if start is None else start.folder)
         data = DataModule(
@@ -208,6 +214,9 @@ def _fitted(
             raise
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise _out_of_memory(experiment, attempt, error) from error
+        completeness.check(module)
+        if experiment.horizon and ranks.first and not math.isfinite(recorder.latest["loss"]):
+            raise Diverged(experiment.steps, "the held-out loss", recorder.latest["loss"])
     return recorder.latest
 
 
@@ -221,12 +230,12 @@ def _out_of_memory(experiment: Experiment, attempt: Attempt | None, error: BaseE
     return ScalingError("out of memory", key="train.micro_batch", value=train["micro_batch"], mend=mend, code=1)
 
 
-def _trainer(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> Trainer:
+def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:
     # Its advice (workers, loggers, tips) is about things that are ours to decide.
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    return Trainer(
+    return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
         num_nodes=ranks.machines,
@@ -234,7 +243,7 @@ def _trainer(experiment: Experiment, ranks: Ranks, recorder: Recorder) -> Traine
         plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
         precision=PLUGINS[experiment.config["train.precision"]],  # type: ignore[arg-type]
         max_epochs=1,
-        callbacks=[recorder],
+        callbacks=list(callbacks),
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
