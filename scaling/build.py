@@ -18,15 +18,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from scaling.errors import ScalingError, nearest
+from scaling.number import Range, is_number
 
 Recipe = Callable[..., Any]
 Line = str | Mapping[str, Any]
@@ -93,8 +95,10 @@ def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
     registry = registry or kinds
     kind, given = _split(slot, line, registry)
     known = registry(slot)
+    if not isinstance(kind, str):
+        raise ScalingError("a kind is a name", key="kind", value=kind, mend=nearest("", known))
     if kind not in known:
-        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, mend=nearest(str(kind), known))
+        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, mend=nearest(kind, known))
     schema = keys(known[kind])
     for key in given:
         if key not in schema:
@@ -217,8 +221,32 @@ def check(key: str, value: Any, wanted: Any) -> Any:
         mend = None
         if typing.get_origin(wanted) is Literal and isinstance(value, str):
             mend = nearest(value, [str(choice) for choice in typing.get_args(wanted)])
-        raise ScalingError(f"expected {describe(wanted)}", key=key, value=value, mend=mend)
+        raise ScalingError(f"expected {_expected(value, wanted)}", key=key, value=value, mend=mend)
     return result
+
+
+def check_fields(piece: Any) -> None:
+    """Refuse a piece that was made without `build` and holds what `build` would refuse."""
+    for key, parameter in keys(type(piece)).items():
+        check(key, getattr(piece, key), parameter.annotation)
+
+
+def _expected(value: Any, wanted: Any) -> str:
+    """What was expected: the range too where the value is a number, and one that is not finite as such."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{describe(wanted)}, and a finite one"
+    number = isinstance(value, int | float) and typing.get_origin(wanted) is Annotated
+    return describe(wanted if number or _fit(value, plain(wanted))[0] else plain(wanted))
+
+
+def plain(wanted: Any) -> Any:
+    """An annotation without its ranges."""
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin is Annotated:
+        return plain(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(plain, inner))]  # noqa: UP007 (of a number of types that is not known)
+    return list[plain(inner[0])] if origin is list and inner else wanted
 
 
 def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
@@ -233,6 +261,9 @@ def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
         return False, None
     if origin is Literal:
         return value in inner and type(value) in {type(choice) for choice in inner}, value
+    if origin is Annotated:
+        fits, result = _fit(value, inner[0])
+        return fits and all(result in bounds for bounds in inner[1:] if isinstance(bounds, Range)), result
     if wanted is type(None) or wanted is None:
         return value is None, None
     if origin in (list, tuple, Sequence):
@@ -243,16 +274,12 @@ def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
     if origin in (dict, Mapping) or wanted in (dict, Mapping):
         return isinstance(value, Mapping), value
     if wanted is float:
-        return isinstance(value, int | float) and not isinstance(value, bool), float(value) if _number(value) else None
+        return is_number(value), float(value) if is_number(value) else None
     if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool), value
+        return is_number(value) and isinstance(value, int), value
     if isinstance(wanted, type):
         return isinstance(value, wanted), value
     return False, None
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 def describe(wanted: Any) -> str:
@@ -264,6 +291,9 @@ def describe(wanted: Any) -> str:
         return " or ".join(describe(choice) for choice in inner)
     if origin is Literal:
         return "one of " + ", ".join(map(str, inner))
+    if origin is Annotated:
+        ranges = (bounds for bounds in inner[1:] if isinstance(bounds, Range))
+        return next((bounds.of(describe(inner[0])) for bounds in ranges), describe(inner[0]))
     if origin in (list, tuple, Sequence):
         return f"a list of {describe(inner[0]) if inner else 'anything'}"
     if origin in (dict, Mapping):

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import build, number
 
 PACKAGE = Path(__file__).parent
 
@@ -69,9 +69,9 @@ def _parameter(name: str, annotation: ast.expr | None, has_default: bool) -> ins
 
 
 def _type(annotation: ast.expr | None) -> Any:
-    """The type that an annotation means, where it is made of the names that `build` knows."""
+    """The type that an annotation means, where it is made of the names that `build` and `number` know."""
     try:
-        return Any if annotation is None else eval(ast.unparse(annotation), dict(vars(build)))
+        return Any if annotation is None else eval(ast.unparse(annotation), {**vars(number), **vars(build)})
     except (NameError, AttributeError, TypeError):
         return Any
 

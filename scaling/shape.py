@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
+from scaling.build import check
 from scaling.errors import ScalingError, nearest
+from scaling.number import PositiveFloat, Range, SmallInt
+
+Width = Annotated[int, Range(least=1, most=1 << 20)]
+# Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
+SIZES = {
+    "width": Width,
+    "layers": Annotated[int, Range(least=1, most=10_000)],
+    "heads": SmallInt,
+    "vocabulary": Annotated[int, Range(least=1, most=1 << 30)],
+    "length": Annotated[int, Range(least=1, most=1 << 24)],
+    "head_width": Width,
+    "value_width": Width,
+    "key_heads": SmallInt,
+    "hidden": Annotated[int, Range(least=1, most=1 << 24)],
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,11 @@ class Shape:
             if key not in (*known, "times"):
                 raise ScalingError("no such key in a size", key=f"size.{key}", mend=nearest(str(key), known))
         times = _factors(size.get("times"), known)
-        given = {key: _positive(key, value) for key, value in size.items() if key != "times" and value is not None}
+        given = {
+            key: check(f"size.{key}", value, SIZES[key])
+            for key, value in size.items()
+            if key != "times" and value is not None
+        }
         for key in ("width", "layers", "heads", "vocabulary", "length"):
             if key not in given:
                 raise ScalingError("a size needs it", key=f"size.{key}", mend=f"say size.{key}=… or name a whole size")
@@ -55,7 +74,10 @@ class Shape:
                 mend=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
             )
         before = {"head_width": width // heads, "hidden": 4 * width, **given}
-        sized = {key: max(1, round(value * times.get(key, 1))) for key, value in before.items()}
+        sized = {
+            key: check(f"size.{key}", max(1, round(value * times.get(key, 1))), SIZES[key])
+            for key, value in before.items()
+        }
         heads = sized["heads"]
         key_heads = sized.setdefault("key_heads", heads)
         if heads % key_heads:
@@ -69,14 +91,6 @@ class Shape:
         return Shape(**sized)
 
 
-def _positive(key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ScalingError("expected a whole number", key=f"size.{key}", value=value, mend="write digits, or 4k, 20M")
-    if value < 1:
-        raise ScalingError("expected a positive number", key=f"size.{key}", value=value, mend="1 is the least")
-    return value
-
-
 def _factors(times: Any, known: Collection[str]) -> dict[str, float]:
     """`size.times`: factors on sizes, each the size's nearest whole number."""
     if times is None:
@@ -86,8 +100,7 @@ def _factors(times: Any, known: Collection[str]) -> dict[str, float]:
     for key, factor in times.items():
         if key not in known:
             raise ScalingError("no such key in a size", key=f"size.times.{key}", mend=nearest(str(key), known))
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-            raise ScalingError("expected a number above 0", key=f"size.times.{key}", value=factor)
+        check(f"size.times.{key}", factor, PositiveFloat)
     return dict(times)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
-# The design's order; `atomic`, `parent`, `batch`, `outline` and `lightning` are single files that later rooms share.
+# The design's order; `atomic`, `parent`, `number`, `outline`, `batch` and `lightning` are files that later rooms share.
 FLOORS = """
-    errors atomic parent shape batch build outline lightning config kernel nn model cost data objective law ledger
-    decode interop train study sweep table report command cli __main__ __init__
+    errors atomic parent number build outline shape batch lightning config kernel nn model cost data objective law
+    ledger decode interop train study sweep table report command cli __main__ __init__
 """
 ROOMS = FLOORS.split()
 PICTURES = {"pandas", "pyarrow", "matplotlib", "plotly", "rich"}

@@ -7,28 +7,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from scaling.build import check
+from scaling.build import check, plain
 from scaling.config.node import Node
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
+from scaling.number import BelowOne, Long, PositiveFloat, PositiveInt, Rows, Seed
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
-# The types of keys whose default does not show them.
+Batch = Rows | dict[str, Any]
+MicroBatch = Rows | None
+Budget = Long | None
+Clip = PositiveFloat | None
+
+# What a key may hold where its default does not show it.
 TYPES: dict[str, Any] = {
-    "train.batch": int | dict[str, Any],
-    "train.steps": int | None,
-    "train.tokens": int | None,
-    "train.micro_batch": int | None,
-    "train.clip": float | None,
+    "train.batch": Batch,
+    "train.steps": Budget,
+    "train.tokens": Budget,
+    "train.micro_batch": MicroBatch,
+    "train.precision": Literal["float32", "bf16_autocast", "bf16"],
     "train.devices": int | str,
-    "evaluate.windows": int | None,
+    "train.strategy": Literal["auto", "ddp", "fsdp"],
+    "train.round_vocabulary": PositiveInt,
+    "train.smoothing": BelowOne,
+    "train.clip": Clip,
+    "train.checkpoint_every": Long,
+    "evaluate.points": PositiveInt,
+    "evaluate.windows": Budget,
+    "log.every": Long,
+    "log.wandb": Literal["auto", "online", "offline", "disabled"],
     "log.project": str | None,
     "log.group": str | None,
     "log.name": str | None,
 }
+WORDS = {"seed": Seed}  # the same of sections that are one value
 
 
 def interpolate(root: Node) -> Node:
@@ -82,7 +97,7 @@ def typed(section: str, node: Node, default: Node) -> Node:
     """A section of fixed keys with its keys and types checked against the defaults."""
     if default.mapping is None:
         shape = list[Any] if isinstance(default.value, tuple) else type(default.value)
-        return _typed(section, node, TYPES.get(section, shape))
+        return _typed(section, node, {**TYPES, **WORDS}.get(section, shape))
     if node.mapping is None:
         known = ", ".join(default.mapping)
         raise node.error("expected keys under it", key=section, mend=f"write {section}.KEY, with KEY of {known}")
@@ -97,7 +112,7 @@ def typed(section: str, node: Node, default: Node) -> Node:
 
 def _typed(key: str, node: Node, wanted: Any) -> Node:
     value = node.plain()
-    if isinstance(value, float) and value.is_integer() and wanted in (int, int | None):
+    if isinstance(value, float) and value.is_integer() and plain(wanted) in (int, int | None):
         value = int(value)
     if node.name is not None and wanted in (str, str | None):
         value = node.name

@@ -11,6 +11,7 @@ import numpy as np
 
 from scaling.data.order import drawn, permute
 from scaling.errors import ScalingError
+from scaling.number import MOST_ROWS
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,6 @@ class Plan(Protocol):
     def passes(self, step: int) -> float:
         """How often the data have been seen when `step` begins; 0 for ever where the source is endless."""
         ...
-
-
-MOST_ROWS = 1 << 22  # a batch: beyond any that is trained, and few enough that rows can be numbered over all steps
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS, Source
 from scaling.data.store import open_split
 from scaling.errors import ScalingError, nearest
+from scaling.number import BelowOne, Long
 
 
 class Text:
@@ -22,11 +23,7 @@ class Text:
     of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
     """
 
-    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: float = 0.01, shard: int = 1 << 26):
-        if not 0 <= validation < 1:
-            raise ScalingError("expected a share from 0 to below 1", key="validation", value=validation)
-        if shard < 1:
-            raise ScalingError("expected a number from 1", key="shard", value=shard)
+    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01, shard: Long = 1 << 26):
         self.corpus: Corpus = _built("corpus", corpus)
         self.tokenizer: Any = _built("tokenizer", tokenizer)
         self.validation, self.shard = validation, shard

@@ -15,6 +15,7 @@ from typing import ClassVar
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from scaling.errors import ScalingError
+from scaling.number import Long, NonNegativeInt, PositiveInt
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256
@@ -37,8 +38,8 @@ class Byte:
 class ByteBPE:
     """Byte pairs merged by frequency within GPT-2's words, so that any text has an encoding (Radford et al. 2019)."""
 
-    vocabulary: int = 8192
-    sample: int = 50_000_000
+    vocabulary: PositiveInt = 8192
+    sample: Long = 50_000_000
     learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
@@ -61,9 +62,9 @@ class BPE:
     The `alphabet` commonest characters are kept; any other is `<unk>`.
     """
 
-    vocabulary: int = 32000
-    alphabet: int = 1000
-    sample: int = 50_000_000
+    vocabulary: PositiveInt = 32000
+    alphabet: NonNegativeInt = 1000
+    sample: Long = 50_000_000
     learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
@@ -83,10 +84,10 @@ class BPE:
 class WordPiece:
     """Longest known piece first, pieces within a word marked ## (Schuster and Nakajima 2012; Devlin et al. 2019)."""
 
-    vocabulary: int = 30522
-    alphabet: int = 1000
+    vocabulary: PositiveInt = 30522
+    alphabet: NonNegativeInt = 1000
     case: bool = False
-    sample: int = 50_000_000
+    sample: Long = 50_000_000
     learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
@@ -109,8 +110,8 @@ class WordPiece:
 class Unigram:
     """The likeliest cut of a word into pieces with probabilities of their own (Kudo 2018; T5's, Raffel et al. 2020)."""
 
-    vocabulary: int = 32000
-    sample: int = 4_000_000  # learning takes far longer than that of pairs
+    vocabulary: PositiveInt = 32000
+    sample: Long = 4_000_000  # learning takes far longer than that of pairs
     learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:

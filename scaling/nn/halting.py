@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.number import NonNegativeFloat, OpenFraction
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,8 @@ class ACT(nn.Module):
 
     version = 2  # 1 averaged over all tokens of what was computed at once
 
-    def __init__(self, width: int, *, rest: float = 0.01, cost: float = 0.01):
+    def __init__(self, width: int, *, rest: OpenFraction = 0.01, cost: NonNegativeFloat = 0.01):
         super().__init__()
-        if not 0 < rest < 1:
-            raise ScalingError("expected a number between 0 and 1", key="rest", value=rest)
-        if cost < 0:
-            raise ScalingError("expected no less than 0", key="cost", value=cost)
         self.rest, self.cost = rest, cost
         self.halt = nn.Linear(width, 1)
 

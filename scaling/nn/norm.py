@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from scaling.kernel.call import serves
 from scaling.kernel.norm import layer_norm, rms_norm
+from scaling.number import NonNegativeFloat
 
 
 class LayerNorm(nn.Module):
@@ -17,7 +18,7 @@ class LayerNorm(nn.Module):
     `bias: false` leaves b out (PaLM, Llama's predecessors); `gain: false` leaves g out as well as it may.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-5, gain: bool = True, bias: bool = True):
+    def __init__(self, width: int, *, eps: NonNegativeFloat = 1e-5, gain: bool = True, bias: bool = True):
         super().__init__()
         self.width, self.eps = (width,), eps
         self.gain = nn.Parameter(torch.ones(width)) if gain else None
@@ -37,7 +38,7 @@ class LayerNorm(nn.Module):
 class RMSNorm(nn.Module):
     """y = g ⊙ x / √(mean x² + ε). (Zhang & Sennrich 2019)"""
 
-    def __init__(self, width: int, *, eps: float = 1e-6, gain: bool = True):
+    def __init__(self, width: int, *, eps: NonNegativeFloat = 1e-6, gain: bool = True):
         super().__init__()
         self.width, self.eps = (width,), eps
         self.gain = nn.Parameter(torch.ones(width)) if gain else None

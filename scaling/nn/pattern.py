@@ -7,8 +7,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from scaling.build import Recipe
-from scaling.errors import ScalingError
 from scaling.nn.context import Mask, Pattern, Places
+from scaling.number import PositiveInt
 
 
 class Bidirectional:
@@ -50,9 +50,7 @@ class Window:
     Attention then computes blocks of a band and not the square: its cost grows with n · `size`.
     """
 
-    def __init__(self, *, size: int, pattern: Recipe):
-        if size < 1:
-            raise ScalingError("expected how many tokens a window holds", key="size", value=size, mend="1 is the least")
+    def __init__(self, *, size: PositiveInt, pattern: Recipe):
         self.pattern = pattern()
         self.ahead = self.pattern.ahead
         after = size // 2 if self.ahead else 0

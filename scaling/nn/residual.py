@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
+from scaling.number import BelowOne
 from scaling.shape import Shape
 
 
 class Pre(nn.Module):
     """x + f(norm(x)). (Xiong et al. 2020; GPT-2, T5)"""
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.dropout = norm(), piece, dropout
 
@@ -36,7 +37,7 @@ class Pre(nn.Module):
 class Post(nn.Module):
     """norm(x + f(x)). (Vaswani et al. 2017; BERT)"""
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.dropout = norm(), piece, dropout
 
@@ -48,7 +49,7 @@ class Post(nn.Module):
 class Sandwich(nn.Module):
     """x + norm₂(f(norm₁(x))). (Ding et al. 2021, CogView)"""
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.outer, self.dropout = norm(), piece, norm(), dropout
 
@@ -63,7 +64,7 @@ class Sandwich(nn.Module):
 class NoResidual(nn.Module):
     """f(norm(x)): the lectures' control, a stack without a residual stream."""
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.dropout = norm(), piece, dropout
 
@@ -77,7 +78,7 @@ class ReZero(nn.Module):
     The paper's has NoNorm.
     """
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.dropout = norm(), piece, dropout
         self.alpha = nn.Parameter(torch.zeros(1))
@@ -103,7 +104,7 @@ class Fixup(nn.Module):
 
     head_start = 0.0
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.dropout = norm(), piece, dropout
         self.shift, self.scale, self.offset = (nn.Parameter(torch.empty(1)) for _ in range(3))
@@ -137,7 +138,7 @@ class GRU(nn.Module):
     Cho et al. 2014 has tanh for the last σ and no norms, and is not added to x.
     """
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: float = 0.0):
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
         super().__init__()
         self.norm, self.piece, self.gate, self.dropout = norm(), piece, _Gate(shape.width, norm()), dropout
 

@@ -9,10 +9,11 @@ import numpy as np
 from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
+from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import choose, distinct, shuffled
 from scaling.objective.layout import Text, ended, text_to_text
 from scaling.objective.masked import Disguise
-from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet, share
+from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet
 
 
 class _Denoising(ABC):
@@ -42,8 +43,7 @@ class _Denoising(ABC):
 class _Corrupting(_Denoising):
     """A share `rate` of the tokens is corrupted, chosen one by one."""
 
-    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: float = 0.15):
-        share("rate", rate)
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
         self.rate = rate
         super().__init__(vocabulary, length, family)
 
@@ -66,9 +66,9 @@ class BertStyle(_Corrupting):
         length: int,
         family: Family,
         *,
-        rate: float = 0.15,
-        masked: float = 0.9,
-        random: float = 0.1,
+        rate: OpenFraction = 0.15,
+        masked: Fraction = 0.9,
+        random: Fraction = 0.1,
     ):
         super().__init__(vocabulary, length, family, rate=rate)
         self.disguise = Disguise(self.vocabulary, masked, random)

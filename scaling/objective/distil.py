@@ -11,6 +11,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.build import Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
+from scaling.number import Fraction, PositiveFloat
 from scaling.objective.objective import Family, Objective
 
 
@@ -31,13 +32,9 @@ class Distil:
         *,
         objective: Recipe,
         teacher: str,
-        weight: float = 0.5,
-        temperature: float = 1.0,
+        weight: Fraction = 0.5,
+        temperature: PositiveFloat = 1.0,
     ):
-        if not 0 <= weight <= 1:
-            raise ScalingError("expected a number from 0 to 1", key="weight", value=weight)
-        if temperature <= 0:
-            raise ScalingError("expected a number above 0", key="temperature", value=temperature)
         self.teacher = teacher
         self.student: Objective = objective(vocabulary, length, family)
         self.takes = self.student.takes

@@ -8,9 +8,10 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
+from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import alike, choose, distinct
 from scaling.objective.layout import tensor
-from scaling.objective.objective import Family, meet, room, share
+from scaling.objective.objective import Family, meet, room
 
 Unit = Literal["token", "word"]
 
@@ -32,16 +33,16 @@ class Masked:
         length: int,
         family: Family,
         *,
-        rate: float = 0.15,
-        masked: float = 0.8,
-        random: float = 0.1,
+        rate: OpenFraction = 0.15,
+        masked: Fraction = 0.8,
+        random: Fraction = 0.1,
         unit: Unit = "token",
     ):
         meet(self, family, self.families)
         self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
         self.rate, self.disguise = rate, Disguise(self.vocabulary, masked, random)
         self.unit: Unit = unit
-        check(rate, unit, vocabulary)
+        check(unit, vocabulary)
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         tokens = framed(rows.tokens, self.vocabulary)
@@ -50,8 +51,7 @@ class Masked:
         return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents))
 
 
-def check(rate: float, unit: Unit, vocabulary: Vocabulary) -> None:
-    share("rate", rate)
+def check(unit: Unit, vocabulary: Vocabulary) -> None:
     if unit == "word" and vocabulary.words is None:
         raise ScalingError("the data do not say where words begin", key="unit", value=unit, mend="say unit: token")
 

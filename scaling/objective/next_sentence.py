@@ -8,6 +8,7 @@ from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
+from scaling.number import Fraction, OpenFraction
 from scaling.objective.layout import tensor
 from scaling.objective.masked import Disguise, Unit, check, cloze
 from scaling.objective.objective import Family, meet, room
@@ -31,16 +32,16 @@ class NextSentence:
         length: int,
         family: Family,
         *,
-        rate: float = 0.15,
-        masked: float = 0.8,
-        random: float = 0.1,
+        rate: OpenFraction = 0.15,
+        masked: Fraction = 0.8,
+        random: Fraction = 0.1,
         unit: Unit = "token",
     ):
         meet(self, family, self.families)
         self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=3)
         self.rate, self.disguise = rate, Disguise(self.vocabulary, masked, random)
         self.unit: Unit = unit
-        check(rate, unit, vocabulary)
+        check(unit, vocabulary)
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         if rows.documents is not None:

@@ -42,12 +42,6 @@ def meet(objective: object, family: Family, families: tuple[Family, ...]) -> Fam
     return family
 
 
-def share(key: str, value: float) -> None:
-    """Refuse what is no share of a whole."""
-    if not 0 < value < 1:
-        raise ScalingError("expected a number between 0 and 1", key=key, value=value)
-
-
 def fitting(length: int, family: Family, widths: Callable[[int], tuple[int, int]]) -> int:
     """The most tokens whose `widths`, of source and target, fit into `length`: each side, or a decoder's one line."""
 

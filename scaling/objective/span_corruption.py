@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
-from scaling.errors import ScalingError
+from scaling.number import OpenFraction, Range
 from scaling.objective.choose import choose, distinct, ends_of_parts, first_of_runs, runs
 from scaling.objective.layout import Text, ended, kept, pack, text_to_text
-from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet, share
+from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet
 
 
 class SpanCorruption:
@@ -30,13 +30,10 @@ class SpanCorruption:
         length: int,
         family: Family,
         *,
-        rate: float = 0.15,
-        mean: float = 3.0,
+        rate: OpenFraction = 0.15,
+        mean: Annotated[float, Range(least=1, most=10**6)] = 3.0,
         noise: Literal["spans", "tokens"] = "spans",
     ):
-        share("rate", rate)
-        if mean < 1:
-            raise ScalingError("expected a length from 1", key="mean", value=mean)
         self.family: Family = meet(self, family, self.families)
         self.rate, self.mean, self.noise = rate, mean, noise
         self.reads = fitting(length, family, self.widths)

@@ -6,10 +6,11 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
+from scaling.number import Fraction, OpenFraction, PositiveInt
 from scaling.objective.choose import choose, distinct, first_of_runs, runs
 from scaling.objective.layout import tensor
 from scaling.objective.masked import Disguise, framed
-from scaling.objective.objective import Family, meet, room, share
+from scaling.objective.objective import Family, meet, room
 
 
 class Spans:
@@ -29,19 +30,15 @@ class Spans:
         length: int,
         family: Family,
         *,
-        rate: float = 0.15,
-        p: float = 0.2,
-        longest: int = 10,
-        masked: float = 0.8,
-        random: float = 0.1,
+        rate: OpenFraction = 0.15,
+        p: OpenFraction = 0.2,
+        longest: PositiveInt = 10,
+        masked: Fraction = 0.8,
+        random: Fraction = 0.1,
     ):
         meet(self, family, self.families)
-        share("rate", rate)
-        share("p", p)
         self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
         self.hidden = max(1, round(rate * self.reads))
-        if longest < 1:
-            raise ScalingError("expected a number from 1", key="longest", value=longest)
         if self.hidden > self.reads // 2:
             raise ScalingError(
                 "spans that do not touch cannot hide so much", key="rate", value=rate, mend="take at most .5"

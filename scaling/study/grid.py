@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from scaling.cost import Cost
 from scaling.errors import ScalingError
+from scaling.number import NonNegativeFloat, PositiveFloat
 
 Cell = dict[str, Any]  # a run's own keys
 Axes = Mapping[str, Sequence[Any]]
@@ -54,10 +55,10 @@ class IsoFLOP:
     def __init__(
         self,
         *,
-        flops: list[float],
+        flops: list[PositiveFloat],
         axes: dict[str, Any],
         definition: Definition = "exact",
-        tokens_per_parameter: list[float] | None = None,
+        tokens_per_parameter: list[NonNegativeFloat] | None = None,
     ):
         self.flops, self.product, self.definition = flops, Product(axes=axes), definition
         self.low, self.high = _bounds(tokens_per_parameter)
@@ -83,7 +84,11 @@ class TokensPerParameter:
     """
 
     def __init__(
-        self, *, multiples: list[float], axes: dict[str, Any], parameters: Literal["all", "non_embedding"] = "all"
+        self,
+        *,
+        multiples: list[PositiveFloat],
+        axes: dict[str, Any],
+        parameters: Literal["all", "non_embedding"] = "all",
     ):
         self.multiples, self.product, self.parameters = multiples, Product(axes=axes), parameters
 

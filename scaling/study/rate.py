@@ -6,11 +6,12 @@ import json
 import math
 import statistics
 from functools import cache
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from scaling.cost import Cost
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, index
+from scaling.number import PositiveFloat, Range
 
 
 class Rate(Protocol):
@@ -22,7 +23,13 @@ class Rate(Protocol):
 class Power:
     """η = lr (N / parameters)^−exponent, N without embeddings. (As the rates of Brown et al. 2020, Table 2.1, fall.)"""
 
-    def __init__(self, *, lr: float, parameters: float, exponent: float = 0.25):
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat,
+        parameters: PositiveFloat,
+        exponent: Annotated[float, Range(least=-4, most=4)] = 0.25,
+    ):
         self.rate, self.parameters, self.exponent = lr, parameters, exponent
 
     def lr(self, cost: Cost, runs: str) -> float:

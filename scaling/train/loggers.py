@@ -62,7 +62,7 @@ LOGGERS: dict[str, tuple[Callable[[Config, Attempt, Path], Logger], str | None]]
 def check(config: Config) -> None:
     """Refuse a logger that does not exist, or whose package is not there, before anything starts."""
     for name in config["log.loggers"]:
-        if name not in LOGGERS:
+        if not isinstance(name, str) or name not in LOGGERS:
             raise config.error("log.loggers", f"there is no logger {name!r}", nearest(str(name), LOGGERS))
         module = LOGGERS[name][1]
         if module is not None and importlib.util.find_spec(module) is None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from scaling.errors import ScalingError
+from scaling.number import BelowOne, NonNegativeFloat, PositiveFloat, Range
 
 if TYPE_CHECKING:  # a wrong learning rate is told before torch is imported, which takes longer
     import torch
@@ -38,17 +38,12 @@ class AdamW:
     def __init__(
         self,
         *,
-        lr: float = 3e-3,
-        betas: list[float] = [0.9, 0.95],  # noqa: B006 (read only)
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
+        lr: PositiveFloat = 3e-3,
+        betas: list[BelowOne] = [0.9, 0.95],  # noqa: B006 (read only)
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.1,
     ):
-        self.lr, self.betas, self.eps, self.weight_decay = (
-            _rate(lr),
-            _betas(betas),
-            _above("eps", eps),
-            _decay(weight_decay),
-        )
+        self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         from torch import optim
@@ -63,9 +58,9 @@ class Adam(AdamW):
     def __init__(
         self,
         *,
-        lr: float = 3e-3,
-        betas: list[float] = [0.9, 0.999],  # noqa: B006 (read only)
-        eps: float = 1e-8,
+        lr: PositiveFloat = 3e-3,
+        betas: list[BelowOne] = [0.9, 0.999],  # noqa: B006 (read only)
+        eps: PositiveFloat = 1e-8,
     ):
         super().__init__(lr=lr, betas=betas, eps=eps, weight_decay=0.0)
 
@@ -75,10 +70,8 @@ class SGD:
 
     shardable = True
 
-    def __init__(self, *, lr: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0):
-        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, _decay(weight_decay)
-        if not 0 <= momentum < 1:
-            raise ScalingError("expected a number from 0 up to 1", key="momentum", value=momentum)
+    def __init__(self, *, lr: PositiveFloat = 0.1, momentum: BelowOne = 0.9, weight_decay: NonNegativeFloat = 0.0):
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         from torch import optim
@@ -95,13 +88,15 @@ class Adafactor:
 
     shardable = False
 
-    def __init__(self, *, lr: float = 0.01, beta2_decay: float = -0.8, clip: float = 1.0, weight_decay: float = 0.0):
-        self.lr, self.beta2_decay, self.clip, self.weight_decay = (
-            _rate(lr),
-            beta2_decay,
-            _above("clip", clip),
-            _decay(weight_decay),
-        )
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat = 0.01,
+        beta2_decay: Annotated[float, Range(least=-16, most=0)] = -0.8,
+        clip: PositiveFloat = 1.0,
+        weight_decay: NonNegativeFloat = 0.0,
+    ):
+        self.lr, self.beta2_decay, self.clip, self.weight_decay = lr, beta2_decay, clip, weight_decay
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         from scaling.train.adafactor import StackedAdafactor
@@ -122,12 +117,12 @@ class Muon:
     def __init__(
         self,
         *,
-        lr: float = 3e-3,
-        momentum: float = 0.95,
-        betas: list[float] = [0.9, 0.95],  # noqa: B006 (read only)
-        weight_decay: float = 0.1,
+        lr: PositiveFloat = 3e-3,
+        momentum: BelowOne = 0.95,
+        betas: list[BelowOne] = [0.9, 0.95],  # noqa: B006 (read only)
+        weight_decay: NonNegativeFloat = 0.1,
     ):
-        self.lr, self.momentum, self.weight_decay = _rate(lr), momentum, _decay(weight_decay)
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
@@ -152,23 +147,7 @@ def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, l
     ]
 
 
-def _rate(lr: float) -> float:
-    return _above("lr", lr)
-
-
-def _decay(weight_decay: float) -> float:
-    if not (math.isfinite(weight_decay) and weight_decay >= 0):
-        raise ScalingError("expected a number from 0", key="weight_decay", value=weight_decay)
-    return weight_decay
-
-
-def _above(key: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ScalingError("expected a number above 0", key=key, value=value)
-    return value
-
-
 def _betas(betas: list[float]) -> tuple[float, float]:
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ScalingError("expected two numbers from 0 up to 1", key="betas", value=betas, mend="write [0.9, 0.95]")
+    if len(betas) != 2:
+        raise ScalingError("expected two numbers", key="betas", value=betas, mend="write [0.9, 0.95]")
     return betas[0], betas[1]

@@ -7,7 +7,6 @@ Draws are keyed by the parameter's name and the seed, so that adding a piece cha
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.places import Place, places
+from scaling.number import PositiveFloat, PositiveInt
 from scaling.train.parameter import Draw
 
 
@@ -29,8 +29,8 @@ class Parametrization(Protocol):
 class GPT2:
     """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
 
-    def __init__(self, *, std: float = 0.02):
-        self.std = _deviation(std)
+    def __init__(self, *, std: PositiveFloat = 0.02):
+        self.std = std
 
     def draw(self, place: Place) -> Draw:
         if place.leaves:
@@ -44,8 +44,8 @@ class GPT2:
 class BERT:
     """N(0, 0.02²) cut at two standard deviations, for every table and matrix. (Devlin et al. 2018)"""
 
-    def __init__(self, *, std: float = 0.02):
-        self.std = _deviation(std)
+    def __init__(self, *, std: PositiveFloat = 0.02):
+        self.std = std
 
     def draw(self, place: Place) -> Draw:
         return Draw(self.std, "truncated")
@@ -93,8 +93,8 @@ class Standard:
     width.
     """
 
-    def __init__(self, *, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
-        self.std, self.head = _deviation(std), head
+    def __init__(self, *, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):
+        self.std, self.head = std, head
 
     def draw(self, place: Place) -> Draw:
         if place.role in ("embedding", "position"):
@@ -115,10 +115,8 @@ class MuP(Standard):
     any width.
     """
 
-    def __init__(self, *, base: int = 64, std: float = 0.02, head: Literal["zero", "normal"] = "zero"):
+    def __init__(self, *, base: PositiveInt = 64, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):
         super().__init__(std=std, head=head)
-        if base < 1:
-            raise ScalingError("expected a width", key="base", value=base, mend="64 is the width rates are found at")
         self.base = base
 
     def draw(self, place: Place) -> Draw:
@@ -130,12 +128,6 @@ class MuP(Standard):
         # embedding projects is as narrow at every width.
         grows = place.role in ("hidden", "output") and place.slot != "embedding"
         return self.base / place.width if grows else 1.0
-
-
-def _deviation(std: float) -> float:
-    if not (math.isfinite(std) and std > 0):
-        raise ScalingError("expected a standard deviation", key="std", value=std)
-    return std
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import math
 from typing import Literal, Protocol
 
 from scaling.errors import ScalingError
+from scaling.number import Fraction, NonNegativeInt, PositiveFraction
 
 
 class Schedule(Protocol):
@@ -41,8 +42,8 @@ def _share(step: int, warmup: int, steps: int) -> float:
 class Constant:
     """η(s) = 1 after the warmup."""
 
-    def __init__(self, *, warmup: int = 0):
-        self.warmup = _whole(warmup)
+    def __init__(self, *, warmup: NonNegativeInt = 0):
+        self.warmup = warmup
 
     def factor(self, step: int, steps: int) -> float:
         return _rise(step, self.warmup)
@@ -53,8 +54,8 @@ class Cosine:
     2022)
     """
 
-    def __init__(self, *, warmup: int = 100, floor: float = 0.1):
-        self.warmup, self.floor = _whole(warmup), _floor(floor)
+    def __init__(self, *, warmup: NonNegativeInt = 100, floor: Fraction = 0.1):
+        self.warmup, self.floor = warmup, floor
 
     def factor(self, step: int, steps: int) -> float:
         fall = (1 + math.cos(math.pi * _share(step, self.warmup, steps))) / 2
@@ -64,8 +65,8 @@ class Cosine:
 class Linear:
     """η(s) = 1 − (1 − f) x, x the share of the way. (Devlin et al. 2018)"""
 
-    def __init__(self, *, warmup: int = 100, floor: float = 0.0):
-        self.warmup, self.floor = _whole(warmup), _floor(floor)
+    def __init__(self, *, warmup: NonNegativeInt = 100, floor: Fraction = 0.0):
+        self.warmup, self.floor = warmup, floor
 
     def factor(self, step: int, steps: int) -> float:
         return _rise(step, self.warmup) * (1 - (1 - self.floor) * _share(step, self.warmup, steps))
@@ -77,8 +78,8 @@ class InverseSquareRoot:
     `rise: flat` learns at the peak from the first step, as T5 does: 1/√max(s, w). (Raffel et al. 2019)
     """
 
-    def __init__(self, *, warmup: int = 4000, rise: Literal["linear", "flat"] = "linear"):
-        self.plateau, self.warmup = max(1, _whole(warmup)), warmup if rise == "linear" else 0
+    def __init__(self, *, warmup: NonNegativeInt = 4000, rise: Literal["linear", "flat"] = "linear"):
+        self.plateau, self.warmup = max(1, warmup), warmup if rise == "linear" else 0
 
     def factor(self, step: int, steps: int) -> float:
         return _rise(step, self.warmup) * math.sqrt(self.plateau / max(step + 1, self.plateau))
@@ -92,10 +93,14 @@ class WSD:
     every budget: a run branches from it at `cooldown(steps)`.
     """
 
-    def __init__(self, *, warmup: int = 100, decay: float = 0.2, shape: Literal["linear", "sqrt"] = "linear"):
-        if not 0 < decay <= 1:
-            raise ScalingError("expected a share of the steps between 0 and 1", key="decay", value=decay)
-        self.warmup, self.decay, self.shape = _whole(warmup), decay, shape
+    def __init__(
+        self,
+        *,
+        warmup: NonNegativeInt = 100,
+        decay: PositiveFraction = 0.2,
+        shape: Literal["linear", "sqrt"] = "linear",
+    ):
+        self.warmup, self.decay, self.shape = warmup, decay, shape
 
     def cooldown(self, steps: int) -> int:
         """The step at which the learning rate begins to fall."""
@@ -107,15 +112,3 @@ class WSD:
             return _rise(step, self.warmup)
         share = (step - start + 1) / (steps - start + 1)
         return _rise(step, self.warmup) * (1 - (share if self.shape == "linear" else math.sqrt(share)))
-
-
-def _whole(warmup: int) -> int:
-    if warmup < 0:
-        raise ScalingError("expected a number of steps", key="warmup", value=warmup, mend="0 is none")
-    return warmup
-
-
-def _floor(floor: float) -> float:
-    if not 0 <= floor <= 1:
-        raise ScalingError("expected a share of the peak between 0 and 1", key="floor", value=floor)
-    return floor

@@ -6,19 +6,11 @@ from collections.abc import Mapping
 
 from scaling.config import Config
 from scaling.data.plan import BatchSize
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError
 from scaling.train import loggers
 from scaling.train.schedule import check as check_schedule
 
-CHOICES = {
-    "train.precision": ("float32", "bf16_autocast", "bf16"),
-    "train.strategy": ("auto", "ddp", "fsdp"),
-    "log.wandb": ("auto", "online", "offline", "disabled"),
-}
-ABOVE_ZERO = ("train.clip", "train.micro_batch", "train.checkpoint_every", "train.round_vocabulary", "evaluate.windows")
-FROM_ONE = ("log.every", "evaluate.points")
 BUDGET = ("train.steps", "train.tokens")
-SHARES = (".dropout", ".smoothing")
 
 
 def checked(config: Config) -> Config:
@@ -32,28 +24,13 @@ def checked(config: Config) -> Config:
 def check(config: Config) -> None:
     """Refuse what no run can have."""
     loggers.check(config)
-    for key, choices in CHOICES.items():
-        if config[key] not in choices:
-            raise config.error(key, "there is no such choice", nearest(config[key], choices))
-    for key in ABOVE_ZERO:
-        _above_zero(config, key)
-    for key in config.origin:
-        if key.endswith(SHARES) and isinstance(rate := config[key], int | float) and not 0 <= rate < 1:
-            raise config.error(key, "expected a share from 0 up to 1")
-    for key in FROM_ONE:
-        if config[key] < 1:
-            raise config.error(key, "expected a number from 1")
     check_varied(config)
 
 
 def check_varied(config: Config) -> None:
     """The same of what most runs of a study differ by."""
-    tree = config.tree
-    for key in BUDGET:
-        _above_zero(config, key)
-    if tree["seed"] < 0:
-        raise config.error("seed", "expected a number from 0")
-    if tree["train"]["steps"] is None and tree["train"]["tokens"] is None:
+    train = config.tree["train"]
+    if train["steps"] is None and train["tokens"] is None:
         raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
 
 
@@ -75,9 +52,3 @@ def batch_size(config: Config) -> BatchSize:
     if isinstance(told, Mapping):
         return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in told.items()})
     return BatchSize.of(told)
-
-
-def _above_zero(config: Config, key: str) -> None:
-    value = config[key]
-    if value is not None and not value > 0:
-        raise config.error(key, "expected a number above 0")

@@ -179,7 +179,7 @@ WRONG = {
         "Token",
     ),
     "towers of other embeddings": (f"model.encoder.{EMBEDDING.removeprefix('model.')}", "model.tie", "shapes"),
-    "no softmax": ("model.head={kind: MixtureOfSoftmaxes, softmaxes: 0}", "model.head.softmaxes=0", "at least one"),
+    "no softmax": ("model.head={kind: MixtureOfSoftmaxes, softmaxes: 0}", "model.head.softmaxes=0", "positive"),
 }
 
 

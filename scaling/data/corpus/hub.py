@@ -12,6 +12,7 @@ from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, limited, sides
 from scaling.data.corpus.template import fill
 from scaling.errors import ScalingError, nearest
+from scaling.number import Long
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network
@@ -38,7 +39,7 @@ class Hub:
     text: str = "{text}"
     source: str | None = None
     begins: str | None = None
-    limit: int | None = None
+    limit: Long | None = None
     reading: Literal["streaming", "cached"] = "streaming"
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from scaling import atomic
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot
 from scaling.errors import ScalingError
+from scaling.number import Long
 
 _ROWS = 256  # sources held in memory while copying
 
@@ -27,7 +28,7 @@ class Python:
     """
 
     reach: Literal["installed", "standard"] = "installed"
-    limit: int | None = None
+    limit: Long | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
+from scaling.number import Long, Range, Seed
 
 LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 
@@ -29,30 +31,24 @@ class Synthetic:
     Without `tokens` the training split is endless.
     """
 
-    symbols: int = 64
-    order: int = 2
-    exponent: float = 1.6
-    joint: float = 0.5
-    tokens: int | None = None  # of the training split; None: endless
-    validation: int = 1 << 18  # tokens of the other split
-    seed: int = 3401  # whose unigram and bigram entropies are 3.163 and 2.801 nats; over seeds 3.29 ± 0.10, 2.78 ± 0.06
+    symbols: Annotated[int, Range(least=2, most=8192)] = 64
+    order: Annotated[int, Range(least=1, most=25)] = 2
+    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
+    joint: Annotated[float, Range(least=-1000, most=1000)] = 0.5
+    tokens: Long | None = None  # of the training split; None: endless
+    validation: Long = 1 << 18  # tokens of the other split
+    seed: Seed = 3401  # of unigram and bigram entropies of 3.163 and 2.801 nats; over seeds 3.29 ± 0.10, 2.78 ± 0.06
 
     version = 1
 
     def __post_init__(self) -> None:
-        if not 2 <= self.symbols <= 8192:
-            raise ScalingError("expected from 2 to 8,192 symbols", key="symbols", value=self.symbols)
-        if self.order < 1 or self.symbols ** (self.order + 1) > LARGEST:
+        check_fields(self)
+        if self.symbols ** (self.order + 1) > LARGEST:
             longest = max(k for k in range(1, 26) if self.symbols ** (k + 1) <= LARGEST)
             mend = f"take an order from 1 to {longest}, or fewer symbols"
             raise ScalingError(
                 f"{self.symbols} symbols have too large a table", key="order", value=self.order, mend=mend
             )
-        if self.exponent < 0:
-            raise ScalingError("expected a number from 0", key="exponent", value=self.exponent)
-        for key in ("tokens", "validation"):
-            if getattr(self, key) is not None and getattr(self, key) < 1:
-                raise ScalingError("expected a number from 1", key=key, value=getattr(self, key))
 
     @cached_property
     def ranks(self) -> Ranks:

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
+from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
+from scaling.number import Range, Seed, SmallInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,25 +28,23 @@ class SyntheticPairs:
     and by the symbol before. Rank 0 is the likeliest in every context, so the best translation is rank 0 throughout.
     """
 
-    pairs: int = 1_000_000  # of the training split
-    validation: int = 4096  # pairs of the other split
-    shortest: int = 8
-    longest: int = 31
-    block: int = 4
-    freedom: float = 3.0
-    lexicon: float = 2.0
-    symbols: int = 64
-    order: int = 2
-    exponent: float = 1.6
-    joint: float = 0.5
-    seed: int = 3401
+    pairs: Annotated[int, Range(least=1, most=10**7)] = 1_000_000  # of the training split
+    validation: Annotated[int, Range(least=1, most=10**7)] = 4096  # pairs of the other split
+    shortest: SmallInt = 8
+    longest: SmallInt = 31
+    block: SmallInt = 4
+    freedom: Annotated[float, Range(least=0, most=64)] = 3.0
+    lexicon: Annotated[float, Range(least=-1000, most=1000)] = 2.0
+    symbols: Annotated[int, Range(least=2, most=8192)] = 64
+    order: Annotated[int, Range(least=1, most=25)] = 2
+    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
+    joint: Annotated[float, Range(least=-1000, most=1000)] = 0.5
+    seed: Seed = 3401
 
     version = 1
 
     def __post_init__(self) -> None:
-        for key in ("pairs", "validation", "shortest", "block"):
-            if getattr(self, key) < 1:
-                raise ScalingError("expected a number from 1", key=key, value=getattr(self, key))
+        check_fields(self)
         if self.longest < self.shortest:
             mend = f"take one from {self.shortest}, which is the shortest"
             raise ScalingError("no sentence is so short", key="longest", value=self.longest, mend=mend)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scaling.decode.reader import Reader
 from scaling.decode.written import Written
-from scaling.errors import ScalingError
+from scaling.number import NonNegativeFloat, SmallInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +22,8 @@ class Beam:
     that ends x.
     """
 
-    beams: int = 4
-    penalty: float = 0.6
-
-    def __post_init__(self) -> None:
-        if self.beams < 1:
-            raise ScalingError("expected a positive number", key="beams", value=self.beams)
-        if self.penalty < 0:
-            raise ScalingError("expected no less than 0", key="penalty", value=self.penalty)
+    beams: SmallInt = 4
+    penalty: NonNegativeFloat = 0.6
 
     def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
         rows, vocabulary = reader.next.shape

@@ -13,7 +13,7 @@ from torch import Tensor
 from scaling.data import hashing
 from scaling.decode.reader import Reader
 from scaling.decode.written import Written
-from scaling.errors import ScalingError
+from scaling.number import PositiveFloat, PositiveFraction, PositiveInt, Seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,18 +32,10 @@ class Sample:
     Row r's draw at step t is a function of (seed, r, t) alone. Its score is log p of what it wrote, under p itself.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ScalingError("expected more than 0", key="temperature", value=self.temperature, mend="or take Greedy")
-        if self.top_k is not None and self.top_k < 1:
-            raise ScalingError("expected a positive number", key="top_k", value=self.top_k)
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ScalingError("expected a share above 0 and up to 1", key="top_p", value=self.top_p)
+    temperature: PositiveFloat = 1.0
+    top_k: PositiveInt | None = None
+    top_p: PositiveFraction | None = None
+    seed: Seed = 0
 
     def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
         return _write(reader, self.draw, steps, stop)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
+from scaling.number import BelowOne, Factor
 from scaling.shape import Shape
 
 
@@ -16,7 +17,13 @@ class Dense(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, *, activation: Recipe, bias: bool = True, hidden_times: float = 1.0, dropout: float = 0.0
+        self,
+        shape: Shape,
+        *,
+        activation: Recipe,
+        bias: bool = True,
+        hidden_times: Factor = 1.0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         hidden = shape.hidden_times(hidden_times)

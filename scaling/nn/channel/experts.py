@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 from jaxtyping import Float
 from torch import Tensor
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.channel.routed import Routed
+from scaling.number import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range
 from scaling.shape import Shape
 
 
@@ -25,12 +28,12 @@ class MixtureOfExperts(Routed):
         shape: Shape,
         *,
         activation: Recipe,
-        experts: int = 32,
-        choices: int = 2,
-        capacity: float = 2.0,
-        balance: float = 0.01,
-        hidden_times: float = 1.0,
-        dropout: float = 0.0,
+        experts: Annotated[int, Range(least=2, most=65_536)] = 32,
+        choices: Annotated[int, Range(least=2, most=65_536)] = 2,
+        capacity: PositiveFloat = 2.0,
+        balance: NonNegativeFloat = 0.01,
+        hidden_times: Factor = 1.0,
+        dropout: BelowOne = 0.0,
     ):
         if not 2 <= choices <= experts:
             raise ScalingError(

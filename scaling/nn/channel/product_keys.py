@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
@@ -21,13 +22,17 @@ class ProductKeys(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, *, norm: Recipe, heads: int = 4, keys: int = 512, key_width: int = 128, nearest: int = 32
+        self,
+        shape: Shape,
+        *,
+        norm: Recipe,
+        heads: SmallInt = 4,
+        keys: SmallInt = 512,
+        key_width: SmallInt = 128,
+        nearest: SmallInt = 32,
     ):
         super().__init__()
-        for name, value in (("heads", heads), ("keys", keys), ("nearest", nearest)):
-            if value < 1:
-                raise ScalingError("expected a number from 1", key=name, value=value)
-        if key_width < 2 or key_width % 2:
+        if key_width % 2:
             raise ScalingError("expected two halves", key="key_width", value=key_width, mend="take an even number")
         if nearest > keys:
             raise ScalingError(

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.build import Recipe
-from scaling.errors import ScalingError
 from scaling.nn.channel.routing import imbalance, seats
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
@@ -45,12 +44,6 @@ class Routed(nn.Module):
         dropout: float,
     ):
         super().__init__()
-        if experts < 2:
-            raise ScalingError("expected two experts or more", key="experts", value=experts)
-        if not capacity > 0:
-            raise ScalingError("expected a number above 0", key="capacity", value=capacity, mend="1 is an even share")
-        if not balance >= 0:
-            raise ScalingError("expected a number from 0", key="balance", value=balance)
         self.choices, self.capacity, self.balance = choices, capacity, balance
         self.gate = nn.Linear(shape.width, experts, bias=False)
         self.experts = Experts(experts, shape.width, shape.hidden_times(hidden_times), activation, dropout)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Annotated
+
 from jaxtyping import Float
 from torch import Tensor
 
 from scaling.build import Recipe
 from scaling.nn.channel.routed import Routed
+from scaling.number import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range
 from scaling.shape import Shape
 
 
@@ -22,11 +25,11 @@ class Switch(Routed):
         shape: Shape,
         *,
         activation: Recipe,
-        experts: int = 32,
-        capacity: float = 1.25,
-        balance: float = 0.01,
-        hidden_times: float = 1.0,
-        dropout: float = 0.0,
+        experts: Annotated[int, Range(least=2, most=65_536)] = 32,
+        capacity: PositiveFloat = 1.25,
+        balance: NonNegativeFloat = 0.01,
+        hidden_times: Factor = 1.0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__(
             shape,

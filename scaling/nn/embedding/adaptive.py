@@ -3,6 +3,7 @@ from __future__ import annotations
 from scaling.build import Recipe
 from scaling.nn.embedding.embedding import Embedding, Scale
 from scaling.nn.rows import Rows, bounds_of, widths_of
+from scaling.number import BelowOne, NonNegativeInt, PositiveFloat
 from scaling.shape import Shape
 
 
@@ -19,12 +20,12 @@ class Adaptive(Embedding):
         self,
         shape: Shape,
         *,
-        cutoffs: list[float],
-        widths: list[float],
+        cutoffs: list[PositiveFloat],
+        widths: list[PositiveFloat],
         scale: Scale = "none",
-        segments: int = 0,
+        segments: NonNegativeInt = 0,
         norm: Recipe | None = None,
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
     ):
         bounds = bounds_of(cutoffs, shape.vocabulary)
         rows = Rows(bounds, widths_of(widths, bounds, shape.width), shape.width)

@@ -4,6 +4,7 @@ from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.embedding.embedding import Embedding, Scale
 from scaling.nn.rows import Rows, counted
+from scaling.number import BelowOne, NonNegativeInt, PositiveFloat
 from scaling.shape import Shape
 
 
@@ -17,11 +18,11 @@ class Factorized(Embedding):
         self,
         shape: Shape,
         *,
-        rank: float = 128,
+        rank: PositiveFloat = 128,
         scale: Scale = "none",
-        segments: int = 0,
+        segments: NonNegativeInt = 0,
         norm: Recipe | None = None,
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
     ):
         own = counted("rank", rank, shape.width)
         if own == shape.width:

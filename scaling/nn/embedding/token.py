@@ -5,6 +5,7 @@ from torch import nn
 
 from scaling.build import Recipe
 from scaling.nn.embedding.embedding import Embedding, Scale
+from scaling.number import BelowOne, NonNegativeInt
 from scaling.shape import Shape
 
 
@@ -19,9 +20,9 @@ class Token(Embedding):
         shape: Shape,
         *,
         scale: Scale = "none",
-        segments: int = 0,
+        segments: NonNegativeInt = 0,
         norm: Recipe | None = None,
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
     ):
         table = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
         super().__init__(shape, table=table, scale=scale, segments=segments, norm=norm, dropout=dropout)

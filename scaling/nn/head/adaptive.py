@@ -12,6 +12,7 @@ from scaling.nn.head.cross_entropy import Parts, cross_entropy_over, scores
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
 from scaling.nn.rows import Rows, bounds_of, widths_of
+from scaling.number import PositiveFloat
 from scaling.shape import Shape
 
 
@@ -28,8 +29,8 @@ class AdaptiveSoftmax(Linear):
         self,
         shape: Shape,
         *,
-        cutoffs: list[float],
-        widths: list[float] | None = None,
+        cutoffs: list[PositiveFloat],
+        widths: list[PositiveFloat] | None = None,
         scale: Literal["none", "inverse_sqrt_width"] = "none",
     ):
         super().__init__(shape, scale=scale)

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from scaling.batch import IGNORE
-from scaling.errors import ScalingError
 from scaling.nn.head.cross_entropy import cross_entropy_over, scores
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
+from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
@@ -22,10 +22,14 @@ class MixtureOfSoftmaxes(Linear):
     the target twice, forward and again in backward, so that it keeps the logits of one softmax and not of all.
     """
 
-    def __init__(self, shape: Shape, *, softmaxes: int = 15, scale: Literal["none", "inverse_sqrt_width"] = "none"):
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        softmaxes: SmallInt = 15,
+        scale: Literal["none", "inverse_sqrt_width"] = "none",
+    ):
         super().__init__(shape, scale=scale)
-        if softmaxes < 1:
-            raise ScalingError("expected at least one softmax", key="softmaxes", value=softmaxes)
         self.softmaxes = softmaxes
         self.prior = nn.Linear(shape.width, softmaxes, bias=False)
         self.latent = nn.Linear(shape.width, softmaxes * shape.width, bias=False)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from scaling.batch import IGNORE
 from scaling.build import Recipe
 from scaling.nn.dropout import drop
+from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 
@@ -15,7 +16,7 @@ class Sequence(nn.Module):
 
     target, reads = "labels", "text"
 
-    def __init__(self, shape: Shape, *, classes: int, activation: Recipe, dropout: float = 0.0):
+    def __init__(self, shape: Shape, *, classes: PositiveInt, activation: Recipe, dropout: BelowOne = 0.0):
         super().__init__()
         self.pool, self.activation, self.dropout = nn.Linear(shape.width, shape.width), activation(), dropout
         self.out = nn.Linear(shape.width, classes)
@@ -33,5 +34,5 @@ class Sequence(nn.Module):
 class NextSentence(Sequence):
     """Does sentence B follow sentence A? Two classes over the pooled first token. (Devlin et al. 2018)"""
 
-    def __init__(self, shape: Shape, *, activation: Recipe, dropout: float = 0.0):
+    def __init__(self, shape: Shape, *, activation: Recipe, dropout: BelowOne = 0.0):
         super().__init__(shape, classes=2, activation=activation, dropout=dropout)

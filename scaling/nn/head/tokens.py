@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.nn.dropout import drop
+from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 
@@ -14,7 +15,7 @@ class Tokens(nn.Module):
 
     target = "targets"
 
-    def __init__(self, shape: Shape, *, classes: int, dropout: float = 0.0):
+    def __init__(self, shape: Shape, *, classes: PositiveInt, dropout: BelowOne = 0.0):
         super().__init__()
         self.out, self.dropout = nn.Linear(shape.width, classes), dropout
 

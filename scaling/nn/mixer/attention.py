@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.nn.context import Context
 from scaling.nn.mixer.softmax import attend
+from scaling.number import BelowOne, Factor
 from scaling.shape import Shape
 
 Scale = Literal["sqrt", "width", "none"]
@@ -32,7 +33,7 @@ class Attention(nn.Module):
         bias: bool = False,
         scale: Scale = "sqrt",
         norm: Recipe | None = None,
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
@@ -85,11 +86,11 @@ class CrossAttention(nn.Module):
         self,
         shape: Shape,
         *,
-        heads_times: float = 1.0,
-        head_width_times: float = 1.0,
+        heads_times: Factor = 1.0,
+        head_width_times: Factor = 1.0,
         bias: bool = False,
         scale: Scale = "sqrt",
-        dropout: float = 0.0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.heads, self.key_heads = _times(shape.heads, heads_times), _times(shape.key_heads, heads_times)

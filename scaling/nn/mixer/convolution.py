@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.window import depthwise, unfold
+from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
@@ -16,9 +16,9 @@ class Convolution(nn.Module):
     The window is centred where the pattern looks ahead, and ends at its token where it does not.
     """
 
-    def __init__(self, shape: Shape, *, kernel: int = 3, bias: bool = True):
+    def __init__(self, shape: Shape, *, kernel: SmallInt = 3, bias: bool = True):
         super().__init__()
-        self.kernel = _window(kernel)
+        self.kernel = kernel
         self.out = nn.Linear(kernel * shape.width, shape.width, bias)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
@@ -33,11 +33,11 @@ class LightweightConvolution(nn.Module):
     biases. Beyond the ends of a document stand zeros, which softmax counts.
     """
 
-    def __init__(self, shape: Shape, *, kernel: int = 9):
+    def __init__(self, shape: Shape, *, kernel: SmallInt = 9):
         super().__init__()
         width = shape.width
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.taps = nn.Parameter(torch.empty(_window(kernel), width))
+        self.taps = nn.Parameter(torch.empty(kernel, width))
         self.shift = nn.Parameter(torch.empty(width))
         self.pointwise, self.out = nn.Linear(width, width), nn.Linear(width, width)
         self.reset_parameters()
@@ -59,10 +59,10 @@ class DynamicConvolution(nn.Module):
     paper's make one a head; else as the lightweight convolution.
     """
 
-    def __init__(self, shape: Shape, *, kernel: int = 9):
+    def __init__(self, shape: Shape, *, kernel: SmallInt = 9):
         super().__init__()
         width = shape.width
-        self.kernel = _window(kernel)
+        self.kernel = kernel
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = nn.Linear(width, kernel * width)
         self.shift = nn.Parameter(torch.empty(width))
@@ -77,9 +77,3 @@ class DynamicConvolution(nn.Module):
         taps = self.taps(u).unflatten(-1, (self.kernel, -1)).softmax(-2)
         mixed = depthwise(u, taps, context, self) + self.shift
         return self.out(self.pointwise(mixed))
-
-
-def _window(kernel: int) -> int:
-    if kernel < 1:
-        raise ScalingError("expected how many tokens a window holds", key="kernel", value=kernel, mend="9 is usual")
-    return kernel

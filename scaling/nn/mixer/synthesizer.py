@@ -15,6 +15,7 @@ from scaling.nn.context import Context
 from scaling.nn.dropout import drop
 from scaling.nn.mixer.attention import Scale, append, scale_of
 from scaling.nn.mixer.softmax import attend_to, bias
+from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 Mix = Literal["none", "plus", "alpha"]
@@ -120,8 +121,8 @@ class DenseSynthesizer(_Synthesizer):
         *,
         mix: Mix = "none",
         scale: Scale = "sqrt",
-        length: int | None = None,
-        dropout: float = 0.0,
+        length: PositiveInt | None = None,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=True)
         self.columns = _Columns(self.reach, shape.head_width)
@@ -160,8 +161,8 @@ class RandomSynthesizer(_Synthesizer):
         *,
         mix: Mix = "none",
         scale: Scale = "sqrt",
-        length: int | None = None,
-        dropout: float = 0.0,
+        length: PositiveInt | None = None,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
         self.table = nn.Parameter(torch.empty(self.reach, shape.heads, self.reach))
@@ -184,15 +185,13 @@ class FactorizedSynthesizer(_Synthesizer):
         self,
         shape: Shape,
         *,
-        rank: int = 16,
+        rank: PositiveInt = 16,
         mix: Mix = "none",
         scale: Scale = "sqrt",
-        length: int | None = None,
-        dropout: float = 0.0,
+        length: PositiveInt | None = None,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
-        if rank < 1:
-            raise ScalingError("expected a rank", key="rank", value=rank, mend="the paper takes 8")
         self.rows = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
         self.columns = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
         nn.init.normal_(self.rows, std=rank**-0.5)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.number import NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
 
@@ -16,7 +17,9 @@ class Learned(Hooks):
     `offset` rows stand before the first (RoBERTa and BART count from 2).
     """
 
-    def __init__(self, shape: Shape, pattern: Pattern, *, length: int | None = None, offset: int = 0):
+    def __init__(
+        self, shape: Shape, pattern: Pattern, *, length: PositiveInt | None = None, offset: NonNegativeInt = 0
+    ):
         super().__init__()
         self.length, self.offset = length or shape.length, offset
         self.reach = self.length

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.number import PositiveInt, Range
 from scaling.shape import Shape
 
 
@@ -28,13 +29,13 @@ class RelativeBias(Hooks):
         shape: Shape,
         pattern: Pattern,
         *,
-        buckets: int = 32,
-        distance: int = 128,
+        buckets: Annotated[int, Range(least=4, most=65_536)] = 32,
+        distance: PositiveInt = 128,
         per: Literal["stack", "layer"] = "stack",
     ):
         super().__init__()
         self.ahead, self.buckets, self.distance, self.per = pattern.ahead, buckets, distance, per
-        if buckets < 4 or buckets % 4 or distance <= buckets // 2:
+        if buckets % 4 or distance <= buckets // 2:
             raise ScalingError("expected a multiple of 4, less than twice the distance", key="buckets", value=buckets)
         self.table = nn.Parameter(torch.empty(buckets, shape.heads))
         self.reset_parameters()

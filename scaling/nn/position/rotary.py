@@ -9,6 +9,7 @@ from scaling.kernel.call import serves
 from scaling.kernel.rotate import rotated
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.number import PositiveFloat, PositiveFraction
 from scaling.shape import Shape
 
 
@@ -20,11 +21,16 @@ class Rotary(Hooks):
     store them.
     """
 
-    def __init__(self, shape: Shape, pattern: Pattern, *, base: float = 10000.0, part: float = 1.0):
+    def __init__(
+        self,
+        shape: Shape,
+        pattern: Pattern,
+        *,
+        base: PositiveFloat = 10000.0,
+        part: PositiveFraction = 1.0,
+    ):
         super().__init__()
         self.base, self.turning = base, round(shape.head_width * part)
-        if not 0 < part <= 1:
-            raise ScalingError("expected a share between 0 and 1", key="part", value=part)
         if self.turning % 2:
             raise ScalingError(
                 f"rotary positions turn pairs, and {self.turning} of the head width {shape.head_width} would turn",

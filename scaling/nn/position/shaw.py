@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks, scaled
+from scaling.number import NonNegativeInt
 from scaling.shape import Shape
 
 
@@ -21,7 +22,9 @@ class Shaw(Hooks):
     adds_score = reads_content = mixes_values = True
     version = staticmethod(scaled)
 
-    def __init__(self, shape: Shape, pattern: Pattern, *, distance: int = 16, per: Literal["stack", "layer"] = "layer"):
+    def __init__(
+        self, shape: Shape, pattern: Pattern, *, distance: NonNegativeInt = 16, per: Literal["stack", "layer"] = "layer"
+    ):
         super().__init__()
         self.distance, self.per = distance, per
         self.key = nn.Parameter(torch.empty(2 * distance + 1, shape.head_width))

@@ -9,6 +9,7 @@ from torch import Tensor
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.number import PositiveFloat
 from scaling.shape import Shape
 
 
@@ -23,7 +24,7 @@ class Sinusoidal(Hooks):
         shape: Shape,
         pattern: Pattern,
         *,
-        base: float = 10000.0,
+        base: PositiveFloat = 10000.0,
         layout: Literal["interleaved", "halves"] = "interleaved",
     ):
         super().__init__()

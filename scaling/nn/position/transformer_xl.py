@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks, scaled
+from scaling.number import PositiveFloat
 from scaling.shape import Shape
 
 
@@ -20,7 +21,7 @@ class TransformerXL(Hooks):
     adds_score = reads_content = True
     version = staticmethod(scaled)
 
-    def __init__(self, shape: Shape, pattern: Pattern, *, base: float = 10000.0):
+    def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0):
         super().__init__()
         self.width, self.base, self.ahead = shape.width, base, pattern.ahead
         self.relative = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Annotated
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
 from scaling.nn.pooling import Pooling
+from scaling.number import BelowOne, Range
 from scaling.shape import Shape
 
 
@@ -36,8 +38,8 @@ class Funnel(nn.Module):
         position: Callable[[], nn.Module],
         *,
         norm: Recipe,
-        stages: int = 3,
-        dropout: float = 0.0,
+        stages: Annotated[int, Range(least=1, most=64)] = 3,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.stages = _shared_out(shape.layers, stages)
@@ -99,12 +101,10 @@ class UpsampledFunnel(Funnel):
         position: Callable[[], nn.Module],
         *,
         norm: Recipe,
-        stages: int = 3,
-        decoder: int = 2,
-        dropout: float = 0.0,
+        stages: Annotated[int, Range(least=1, most=64)] = 3,
+        decoder: Annotated[int, Range(least=0, most=10_000)] = 2,
+        dropout: BelowOne = 0.0,
     ):
-        if decoder < 0:
-            raise ScalingError("expected a number of blocks", key="decoder", value=decoder)
         super().__init__(shape, block, position, norm=norm, stages=stages, dropout=dropout)
         self.decoder = range(shape.layers, shape.layers + decoder)
         self.blocks.extend(block(index) for index in self.decoder)
@@ -126,8 +126,6 @@ class UpsampledFunnel(Funnel):
 
 def _shared_out(layers: int, stages: int) -> list[range]:
     """The layers of each stage."""
-    if stages < 1:
-        raise ScalingError("expected a number of stages", key="stages", value=stages)
     if stages > layers == 1:
         raise ScalingError(
             "one layer is one stage, and pools nothing", key="stages", value=stages, mend="size.layers=2"

@@ -9,6 +9,7 @@ from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
+from scaling.number import BelowOne, NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
 
@@ -26,9 +27,9 @@ class Sequential(nn.Module):
         position: Callable[[], nn.Module],
         *,
         norm: Recipe,
-        distinct: int | None = None,
-        order: list[int] | None = None,
-        dropout: float = 0.0,
+        distinct: PositiveInt | None = None,
+        order: list[NonNegativeInt] | None = None,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.order = _order(shape.layers, distinct, order)

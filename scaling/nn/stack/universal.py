@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
 from scaling.nn.stack.coordinates import Coordinates, Place, Time
+from scaling.number import BelowOne, Range
 from scaling.shape import Shape
 
 
@@ -30,14 +32,11 @@ class Universal(nn.Module):
         halting: Recipe | None = None,
         time: Time = "sinusoidal",
         place: Place = "sinusoidal",
-        before: int = 0,
-        after: int = 0,
-        dropout: float = 0.0,
+        before: Annotated[int, Range(least=0, most=10_000)] = 0,
+        after: Annotated[int, Range(least=0, most=10_000)] = 0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
-        for key, runs in {"before": before, "after": after}.items():
-            if runs < 0:
-                raise ScalingError("expected how many times the block runs", key=key, value=runs)
         if shape.width % 2:
             raise ScalingError(
                 f"sines and cosines need an even width, not {shape.width}", key="kind", value="Universal"
