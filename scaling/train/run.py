@@ -34,6 +34,7 @@ from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
 from scaling.train.mirror import Listener, mirrored, told_again
 from scaling.train.module import MODULES, Diverged
+from scaling.train.out_of_memory import advice, is_out_of_memory
 from scaling.train.parametrization import initialise
 from scaling.train.processor import flushed, keep_freed
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
@@ -133,12 +134,25 @@ def _claimed(
     if not ranks.told(attempt is not None):
         yield None
         return
-    with attempt or nullcontext():
+    with attempt or nullcontext(), _within_memory(experiment, attempt):
         found = None
         if ledger is not None and attempt is not None:
             found = attempt.resume(lambda one: belongs(one, experiment)) or _branch(ledger, experiment)
         place = ranks.told(None if found is None else [found.step, str(found.folder)])
         yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
+
+
+@contextmanager
+def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[None]:
+    """Where memory runs out, that is how the attempt ends, and the error says what may fit."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        if attempt is not None:
+            attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__)
+        raise advice(experiment) from error
 
 
 def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
@@ -212,22 +226,10 @@ def _fitted(
             if attempt is not None:
                 attempt.end("stopped", str(error))
             raise
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise _out_of_memory(experiment, attempt, error) from error
         completeness.check(module)
         if experiment.horizon and ranks.first and not math.isfinite(recorder.latest["loss"]):
             raise Diverged(experiment.steps, "the held-out loss", recorder.latest["loss"])
     return recorder.latest
-
-
-def _out_of_memory(experiment: Experiment, attempt: Attempt | None, error: BaseException) -> ScalingError:
-    """The attempt's end, and a line that says what would fit."""
-    if attempt is not None:
-        attempt.end("out_of_memory", str(error).partition("\n")[0])
-    train = experiment.config["train"]
-    rows = train["micro_batch"] or experiment.size.size(0) // wanted(experiment.config)
-    mend = f"accumulate: train.micro_batch={rows // 2}" if rows > 1 else "take more devices, or train.precision=bf16"
-    return ScalingError("out of memory", key="train.micro_batch", value=train["micro_batch"], mend=mend, code=1)
 
 
 def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:

@@ -21,7 +21,7 @@ from types import FrameType
 
 from scaling import parent
 from scaling.config import Config
-from scaling.errors import BAD_INPUT, DISK, ScalingError
+from scaling.errors import ScalingError
 from scaling.train.ranks import PULSE
 from scaling.train.signals import HEARD, Stopped
 
@@ -127,11 +127,12 @@ def _judge(processes: Sequence[subprocess.Popen[bytes]], folder: Path, hung: boo
         raise RankFailed(f"rank {rank} of {len(codes)} ended with code {codes[rank]}")
     first = min(told)[1]
     rank = int(first.stem)
-    if codes[rank] in (BAD_INPUT, DISK):
-        raise ScalingError(first.read_text(), code=codes[rank])
+    text = first.read_text()
+    if not text.startswith("Traceback"):
+        raise ScalingError(text, code=codes[rank])
     left = [str(rank) for rank, code in enumerate(codes) if code == 0]
     early = f" (rank {' and '.join(left)} had already ended)" if left else ""
-    raise RankFailed(f"rank {rank} of {len(codes)}{early}:\n{first.read_text()}")
+    raise RankFailed(f"rank {rank} of {len(codes)}{early}:\n{text}")
 
 
 def _failed(code: int | None) -> bool:
