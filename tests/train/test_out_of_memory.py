@@ -64,12 +64,12 @@ def test_the_rows_that_are_proposed_divide_the_batch(batch: object, micro: objec
 
 
 def test_one_row_has_nothing_to_accumulate(tmp_path: Path):
-    with pytest.raises(ScalingError, match="take more devices"):
+    with pytest.raises(ScalingError, match=r"take more devices"):
         train(sabotaged(tmp_path, CAUSES["torch"], 2, train__batch=1))
 
 
 def test_a_rank_that_runs_out_of_memory_says_so_in_one_line(tmp_path: Path):
-    with pytest.raises(ScalingError, match="out of memory; accumulate: train.micro_batch=1"):
+    with pytest.raises(ScalingError, match=r"out of memory; accumulate: train\.micro_batch=1"):
         supervise(sabotaged(tmp_path, CAUSES["torch"], 3, train__devices=2), 2)
 
 
