@@ -113,7 +113,7 @@ def _devices() -> Iterator[Finding]:
     if (why := absent()) is None:
         yield Finding("kernels", "good", "compiled for this processor")
     else:
-        mend = "small models train slower on the CPU without them; a C++ compiler, g++ say, makes them"
+        mend = "small models train slower on the CPU without them: see docs/install.md"
         yield Finding("kernels", "notice", why, mend)
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)

@@ -1,19 +1,29 @@
 """The kernels as this machine's C++ compiler makes them: once for a processor and a source, and kept from then on.
 
-Where they cannot be had, torch's operations stand in for them, and `absent` says why.
+The name of a kept library ends in the hash of its bytes: one that is truncated, empty or changed is not loaded, but
+compiled again and put in its place by a rename, so that who has the old one loaded keeps it. Processes compile one
+after another, by a lock that ends with its process; what lies in the folder beside libraries was left by one that was
+killed, and the next removes it. Where kernels cannot be had, torch's operations stand in for them, and `absent` says
+why in one line.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import grp
 import hashlib
 import os
+import pwd
 import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -25,78 +35,176 @@ FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-w"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),
 )
-PATIENCE = 120.0  # seconds for a compiler
+PATIENCE = 120.0  # seconds for a compiler, and for each of the two steps of a process that compiles before this one
+UNFINISHED = "compiling-"
+FIX = "set XDG_CACHE_HOME to a folder that only you can write to"
+
+
+class Absent(Exception):
+    """Why there are no kernels."""
 
 
 def library() -> ctypes.CDLL | None:
     """The kernels, compiled first if need be."""
-    found = _found()
-    return found if isinstance(found, ctypes.CDLL) else None
+    outcome = _outcome()
+    return outcome if isinstance(outcome, ctypes.CDLL) else None
 
 
 def absent() -> str | None:
-    """Why there are none, where there are none."""
-    found = _found()
-    return found if isinstance(found, str) else None
+    """Why there are none, where there are none, in one line."""
+    outcome = _outcome()
+    return outcome if isinstance(outcome, str) else None
 
 
 @cache
-def _found() -> ctypes.CDLL | str:
+def _outcome() -> ctypes.CDLL | str:
     if os.environ.get("SCALING_KERNELS") == "0":
         return "declined by SCALING_KERNELS=0"
-    command = shlex.split(os.environ.get("CXX") or "c++")
-    compiler = shutil.which(command[0])
-    if compiler is None:
-        return f"no C++ compiler: {command[0]} is not there"
     try:
-        return ctypes.CDLL(str(_compiled([compiler, *command[1:]])))
-    except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
-        return f"{compiler} fails: {lines[0] if lines else f'exit code {error.returncode}'}"
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
+        return ctypes.CDLL(str(_path(_compiler())))
+    except (Absent, OSError) as error:
+        return " ".join(str(error).split())
 
 
-def _compiled(compiler: list[str]) -> Path:
-    folder = _folder()
-    path = folder / f"{_name(compiler)}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as room:
-            objects = [Path(room, source.with_suffix(".o").name) for source in SOURCES]
-            with ThreadPoolExecutor() as pool:
-                made = pool.map(lambda source, to: _run(*compiler, *FLAGS, "-c", source, "-o", to), SOURCES, objects)
-                list(made)
-            # Linked without OpenMP, whose names torch's own answers: two of them were two sets of threads on the cores.
-            whole = Path(room, path.name)
-            _run(*compiler, "-shared", *objects, "-o", whole)
-            os.replace(whole, path)
+def _compiler() -> list[str]:
+    """The C++ compiler and its own flags: `CXX`, or c++."""
+    given = os.environ.get("CXX", "").strip() or "c++"
+    try:
+        program, *flags = shlex.split(given)
+    except ValueError as error:
+        raise Absent(f"no C++ compiler: CXX={given!r} cannot be read: {error}") from error
+    compiler = shutil.which(program)
+    if compiler is None:
+        raise Absent(f"no C++ compiler: {program!r} is not there")
+    return [compiler, *flags]
+
+
+def _path(compiler: list[str]) -> Path:
+    """The compiled library, kept from before or made now."""
+    folder, key = _folder(), _key(compiler)
+    kept = _kept(folder, key)
+    if kept is None or any(folder.glob(f"{UNFINISHED}*")):
+        with _lock(folder.with_suffix(".lock"), 2 * PATIENCE if kept is None else 0) as alone:
+            for leftover in folder.glob(f"{UNFINISHED}*") if alone else ():
+                shutil.rmtree(leftover, ignore_errors=True)
+            kept = kept or _kept(folder, key) or _compiled(compiler, folder, key)
+    return kept
+
+
+def _kept(folder: Path, key: str) -> Path | None:
+    """The library that was compiled before, if its bytes are those that were written."""
+    return next((path for path in folder.glob(f"{key}-*.so") if path.name == _name(key, path)), None)
+
+
+def _name(key: str, library: Path) -> str:
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()[:24]}.so"
+
+
+def _compiled(compiler: list[str], folder: Path, key: str) -> Path:
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder, ignore_cleanup_errors=True) as room:
+        objects = [Path(room, source.with_suffix(".o").name) for source in SOURCES]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda source, to: _run(*compiler, *FLAGS, "-c", source, "-o", to), SOURCES, objects))
+        # Linked without OpenMP, whose names torch's own answers: two of them were two sets of threads on the cores.
+        whole = Path(room, "kernels.so")
+        _run(*compiler, "-shared", *objects, "-o", whole)
+        if not whole.is_file():
+            raise Absent(f"{compiler[0]} fails: it makes no library")
+        whole.chmod(0o700)
+        path = folder / _name(key, whole)
+        os.replace(whole, path)
+    for damaged in folder.glob(f"{key}-*.so"):
+        if damaged != path:
+            damaged.unlink(missing_ok=True)
     return path
 
 
 def _run(*command: str | Path) -> None:
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=PATIENCE)
+    try:
+        subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=PATIENCE)
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
+        raise Absent(f"{command[0]} fails: {lines[0] if lines else f'exit code {error.returncode}'}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Absent(f"{command[0]} fails: it takes more than {PATIENCE:.0f} seconds") from error
+
+
+@contextmanager
+def _lock(file: Path, patience: float) -> Iterator[bool]:
+    """Whether this process alone compiles, after so many seconds at most; its end, of whatever kind, ends the lock.
+
+    Where locks do not work processes compile beside one another, which takes longer and does no harm.
+    """
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _locked(handle, time.monotonic() + patience)
+    finally:
+        os.close(handle)
+
+
+def _locked(handle: int, until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        except OSError:
+            return False
 
 
 def _folder() -> Path:
-    """Where the user's caches lie; nobody else may write there, for what lies there is run."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home, "scaling", "kernels")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told = folder.stat()
-    if told.st_uid != os.getuid() or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{folder} can be written by others, and what lies there is run")
+    """Where the user's caches lie. Nobody else may write there or put another in its place: what lies there is run."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        home = given if given.is_absolute() else Path.home() / ".cache"
+        folder = Path(home, "scaling", "kernels").resolve()
+    except RuntimeError as error:
+        raise Absent(f"no folder to keep them in: {error}; {FIX}") from error
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in folder.parents:
+        if path not in missing:
+            _check(path, path.stat(), own=False)
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    _check(folder, folder.stat(), own=True)
     return folder
 
 
-def _name(compiler: list[str]) -> str:
+def _check(path: Path, status: os.stat_result, own: bool) -> None:
+    """In a sticky folder, /tmp say, others can write but not touch what is the user's."""
+    if status.st_uid != os.getuid() and (own or status.st_uid != 0):
+        raise Absent(f"{path} belongs to another user, and what lies there is run; {FIX}")
+    if not own and status.st_mode & stat.S_ISVTX:
+        return
+    others = status.st_mode & stat.S_IWOTH
+    group = status.st_mode & stat.S_IWGRP and (own or not _is_private(status.st_gid))
+    if others or group:
+        raise Absent(f"{path} can be written by others, and what lies there is run; {FIX}, or chmod go-w {path}")
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is the user's alone: where it is, folders are often open to it."""
+    try:
+        user, members = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return group == user.pw_gid and members.gr_name == user.pw_name and set(members.gr_mem) <= {user.pw_name}
+
+
+def _key(compiler: list[str]) -> str:
     """What decides about the machine code: sources, flags, the compiler and the processor."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in (*SOURCES, *HEADERS):
-        told.update(path.read_bytes())
+        digest.update(path.read_bytes())
     at = Path(compiler[0]).resolve()
-    found = at.stat()
-    told.update(repr((FLAGS, compiler[1:], str(at), found.st_size, found.st_mtime_ns, _processor())).encode())
-    return told.hexdigest()[:24]
+    size_and_time = at.stat()
+    digest.update(
+        repr((FLAGS, compiler[1:], str(at), size_and_time.st_size, size_and_time.st_mtime_ns, _processor())).encode()
+    )
+    return digest.hexdigest()[:24]
 
 
 def _processor() -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +93,182 @@ def test_without_a_compiler_or_with_one_that_fails_torch_stands_in(tmp_path):
     assert "fails" in told(failing)[0]
 
 
-def test_a_folder_that_others_may_write_is_not_trusted(tmp_path):
-    folder = tmp_path / "scaling" / "kernels"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    assert "written by others" in told(start(tmp_path))[0]
+ONE = """
+import sys
+from pathlib import Path
+from scaling.kernel import compiled
+compiled.SOURCES = [Path(sys.argv[1])]
+print(compiled.absent())
+if compiled.library() is not None:
+    assert compiled.library().one() == 1
+"""
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    """A source that compiles in no time, for what is asked of the cache alone."""
+    path = tmp_path / "one.cpp"
+    path.write_text('extern "C" int one() { return 1; }\n')
+    return path
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def begin(source: Path, cache: Path | None, code: str = ONE, **given: Any) -> subprocess.Popen[str]:
+    around = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {}), **given.pop("env", {})}
+    around = {key: value for key, value in around.items() if value is not None}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code, str(source)], env=around, **pipes, **given)
+
+
+def reason(process: subprocess.Popen[str]) -> str | None:
+    """The one line that says why there are no kernels; None where there are."""
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    (line,) = out.splitlines()
+    return None if line == "None" else line
+
+
+def kept(cache: Path) -> Path:
+    (path,) = (cache / "scaling" / "kernels").iterdir()
+    return path
+
+
+def compiler(tmp_path: Path, *lines: str) -> str:
+    """A compiler of one's own."""
+    path = tmp_path / "compiler"
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+DAMAGES = {
+    "empty": lambda whole: b"",
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "cut by a byte": lambda whole: whole[:-1],
+    "longer": lambda whole: whole + b"x",
+    "another byte": lambda whole: whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:],
+    "zeros": lambda whole: bytes(len(whole)),
+    "text": lambda whole: b"not a library",
+}
+
+
+@COMPILER
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_library_is_compiled_again_and_replaced_by_a_rename(damage, source, cache):
+    assert reason(begin(source, cache)) is None
+    path = kept(cache)
+    whole, file = path.read_bytes(), path.stat().st_ino
+    with path.open("r+b") as handle:  # in place, as a disk does it
+        handle.write(damage(whole))
+        handle.truncate(len(damage(whole)))
+        assert reason(begin(source, cache)) is None
+        assert kept(cache).stat().st_ino != file  # who has the old file loaded has it still
+    assert kept(cache).read_bytes() == whole
+    healed = kept(cache).stat().st_mtime_ns
+    assert reason(begin(source, cache)) is None
+    assert kept(cache).stat().st_mtime_ns == healed
+
+
+@COMPILER
+def test_a_killed_compilation_is_cleaned_up_by_the_next_start(source, cache, tmp_path):
+    assert reason(begin(source, cache)) is None
+    slow = compiler(tmp_path, f"touch {tmp_path}/begun", "sleep 60")
+    process = begin(source, cache, env={"CXX": slow}, start_new_session=True)
+    folder = cache / "scaling" / "kernels"
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    assert reason(begin(source, cache)) is None  # neither waits for it nor removes what it works in
+    assert len(list(folder.iterdir())) == 2
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert len(list(folder.iterdir())) == 2
+    assert reason(begin(source, cache)) is None
+    kept(cache)
+
+
+@COMPILER
+def test_of_many_processes_one_compiles(source, cache, tmp_path):
+    counting = compiler(tmp_path, f"echo once >> {tmp_path}/calls", "sleep 0.5", 'exec c++ "$@"')
+    processes = [begin(source, cache, env={"CXX": counting}) for _ in range(8)]
+    assert [reason(process) for process in processes] == [None] * 8
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2  # compiled and linked
+    kept(cache)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ('"c++', "CXX='\"c++' cannot be read: No closing quotation"),
+        ("c++ '-O1", "cannot be read"),
+        ("no-such-compiler -O1", "'no-such-compiler' is not there"),
+        ("''", "'' is not there"),
+        ("/", "'/' is not there"),
+        ("true", "makes no library"),
+        ("false", "fails: exit code 1"),
+    ],
+)
+def test_a_malformed_compiler_is_one_line(given, why, source, cache):
+    line = reason(begin(source, cache, env={"CXX": given}))
+    assert line is not None
+    assert why in line
+    assert list((cache / "scaling" / "kernels").glob("*")) == []
+
+
+@COMPILER
+@pytest.mark.parametrize("given", ["", "  "])
+def test_an_empty_compiler_is_the_usual_one(given, source, cache):
+    assert reason(begin(source, cache, env={"CXX": given})) is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user that nobody knows")
+@pytest.mark.parametrize("cache", [None, "", "not/absolute"])
+def test_without_a_home_the_reason_is_one_line(cache, source):
+    unknown = ONE.replace("compiled.SOURCES", "__import__('os').setuid(54321)\ncompiled.SOURCES")
+    line = reason(begin(source, None, code=unknown, env={"HOME": None, "XDG_CACHE_HOME": cache}))
+    assert line is not None
+    assert "home" in line
+    assert "XDG_CACHE_HOME" in line
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757])
+@pytest.mark.parametrize("place", ["", "scaling", "scaling/kernels"])
+def test_a_folder_that_others_may_write_is_not_trusted(place, mode, source, cache):
+    folder = cache / "scaling" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    (cache / place).chmod(mode)
+    line = reason(begin(source, cache))
+    assert line is not None
+    assert f"{cache / place} can be written by others" in line.replace("/ ", " ")
     assert not list(folder.iterdir())
+
+
+@COMPILER
+def test_a_sticky_folder_is_trusted_and_one_of_another_user_is_not(source, cache):
+    cache.chmod(0o1777)
+    assert reason(begin(source, cache)) is None
+    if os.getuid() == 0:
+        os.chown(cache, 54321, -1)
+        assert "belongs to another user" in str(reason(begin(source, cache)))
+
+
+@COMPILER
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another group")
+def test_a_folder_that_a_group_may_write_is_trusted_where_the_group_is_the_users_alone(source, cache):
+    cache.chmod(0o770)
+    assert reason(begin(source, cache)) is None
+    os.chown(cache, -1, 54321)
+    assert "can be written by others" in str(reason(begin(source, cache)))
+
+
+@COMPILER
+def test_what_it_makes_nobody_else_may_write_whatever_the_umask(source, cache):
+    assert reason(begin(source, cache, umask=0)) is None
+    for path in (cache / "scaling").rglob("*"):
+        assert path.stat().st_mode & 0o022 == 0
