@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-LARGEST = 2**63 - 1  # what torch, numpy and files hold
 MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
 
@@ -53,10 +52,8 @@ def _written(bound: float) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number: true and false are none, and no whole number is too large to compute with."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
+    """Whether a value is a finite number, one that a float can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 PositiveInt = Annotated[int, Range(least=1, most=MOST_THINGS)]
@@ -64,7 +61,7 @@ SmallInt = Annotated[int, Range(least=1, most=65_536)]  # of what a layer builds
 NonNegativeInt = Annotated[int, Range(least=0, most=MOST_THINGS)]
 Long = Annotated[int, Range(least=1, most=10**18)]  # tokens, bytes and steps, of which there may be very many
 Rows = Annotated[int, Range(least=1, most=MOST_ROWS)]
-Seed = Annotated[int, Range(least=0, most=LARGEST)]
+Seed = Annotated[int, Range(least=0, most=2**63 - 1)]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]
 Factor = Annotated[float, Range(above=0, most=1024)]  # of a width

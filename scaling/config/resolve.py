@@ -17,14 +17,13 @@ from scaling.number import BelowOne, Long, PositiveFloat, PositiveInt, Rows, See
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
-Batch = Rows | dict[str, Any]
 MicroBatch = Rows | None
 Budget = Long | None
 Clip = PositiveFloat | None
 
 # What a key may hold where its default does not show it.
 TYPES: dict[str, Any] = {
-    "train.batch": Batch,
+    "train.batch": int | dict[str, Any],
     "train.steps": Budget,
     "train.tokens": Budget,
     "train.micro_batch": MicroBatch,
