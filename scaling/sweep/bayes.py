@@ -55,12 +55,12 @@ class Bayes:
             return trial.suggest_float(key, 0.0, 1.0)
         if len(one.values) == 1:
             return 0.0
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in one.values)
-        ordered = numbers and list(one.values) == sorted(one.values)
+        ordered = isinstance(one.values, range) or (one.are_numbers and list(one.values) == sorted(one.values))
         count = len(one.values)
         index = trial.suggest_int(key, 0, count - 1) if ordered else trial.suggest_categorical(key, list(range(count)))
-        chances = one.chances or (1 / count,) * count
-        return sum(itertools.islice(chances, index)) + chances[index] / 2
+        if not one.chances:
+            return (index + 0.5) / count
+        return sum(itertools.islice(one.chances, index)) + one.chances[index] / 2
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
         trial = self._trials[number]

@@ -155,5 +155,5 @@ def _sample(sweep: Sweep) -> Iterator[Cell]:
     """All cells of a small grid, an even share of a large one's; of the others the first that random would draw."""
     if sweep.method == "grid":
         whole = sweep.size or 1
-        return itertools.islice(search.grid(sweep), 0, None, -(-whole // SAMPLE))
+        return (search.cell(sweep, number) for number in range(0, whole, -(-whole // SAMPLE)))
     return itertools.islice(search.randomly(sweep), min(SAMPLE, sweep.cap or SAMPLE))

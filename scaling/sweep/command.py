@@ -17,6 +17,9 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
     """The names and overrides that every run of the command has."""
     if not isinstance(command, list) or not command:
         raise ScalingError("expected the words of a command", mend=MEND)
+    for word in command:
+        if not isinstance(word, str | int | float):
+            raise ScalingError("a word of the command is text", value=word, mend="put it into quotes")
     words = [program if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
     if words[0] == "/usr/bin/env":
         words = words[1:]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.errors import ScalingError, nearest
+from scaling.number import is_number
 
 # Of each kind: the keys it must have, and those it may have with what they are where they are not said.
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
@@ -34,6 +35,7 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
     "beta": ((), {"a": 1.0, "b": 1.0}),
     "q_beta": ((), {"a": 1.0, "b": 1.0, "q": 1.0}),
 }
+LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
 SOME = 16  # values of a long row of numbers that are tried
 EDGE = 1e-3  # the share at which an open distribution is tried
 
@@ -42,7 +44,7 @@ EDGE = 1e-3  # the share at which an open distribution is tried
 class Choice:
     """One of finitely many values; a constant is a choice of one. Without `chances` all are equally likely."""
 
-    values: tuple[Any, ...]
+    values: Sequence[Any]
     chances: tuple[float, ...] = ()
 
     def at(self, share: float) -> Any:
@@ -55,12 +57,15 @@ class Choice:
                 return value
         return self.values[-1]
 
+    @property
+    def are_numbers(self) -> bool:
+        return isinstance(self.values, range) or all(map(is_number, self.values))
+
     def tried(self) -> list[Any]:
         """The values that a check looks at: all, or of a long row of numbers the ends and some between."""
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
-        if len(self.values) <= SOME or not numbers:
+        if len(self.values) <= SOME or not self.are_numbers:
             return list(self.values)
-        row = sorted(self.values)
+        row = self.values if isinstance(self.values, range) else sorted(self.values)
         return [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
 
 
@@ -70,7 +75,7 @@ class Curve:
 
     quantile: Callable[[float], float]
     q: float | None = None
-    values: tuple[Any, ...] | None = None  # what a grid takes, where W&B lets it
+    values: Sequence[Any] | None = None  # what a grid takes, where W&B lets it
     closed: bool = True
 
     def at(self, share: float) -> Any:
@@ -106,14 +111,24 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     numbers = {key: told[key] for key in (*needed, *optional)}
     _numbers(kind, numbers)
     if kind == "int_uniform":
-        return Choice(tuple(range(numbers["min"], numbers["max"] + 1)))
-    return _curve(kind, numbers)
+        return Choice(range(numbers["min"], numbers["max"] + 1))  # never written out: it may be as long as memory
+    return _finite(_curve(kind, numbers))
+
+
+def _finite(curve: Curve) -> Curve:
+    """The curve, whose ends are numbers; its other values lie between them."""
+    try:
+        if all(map(math.isfinite, curve.tried())):
+            return curve
+    except (OverflowError, ZeroDivisionError, ValueError):
+        pass
+    raise ScalingError("its values are larger than numbers can be", mend="narrow min and max, or take a larger q")
 
 
 def _kind(line: Mapping[str, Any]) -> str:
     """The kind that is named, or the one that the keys mean to W&B."""
     if (named := line.get("distribution")) is not None:
-        if named not in KINDS:
+        if not isinstance(named, str) or named not in KINDS:
             raise ScalingError(
                 "there is no such distribution", key="distribution", value=named, mend=nearest(str(named), KINDS)
             )
@@ -143,7 +158,7 @@ def _choice(told: Mapping[str, Any]) -> Choice:
     chances = told.get("probabilities")
     if chances is None:
         return Choice(tuple(values))
-    right = isinstance(chances, list) and len(chances) == len(values) and all(_is_number(chance) for chance in chances)
+    right = isinstance(chances, list) and len(chances) == len(values) and all(map(is_number, chances))
     if not right or min(chances) < 0 or not math.isclose(sum(chances), 1.0, abs_tol=1e-6):
         raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
     return Choice(tuple(values), tuple(chances))
@@ -156,7 +171,7 @@ def _typed(value: Any) -> str:
 
 def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
     for key, value in numbers.items():
-        if not _is_number(value):
+        if not is_number(value) or abs(value) > LARGEST:
             # PyYAML, which reads the file for `wandb sweep`, wants a point in the mantissa and a sign in the exponent.
             raise ScalingError(
                 "expected a number", key=key, value=value, mend="W&B reads 1.0e-4 as one, and 1e-4 as text"
@@ -172,10 +187,6 @@ def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
     for key in ("q", "sigma", "a", "b"):
         if key in numbers and not numbers[key] > 0:
             raise ScalingError("expected a number above 0", key=key, value=numbers[key])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _curve(kind: str, told: Mapping[str, float]) -> Curve:
@@ -203,4 +214,23 @@ def _curve(kind: str, told: Mapping[str, float]) -> Curve:
 
 def _steps(low: float, high: float, q: float) -> Sequence[float]:
     """The grid's values of q_uniform: from min in steps of q, max not among them."""
-    return [low + index * q for index in range(math.ceil((high - low) / q))]
+    if (count := (high - low) / q) > LARGEST:
+        raise ScalingError("more steps than can be counted", key="q", value=q, mend="take larger steps")
+    return _Steps(low, q, math.ceil(count))
+
+
+@dataclass(frozen=True)
+class _Steps(Sequence[float]):
+    """`low + index * q`, never written out: it may be as long as memory."""
+
+    low: float
+    q: float
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return self.low + index * self.q

@@ -17,34 +17,38 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
+from scaling.build import check
 from scaling.config import Config, document
 from scaling.errors import ScalingError, nearest
+from scaling.number import PositiveInt, is_number
 from scaling.sweep.command import words_of
 from scaling.sweep.distribution import Choice, Distribution, distribution
 from scaling.sweep.hyperband import Hyperband, hyperband
 from scaling.train.mirror import METRICS
 
 METHODS = ("grid", "random", "bayes")
-KEYS = (
-    "apiVersion",
-    "command",
-    "controller",
-    "description",
-    "early_terminate",
-    "entity",
-    "kind",
-    "method",
-    "metric",
-    "name",
-    "parameters",
-    "program",
-    "project",
-    "run_cap",
-)
+KEYS: dict[str, Any] = {
+    "apiVersion": str,
+    "command": list[Any],
+    "controller": dict[str, Any],
+    "description": str,
+    "early_terminate": dict[str, Any],
+    "entity": str,
+    "kind": str,
+    "method": str,
+    "metric": dict[str, Any],
+    "name": str,
+    "parameters": dict[str, Any],
+    "program": str,
+    "project": str,
+    "run_cap": PositiveInt,
+}
+METRIC_KEYS: dict[str, Any] = {"name": str, "goal": Literal["minimize", "maximize"], "target": float}
+NEEDED = ("method", "parameters", "program", "command")
 MOST_RUNS = 100_000
 
 Cell = dict[str, Any]
@@ -115,10 +119,39 @@ def read(path: str | Path) -> Sweep:
         near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
         raise ScalingError("there is no such file", file=path, mend=nearest(path.name, (file.name for file in near)))
     found = document(path)
-    tree = yaml.safe_load(path.read_text())
+    tree = _loaded(path)
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("expected the keys of a sweep", file=path, mend="write method and parameters")
+    _plain(tree, found)
     return _checked(path.stem, tree, found)
+
+
+def _loaded(path: Path) -> Any:
+    """What PyYAML reads; it refuses a few things that our own reader, which has read the file before, does not."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        what, mend = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"
+        raise ScalingError(what, file=path, line=line, mend=mend) from None
+    except (yaml.YAMLError, ValueError) as error:
+        what = f"W&B reads no such value: {' '.join(str(error).split())}"
+        raise ScalingError(what, file=path, mend="put what is meant as text into quotes") from None
+
+
+def _plain(value: Any, found: Config, place: str = "") -> None:
+    """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, and 2026-11-20 for a date."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                what = f"W&B reads the key {key!r} as {type(key).__name__}, and not as text"
+                raise found.error(place or str(key).lower(), what, "put it into quotes")
+            _plain(inner, found, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _plain(inner, found, f"{place}.{index}")
+    elif not (value is None or isinstance(value, str | bool) or is_number(value)):
+        raise found.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
 
 
 def of(name: str, tree: dict[str, Any]) -> Sweep:
@@ -130,9 +163,12 @@ def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
     for key in tree:
         if key not in KEYS:
             raise found.error(key, "a sweep has no such key", nearest(key, KEYS))
-    for key in ("method", "parameters", "program", "command"):
+    for key in NEEDED:
         if key not in tree:
             raise ScalingError("a sweep needs it", key=key, file=_file(found))
+    for key, value in tree.items():
+        if value is not None or key in NEEDED:
+            _at(found, "", lambda key=key, value=value: check(key, value, KEYS[key]))
     method = tree["method"]
     if method not in METHODS:
         raise found.error("method", "there is no such method", nearest(str(method), METHODS))
@@ -143,9 +179,9 @@ def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
         parameters=dict(sorted(_parameters(tree["parameters"], found, "parameters"))),
         metric=_metric(tree, found),
         hyperband=_at(found, "early_terminate", lambda: hyperband(tree["early_terminate"]))
-        if "early_terminate" in tree
+        if tree.get("early_terminate") is not None
         else None,
-        cap=_cap(tree, found),
+        cap=tree.get("run_cap"),
         tree=tree,
         found=found,
     )
@@ -173,7 +209,7 @@ def _at(found: Config, place: str, build: Any) -> Any:
     try:
         return build()
     except ScalingError as error:
-        below = place if error.key is None else f"{place}.{error.key}"
+        below = ".".join(part for part in (place, error.key) if part)
         told = found.error(below, error.what, error.mend)
         raise told.at(value=error.value) if error.has_value and not told.has_value else told from None
 
@@ -181,7 +217,7 @@ def _at(found: Config, place: str, build: Any) -> Any:
 def _metric(tree: Mapping[str, Any], found: Config) -> Metric | None:
     told = tree.get("metric")
     if told is None:
-        if tree["method"] == "bayes" or "early_terminate" in tree:
+        if tree["method"] == "bayes" or tree.get("early_terminate") is not None:
             raise ScalingError(
                 "bayes and early_terminate need it",
                 key="metric",
@@ -189,22 +225,16 @@ def _metric(tree: Mapping[str, Any], found: Config) -> Metric | None:
                 mend="write metric: {name: evaluate/loss, goal: minimize}",
             )
         return None
-    name = told.get("name") if isinstance(told, dict) else None
+    for key, value in told.items():
+        if key not in METRIC_KEYS:
+            raise found.error(f"metric.{key}", "a metric has no such key", nearest(key, METRIC_KEYS))
+        _at(found, "metric", lambda key=key, value=value: check(key, value, METRIC_KEYS[key]))
+    name = told.get("name")
     if name not in METRICS:
         raise found.error(
             "metric.name" if name is not None else "metric", "nobody logs it", nearest(str(name), METRICS)
         )
-    goal = told.get("goal", "minimize")
-    if goal not in ("minimize", "maximize"):
-        raise found.error("metric.goal", "expected minimize or maximize")
-    return Metric(name, 1 if goal == "minimize" else -1)
-
-
-def _cap(tree: Mapping[str, Any], found: Config) -> int | None:
-    cap = tree.get("run_cap")
-    if cap is not None and not (isinstance(cap, int) and cap > 0):
-        raise found.error("run_cap", "expected a number of runs from 1")
-    return cap
+    return Metric(name, -1 if told.get("goal") == "maximize" else 1)
 
 
 def _fits(sweep: Sweep) -> None:

@@ -12,15 +12,23 @@ it reaches a bracket, beside those that were there before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from scaling.build import check
 from scaling.errors import ScalingError, nearest
+from scaling.number import PositiveInt, Range
 
-KEYS = ("type", "min_iter", "max_iter", "s", "eta", "strict")
 MOST = 100  # brackets that W&B reckons with
+KEYS: dict[str, Any] = {
+    "type": str,
+    "min_iter": PositiveInt,
+    "max_iter": PositiveInt,
+    "s": Annotated[int, Range(least=1, most=MOST)],
+    "eta": Annotated[float, Range(above=1, most=1000)],
+    "strict": bool,
+}
 
 
 @dataclass(frozen=True)
@@ -42,17 +50,13 @@ class Hyperband:
 
 def hyperband(told: Mapping[str, Any]) -> Hyperband:
     """What a sweep's `early_terminate` means."""
-    for key in told:
+    for key, value in told.items():
         if key not in KEYS:
             raise ScalingError("hyperband has no such key", key=key, mend=nearest(key, KEYS))
+        check(key, value, KEYS[key])
     if told.get("type") != "hyperband":
         raise ScalingError("there is no such rule", key="type", value=told.get("type"), mend="W&B knows hyperband")
     eta = told.get("eta", 3)
-    if not isinstance(eta, int | float) or not 1 < eta < math.inf:
-        raise ScalingError("expected a number above 1", key="eta", value=eta)
-    for key in ("min_iter", "max_iter", "s"):
-        if key in told and not (isinstance(told[key], int) and told[key] >= 1):
-            raise ScalingError("expected a whole number from 1", key=key, value=told[key])
     if "max_iter" in told and "s" in told:
         spans = [told["max_iter"] / eta**step for step in range(1, told["s"] + 1)]
         brackets = sorted(int(span) for span in spans if span >= 1)

@@ -19,9 +19,18 @@ from scaling.sweep.file import Cell, Sweep
 
 
 def grid(sweep: Sweep) -> Iterator[Cell]:
-    axes = {key: one.values or () for key, one in sweep.parameters.items()}
-    cells = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    return itertools.islice(cells, sweep.cap)
+    for number in range(sweep.size or 0):
+        yield cell(sweep, number)
+
+
+def cell(sweep: Sweep, number: int) -> Cell:
+    """The cell of a number, the last parameter varying fastest; no axis is written out, it may be as long as memory."""
+    found: Cell = {}
+    for key, one in reversed(list(sweep.parameters.items())):
+        values = one.values or ()
+        number, index = divmod(number, len(values))
+        found[key] = values[index]
+    return dict(reversed(found.items()))
 
 
 def randomly(sweep: Sweep) -> Iterator[Cell]:

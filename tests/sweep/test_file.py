@@ -61,7 +61,58 @@ BAD = {
         "10,077,696 runs",
     ),
     "no runs": ({"run_cap": 0}, "run_cap"),
+    "a billion runs": ({"parameters": {"seed": {"min": 0, "max": 10**9}}}, "1,000,000,001 runs"),
+    "a step of almost nothing": (
+        {"parameters": {"optimizer.lr": {"distribution": "q_uniform", "min": 0.0, "max": 1.0, "q": 1e-300}}},
+        "more steps",
+    ),
+    "an end beyond numbers": ({"parameters": {"seed": {"min": 0, "max": 10**400}}}, "parameters.seed.max"),
+    "a power beyond numbers": (
+        {"method": "random", "parameters": {"optimizer.lr": {"distribution": "log_uniform", "min": 1, "max": 9999}}},
+        "parameters.optimizer.lr",
+    ),
+    "a distribution that is a list": ({"parameters": {"seed": {"distribution": [1]}}}, "parameters.seed.distribution"),
+    "an unknown key of the metric": ({"metric": {"name": "evaluate/loss", "goa": "minimize"}}, "did you mean 'goal'"),
+    "a metric that is a list": ({"metric": ["evaluate/loss"]}, "metric=['evaluate/loss']: expected keys"),
+    "an unknown key of the rule": ({"early_terminate": {"type": "hyperband", "min_itr": 3}}, "did you mean 'min_iter'"),
+    "a rule that is text": ({"early_terminate": "hyperband"}, "early_terminate='hyperband': expected keys"),
+    "a rule without bounds": ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1e300}}, "eta"),
+    "a mapping in the command": ({"command": ["scaling", "train", {"size": "tiny"}, "${args}"]}, "command"),
+    "a name that is a list": ({"name": ["a"]}, "name=['a']: expected text"),
+    "true runs": ({"run_cap": True}, "run_cap=True: expected a positive whole number"),
 }
+
+# Text that PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
+TEXTS = {
+    "a tab": ("method: grid", "method:\tgrid", "bad.yaml:3", "no such YAML"),
+    "a key that is true": ("seed:", "true:", "parameters", "the key True as bool"),
+    "a key that is a number": ("{values: [1, 2]}", "{1: 2}", "parameters.seed", "the key 1 as int"),
+    "a date": ("[1, 2]", "[2026-11-20]", "parameters.seed.values.0", "datetime.date(2026, 11, 20)"),
+    "no date": ("[1, 2]", "[2026-99-99]", "bad.yaml", "no such value: month must be in 1..12"),
+    "no number": ("[1, 2]", "[.nan]", "parameters.seed.values.0", "nan"),
+    "more digits than a number has": ("[1, 2]", f"[{'9' * 5000}]", "bad.yaml", "no such value"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_that_wandb_reads_otherwise_is_one_line(name, tmp_path, capsys):
+    before, after, place, said = TEXTS[name]
+    text = "program: scaling\ncommand: [scaling, train, decoder, '${args}']\nmethod: grid\n"
+    text += "parameters:\n  seed: {values: [1, 2]}\n"
+    assert before in text
+    (tmp_path / "bad.yaml").write_text(text.replace(before, after))
+    assert main(["sweep", str(tmp_path / "bad.yaml"), "--dry-run"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert place in err
+    assert said in err
+
+
+def test_a_long_row_of_numbers_is_not_written_out(tmp_path):
+    sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
+    assert [cell["seed"] for cell in grid(sweep)] == [0, 1, 2]
+    assert sweep.parameters["seed"].tried()[-1] == 2**52
+    assert sys.getsizeof(sweep.parameters["seed"].values) < 100
 
 
 @pytest.mark.parametrize("name", BAD)
