@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from scaling import build
@@ -16,9 +17,9 @@ from scaling.config.scalar import quantity
 from scaling.config.table import table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
+from scaling.study import fields
 from scaling.study.grid import Cell, Grid, Price, Product
 
-KEYS = ("question", "base", "set", "grid", "held_out", "rate", "law", "target", "suppose", "define", "minutes", "at")
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
 
@@ -84,24 +85,25 @@ def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Questio
     """
     path = find("study", name)
     found = document(path)
-    scale = _scale(found, at)
-    for key in found.tree:
-        if key not in KEYS:
-            raise found.error(key, "a study has no such key", nearest(key, KEYS))
-    told = {**found.tree, **scale, "set": {**found.tree.get("set", {}), **scale.get("set", {})}}
-    for key in ("question", "base", "grid"):
-        if key not in told:
-            raise ScalingError("a study needs it", key=key, file=path)
+    layers = {None: fields.layer(found), **fields.scales(found)}
+    if at not in layers:
+        raise ScalingError("the study has no such scale", key="at", value=at, mend=nearest(str(at), layers[None]["at"]))
+    # Each scale is checked, so that a mistake in one shows before another is trained.
+    told = {scale: _scaled(found, path, layers, scale) for scale in layers}[at]
+    laws = told.pop("law", [])
+    return Question(**{**told, "laws": laws, "name": named(path.stem, at, words), "at": at})
+
+
+def _scaled(found: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
+    """The fields of a study at one of its scales, which go together."""
+    top, scale = layers[None], {} if at is None else layers[at]
+    told = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
+    fields.check(found, path, told, at)
     for part in ("grid", "held_out"):
         where = f"at.{at}.{part}" if part in scale else part
         told[part] = _checked(found, where, told.get(part, {}), told["base"])
     _count(found, told)
-    if told.get("rate") is not None:
-        _built(found, "rate", told["rate"])
-    law = told.pop("law", None) or []
-    return Question(
-        **{**told, "laws": [law] if isinstance(law, str) else law, "name": named(path.stem, at, words), "at": at}
-    )
+    return told
 
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
@@ -116,19 +118,6 @@ def named(stem: str, at: str | None, words: Sequence[str]) -> str:
 
 def _uncounted(key: str) -> bool:
     return key in UNCOUNTED or key.partition(".")[0] in UNCOUNTED
-
-
-def _scale(found: Config, at: str | None) -> Line:
-    """The keys that a study's YAML says otherwise for a scale: under `at`, by its name."""
-    scales = found.tree.get("at", {})
-    if at is None:
-        return {}
-    if at not in scales:
-        raise ScalingError("the study has no such scale", key="at", value=at, mend=nearest(at, scales))
-    for key in scales[at]:
-        if key not in KEYS or key == "at":
-            raise found.error(f"at.{at}.{key}", "a study has no such key", nearest(key, KEYS))
-    return scales[at]
 
 
 def _checked(found: Config, where: str, lines: Any, base: str) -> Any:
@@ -172,9 +161,9 @@ def _numbers(value: Any) -> Any:
 
 
 def _built(found: Config, where: str, line: Any) -> None:
-    """Refuse a line that is none of its slot's, at its place in the file."""
+    """Refuse a grid that is none, at its place in the file."""
     try:
-        build.build("rate" if where == "rate" else "grid", line)
+        build.build("grid", line)
     except ScalingError as error:
         raise found.place(error.under(where)) from None
 

@@ -11,11 +11,10 @@ import torch
 from scaling.ledger import Ledger
 from scaling.study.calibration import calibrate
 from scaling.study.estimate import estimates, totals
+from scaling.study.fields import SMALL
 from scaling.study.plan import Plan, plan
 from scaling.study.question import read
 from scaling.study.size import sized
-
-SMALL = "small"
 
 
 def suited(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:

@@ -1,0 +1,185 @@
+"""Fields: what each field of a study's YAML may state, checked before a plan is made and whichever scale is chosen."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scaling import build
+from scaling.config import Config, find
+from scaling.config.scalar import quantity
+from scaling.errors import ScalingError, nearest
+
+KEYS = ("question", "base", "set", "grid", "held_out", "rate", "law", "target", "suppose", "define", "minutes", "at")
+NEEDED = ("question", "base", "grid")
+SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
+
+Line = Mapping[str, Any]
+
+
+def layer(found: Config, above: str = "") -> dict[str, Any]:
+    """The fields at the top of the file, or under the scale `above` (`at.paper`), each of its type; without those that
+    are null.
+    """
+    tree = found[above] if above else found.tree
+    if not isinstance(tree, dict):
+        raise found.error(above, "expected fields of a study", f"write {above}: {{grid: …}}")
+    prefix = f"{above}." if above else ""
+    kept = {}
+    for key, value in tree.items():
+        if key not in KEYS or (above and key == "at"):
+            raise found.error(prefix + key, "a study has no such key", nearest(key, KEYS))
+        if value is not None:
+            kept[key] = _CHECKS[key](found, prefix + key, value) if key in _CHECKS else value
+    return kept
+
+
+def scales(found: Config) -> dict[str, dict[str, Any]]:
+    """What the study states otherwise, by the name of the scale."""
+    return {name: layer(found, f"at.{name}") for name in layer(found).get("at", {})}
+
+
+def check(found: Config, path: Path, told: Line, at: str | None) -> None:
+    """Refuse fields of one scale that do not go together: what is needed, and what the law does not know."""
+
+    def error(key: str, what: str, mend: str | None = None) -> ScalingError:
+        """At the field in the scale, where that has it, or else at the top."""
+        field = key.partition(".")[0]
+        inside = at is not None and field in found[f"at.{at}"]
+        return found.error(f"at.{at}.{key}" if inside else key, what, mend)
+
+    for key in NEEDED:
+        if key not in told:
+            raise ScalingError("a study needs it", key=key, file=path)
+    if "minutes" in told and SMALL not in told.get("at", {}):
+        raise error(
+            "minutes", "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"
+        )
+    laws = told.get("law", [])
+    for key in ("target", "suppose"):
+        if told.get(key) and not laws:
+            raise error(key, "the study asks for no law", "name one, as in law: chinchilla")
+    if laws:
+        _check_law(told, laws, error)
+
+
+def _check_law(told: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
+    from scaling.law import named
+
+    law = named(laws[0])
+    target = told.get("target", {})
+    for name in target:
+        if name not in law.inputs and set(target) != {"C"}:
+            raise error(f"target.{name}", f"{law.name} is a law of {', '.join(law.inputs)}", nearest(name, law.inputs))
+    if target and set(target) == {"C"}:
+        if set(law.inputs) != {"N", "D"}:
+            raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
+    elif target and (absent := [name for name in law.inputs if name not in target]):
+        raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", f"add {absent[0]}")
+    known = {one.name: one for name in laws for one in named(name).parameters}
+    for name, value in told.get("suppose", {}).items():
+        if name == "noise" or (name in known and known[name].scale == "log"):
+            if not value > 0:
+                raise error(f"suppose.{name}", "expected a number above 0")
+        elif name not in known:
+            mend = nearest(name, [*known, "noise"])
+            raise error(f"suppose.{name}", f"{law.name} has no such parameter", mend)
+
+
+def _text(found: Config, key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise found.error(key, "expected text")
+    return value
+
+
+def _base(found: Config, key: str, value: Any) -> str:
+    try:
+        find("model", _text(found, key, value))
+    except ScalingError as error:
+        raise error if error.key is not None else found.error(key, error.what, error.mend) from None
+    return value
+
+
+def _mapping(found: Config, key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise found.error(key, "expected keys and values", f"write {key.rpartition('.')[2]}: {{KEY: VALUE}}")
+    return value
+
+
+def _number(found: Config, key: str, value: Any) -> float:
+    number = quantity(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise found.error(key, "expected a number")
+    return number
+
+
+def _positive(found: Config, key: str, value: Any) -> float:
+    number = _number(found, key, value)
+    if not number > 0:
+        raise found.error(key, "expected a number above 0")
+    return number
+
+
+def _rate(found: Config, key: str, value: Any) -> Any:
+    try:
+        build.build("rate", value)
+    except ScalingError as error:
+        raise found.place(error.under(key)) from None
+    return value
+
+
+def _laws(found: Config, key: str, value: Any) -> list[str]:
+    from scaling.law import LAWS
+
+    names = value if isinstance(value, list) else [value]
+    for index, name in enumerate(names):
+        where = f"{key}.{index}" if isinstance(value, list) else key
+        choices = [law.name for law in LAWS]
+        if not isinstance(name, str) or name not in choices:
+            raise found.error(where, "there is no such law", nearest(str(name), choices))
+        if name in names[:index]:
+            raise found.error(where, "a law is named twice")
+    return names
+
+
+def _target(found: Config, key: str, value: Any) -> dict[str, float]:
+    return {name: _positive(found, f"{key}.{name}", one) for name, one in _mapping(found, key, value).items()}
+
+
+def _suppose(found: Config, key: str, value: Any) -> dict[str, float]:
+    return {name: _number(found, f"{key}.{name}", one) for name, one in _mapping(found, key, value).items()}
+
+
+def _define(found: Config, key: str, value: Any) -> dict[str, str]:
+    from scaling.law.checklist import STATED
+
+    for name, one in _mapping(found, key, value).items():
+        if name not in STATED:
+            raise found.error(f"{key}.{name}", "no question of the checklist has this name", nearest(name, STATED))
+        if isinstance(one, bool) or not isinstance(one, int | float):
+            _text(found, f"{key}.{name}", one)
+    return {name: str(one) for name, one in value.items()}
+
+
+def _scales(found: Config, key: str, value: Any) -> dict[str, Any]:
+    for name in _mapping(found, key, value):
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise found.error(key, f"{name!r} is no name of a scale", "take letters, digits, '_' and '-'")
+    return value
+
+
+_CHECKS = {
+    "question": _text,
+    "base": _base,
+    "set": _mapping,
+    "rate": _rate,
+    "law": _laws,
+    "target": _target,
+    "suppose": _suppose,
+    "define": _define,
+    "minutes": _positive,
+    "at": _scales,
+}
