@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.train.signals import Stopped, listening
 
 VERBS = {
     "train": "train one run, go on with it, or tell what came of it",
@@ -41,11 +42,20 @@ SIGINT_EXIT = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; what a user can mend is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parent.follow()
+    try:
+        with listening(to_the_end=argv is None):
+            parent.follow()
+            return _code(words)
+    except Stopped as stopped:
+        _say(f"{stopped}; run the same command again to continue")
+        return stopped.code
+
+
+def _code(words: list[str]) -> int:
     try:
         return _run(words)
     except ScalingError as error:
-        print(f"scaling: {error}", file=sys.stderr)
+        _say(error)
         return error.code
     except KeyboardInterrupt:
         return SIGINT_EXIT
@@ -55,8 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         told = from_os(error, "the operating system refused")
-        print(f"scaling: {told}", file=sys.stderr)
+        _say(told)
         return told.code
+
+
+def _say(what: object) -> None:
+    """One line on standard error. Where that cannot be written (a log on a full disk), the exit code still counts."""
+    try:
+        print(f"scaling: {what}", file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _run(words: list[str]) -> int:

@@ -35,15 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     from scaling.sweep.agent import Agent
     from scaling.sweep.server import Path, Server
-    from scaling.train.signals import Stopped
 
     agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _told, arguments.count)
-    try:
-        agent.serve()
-    except Stopped as stopped:
-        print(f"scaling: stopped by signal {stopped.signal}; the same command goes on", file=sys.stderr)
-        return 128 + stopped.signal
-    return 0
+    agent.serve()
+    if agent.failed:
+        runs = "\n".join(f"  {run}: {why}" for run, why in agent.failed.items())
+        print(f"scaling: {len(agent.failed)} of this agent's runs have no result\n{runs}", file=sys.stderr)
+    return 1 if agent.failed else 0
 
 
 def _told(one: Assignment, outcome: str, reason: str | None) -> None:

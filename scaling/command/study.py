@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from scaling.command.report import document, show
+from scaling.errors import DISK, ScalingError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slurm", action="append", default=[], metavar="key=value", help="of sbatch, as submitit names it; repeats"
     )
+    parser.add_argument("--retry-failed", action="store_true", help="try runs again that failed too often")
     parser.add_argument("--json", action="store_true", help="the findings as one JSON document")
 
 
@@ -42,22 +43,34 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"scaling: {why}", file=sys.stderr)
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
-    # Asked to end, it asks its workers first: leaving by an exception is what stops them.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    told = {"workers": arguments.workers, "launcher": arguments.launcher, "parameters": _parameters(arguments.slurm)}
+    with view() as tell:
+        missing = train(
+            ledger,
+            name,
+            found,
+            tell,
+            workers=arguments.workers,
+            launcher=arguments.launcher,
+            parameters=_parameters(arguments.slurm),
+            retry_failed=arguments.retry_failed,
+        )
+    if missing is not None:
+        print(f"scaling: the study {name} is not done: {missing}", file=sys.stderr)
+        if missing.code == DISK:
+            return DISK
     try:
-        with view() as tell:
-            train(ledger, name, found, tell, **told)
-    except KeyboardInterrupt:
-        print("scaling: stopped; the same command goes on", file=sys.stderr)
-        return 130
-    findings, page = write(ledger, found)
+        findings, page = write(ledger, found)
+    except ScalingError as error:
+        if missing is None:
+            raise
+        print(f"scaling: no report: {error}", file=sys.stderr)  # too few runs are left to fit
+        return missing.code
     mirror(findings, page, ledger, found)
     if arguments.json:
         print(json.dumps(document(findings, page), indent=1))
     else:
         show(findings, page)
-    return 0
+    return 0 if missing is None else missing.code
 
 
 def _parameters(words: Sequence[str]) -> dict[str, Any]:

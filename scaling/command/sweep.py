@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from scaling.sweep.trial import Trial
 
 
+MISSING = ("failed", "refused")  # ends of a cell that are no result
+SOME = 20  # runs that are named
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="FILE|key=value", help="the sweep; overrides for every run")
     parser.add_argument("--study", metavar="NAME", help="a planned study of the ledger instead of a file")
@@ -89,28 +93,41 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     from scaling.sweep.local import places, train, workers
     from scaling.sweep.table import rows
     from scaling.sweep.trial import Trials
-    from scaling.train.signals import Stopped
 
     at = places()
     if arguments.workers is not None:
         at = [at[number % len(at)] for number in range(arguments.workers)]
     size = sweep.size or len(at)
     folder = _folder(sweep, looks.first["runs"])
-    try:
-        with workers(sweep, at[:size], folder / "workers.log") as crew:
-            outlook = check.check(sweep, looks)
-            check.alone(sweep, looks.first)
-            print(_told(sweep, outlook), file=sys.stderr)
-            found = Trials(sweep, searched(sweep, folder), _teller(sweep.size))
-            trials = train(found, words, crew, folder / "workers.log")
-    except Stopped as stopped:
-        print("scaling: stopped; the same command goes on", file=sys.stderr)
-        return 128 + stopped.signal
+    with workers(sweep, at[:size], folder / "workers.log") as crew:
+        outlook = check.check(sweep, looks)
+        check.alone(sweep, looks.first)
+        print(_told(sweep, outlook), file=sys.stderr)
+        found = Trials(sweep, searched(sweep, folder), _teller(sweep.size))
+        trials = train(found, words, crew, folder / "workers.log")
     table = rows(trials)
     if table:
         write_points(table, folder / "points.csv")
     print(json.dumps(table, indent=1) if arguments.json else _summary(sweep, trials, str(folder)))
-    return 0 if table else 1
+    missing = [trial for trial in trials if trial.report is None or trial.report.outcome in MISSING]
+    if missing:
+        print(_missing(missing, len(trials), folder / "workers.log"), file=sys.stderr)
+    return 1 if missing else 0
+
+
+def _missing(missing: list[Trial], trials: int, log: Path) -> str:
+    """The runs that came to nothing, with their reasons."""
+    lines = [f"scaling: the sweep is not done: {len(missing)} of {trials} runs have no result"]
+    for trial in missing[:SOME]:
+        what = "not trained" if trial.report is None else f"{trial.report.outcome}: {trial.report.reason}"
+        lines.append(f"  {_cell(trial)}: {what}")
+    if len(missing) > SOME:
+        lines.append(f"  and {len(missing) - SOME} more")
+    return "\n".join([*lines, f"  the same command tries them again; workers' output is in {log}"])
+
+
+def _cell(trial: Trial) -> str:
+    return " ".join(f"{key}={value}" for key, value in trial.cell.items())
 
 
 def _folder(sweep: Sweep, runs: str) -> Path:
@@ -143,8 +160,8 @@ def _teller(size: int | None) -> Callable[[Trial], None]:
         report = trial.report
         assert report is not None
         loss = "" if report.loss is None else f", loss {report.loss:.4f}"
-        why = f": {report.reason}" if report.reason and report.outcome in ("failed", "refused") else ""
-        cell = " ".join(f"{key}={value}" for key, value in trial.cell.items())
+        why = f": {report.reason}" if report.reason and report.outcome in MISSING else ""
+        cell = _cell(trial)
         print(f"{done} of {size}  {cell}  {report.outcome}{loss}{why}", file=sys.stderr, flush=True)
 
     return tell
@@ -158,7 +175,7 @@ def _summary(sweep: Sweep, trials: list[Trial], folder: str) -> str:
     if best and sweep.metric is not None:
         winner = min(best, key=lambda one: one.report.values[-1])  # type: ignore[union-attr]
         value = sweep.metric.sign * winner.report.values[-1]  # type: ignore[union-attr]
-        cell = " ".join(f"{key}={value}" for key, value in winner.cell.items())
+        cell = _cell(winner)
         lines.append(f"best {sweep.metric.name} {value:.4f}: {cell}")
     return "\n".join([*lines, f"points: {folder}/points.csv"])
 

@@ -12,7 +12,6 @@ scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv s
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scaling.study.launch import Unfinished
     from scaling.table.lines import Printed
     from scaling.table.results import Results
     from scaling.table.table import Table
@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, default=None, metavar="N", help="processes; what suits the machine unless said"
     )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="with --train: try runs again that failed too often"
+    )
     parser.add_argument("--format", choices=("terminal", "markdown", "latex", "csv", "html"), default="terminal")
     parser.add_argument(
         "--keep", type=Path, metavar="PAGE.md", help="write it with its runs, to read without the ledger"
@@ -72,12 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
         key = "--from" if arguments.source else "--keep"
         raise ScalingError("counts are of no runs", key=key, mend="leave it or --counts out")
     found: Results | None = None
+    missing: Unfinished | None = None
     if arguments.train:
-        try:
-            found = _trained(table, words, arguments)
-        except KeyboardInterrupt:
-            print("scaling: stopped; the same command goes on", file=sys.stderr)
-            return 130
+        found, missing = _trained(table, words, arguments)
+        if missing is not None:
+            print(f"scaling: the table is not done: {missing}", file=sys.stderr)
     elif not arguments.counts:
         found = _read(table, words, arguments.source, arguments.study)
     show = printed(table, counts(table, words or (found.settings if found else ())), found)
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         keep_table(show, found, arguments.keep)
     _print(show, "json" if arguments.json else arguments.format)
-    return 0
+    return 0 if missing is None else missing.code
 
 
 def count(name: str, words: Sequence[str], as_json: bool) -> None:
@@ -125,8 +127,8 @@ def _pulled(table: Table, words: Sequence[str], name: str, study: str | None) ->
     return str(copy.ledger.root), asked.name
 
 
-def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> Results:
-    """What the table's runs found, once those that --from does not hold are all trained."""
+def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> tuple[Results, Unfinished | None]:
+    """What the table's runs found, once those that --from does not hold are trained; and which of them could not be."""
     from scaling.study.launch import train
     from scaling.study.plan import plan
     from scaling.study.record import enter
@@ -140,16 +142,14 @@ def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) 
         held = _read(table, words, arguments.source, None)
         found = lacking(found, held, arguments.source)
         if not found.runs:
-            return held
+            return held, None
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
     print(f"study {name}: {len(found.runs)} runs in {ledger.root}", file=sys.stderr)
-    # Asked to end, it asks its workers first: leaving by an exception is what stops them.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with view() as tell:
-        train(ledger, name, found, tell, workers=arguments.workers)
+        missing = train(ledger, name, found, tell, workers=arguments.workers, retry_failed=arguments.retry_failed)
     trained = results(ledger, table, name)
-    return joined(held, trained) if held else trained
+    return joined(held, trained) if held else trained, missing
 
 
 def _print(show: Printed, form: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,18 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.train.progress import teller
     from scaling.train.ranks import first
     from scaling.train.run import train
-    from scaling.train.signals import Stopped
 
-    try:
-        if of_study:
-            from scaling.sweep.study import prepare
+    if of_study:
+        from scaling.sweep.study import prepare
 
-            prepare(arguments.words)
-        with teller() as tell:
-            result = train(resolved, [tell])
-    except Stopped as stopped:
-        print(f"scaling: {stopped}; the same command goes on", file=sys.stderr)
-        return 128 + stopped.signal
+        prepare(arguments.words)
+    with teller() as tell:
+        result = train(resolved, [tell])
     if not first():
         return 0
     if arguments.json:

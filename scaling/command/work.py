@@ -19,13 +19,9 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.command.runs import opened
     from scaling.study.record import entered
     from scaling.study.work import work
-    from scaling.train.signals import Stopped
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:
         raise ScalingError("name one study", mend="as in scaling work quickstart")
-    try:
-        work(ledger, entered(ledger, names[0], [f"runs={ledger.root}"]))
-    except Stopped as stopped:
-        return 128 + stopped.signal
+    work(ledger, entered(ledger, names[0], [f"runs={ledger.root}"]))
     return 0

@@ -5,6 +5,7 @@
     attempts/NNN/log.jsonl     what happened
     attempts/NNN/checkpoints/  what the next attempt can go on from
     attempts/NNN/exit.json     how it ended; absent where the process was killed
+    attempts/NNN/retry.json    a failure that someone asked to try again: it counts no more
 
 A takeover is simply the next number. A worker that was thought dead and wakes keeps writing to its own folder, where it
 harms no one; `superseded` tells it so at its next heartbeat.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,15 +25,24 @@ from types import TracebackType
 from typing import Any, get_args
 
 from scaling.errors import DISK, ScalingError
-from scaling.ledger import checkpoint
+from scaling.ledger import checkpoint, log
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.document import Damaged, read, seal
 from scaling.ledger.exclusive import Means, disk, publish
 from scaling.ledger.heartbeat import Heartbeat, Lease
-from scaling.ledger.log import Log
 from scaling.ledger.machine import Machine, signature
-from scaling.ledger.result import INTERRUPTIONS, RESULTS, Interruption, Outcome, Verdict, publish_result
+from scaling.ledger.result import (
+    FAILURES,
+    INTERRUPTIONS,
+    RESULTS,
+    Interruption,
+    Outcome,
+    Verdict,
+    publish_result,
+)
 
+RETRY = "retry.json"
+TRACEBACK = 20_000  # characters of it that an exit keeps: the last ones say where it came from
 KEEP = 2  # checkpoints: the last, and the one before it should the last be damaged
 
 logger = logging.getLogger(__name__)
@@ -45,6 +56,12 @@ class Record:
     folder: Path
     claim: Mapping[str, Any]
     exit: Mapping[str, Any] | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended as a failure that counts."""
+        outcome = None if self.exit is None else self.exit.get("outcome")
+        return outcome in FAILURES and not (self.folder / RETRY).exists()
 
     @property
     def heartbeat(self) -> Path:
@@ -96,7 +113,7 @@ class Attempt:
         self._means: Means = means
         self._ended = False
         self.heartbeat = Heartbeat(folder / "heartbeat", lease, at_each_beat=self._look_around)
-        self.log = Log(folder / "log.jsonl")
+        self.log = log.Log(folder / "log.jsonl")
 
     def resume(self, belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
         """The latest whole checkpoint of any attempt at this run, or None to begin afresh; warns of damaged ones.
@@ -120,6 +137,10 @@ class Attempt:
         older = [path / "checkpoints" for path in _numbered(self.run) if int(path.name) < self.number]
         checkpoint.prune(own, older, KEEP, self.pinned)
 
+    def history(self) -> list[dict[str, Any]]:
+        """What all attempts at the run logged so far, as one history."""
+        return log.merged(record.log for record in records(self.run))
+
     def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
         """Publish the run's result and end. The verdict says whether it stands, or how it differs from what does."""
         if outcome not in RESULTS:
@@ -137,11 +158,17 @@ class Attempt:
         self._exit(told)
         return verdict
 
-    def end(self, outcome: Interruption, reason: str) -> None:
-        """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint."""
+    def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
+        """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.
+
+        The exit keeps the traceback of the error that ended it.
+        """
         if outcome not in INTERRUPTIONS:
             raise ValueError(f"{outcome!r} is not one of {', '.join(get_args(Interruption))}")
-        self._exit({"outcome": outcome, "reason": reason})
+        told = {"outcome": outcome, "reason": reason}
+        if error is not None and outcome in FAILURES:
+            told["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
+        self._exit(told)
 
     def __enter__(self) -> Attempt:
         with disk("cannot write the heartbeat"):
@@ -164,7 +191,8 @@ class Attempt:
             return self.end("stopped", "left without a result")
         stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
         try:
-            self.end("stopped" if stopped else "failed", " ".join(f"{type(error).__name__}: {error}".split()))
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self.end("stopped" if stopped else "failed", reason, error)
         except ScalingError as disk_full:
             # The error that is under way says more; without an exit the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)

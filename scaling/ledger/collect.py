@@ -29,7 +29,9 @@ class Waste:
 
 
 def waste(ledger: Ledger) -> Iterator[Waste]:
-    """What can go, run by run; nothing is touched."""
+    """What can go, run by run; nothing is touched. A damaged plan is refused: what its branches need is not known."""
+    for study in ledger.studies():
+        ledger.plan(study)
     trunks = ledger.trunks()
     for run in ledger.runs():
         done, needed, row = ledger.result(run) is not None, ledger.needed(run), ledger.status(run)

@@ -19,6 +19,7 @@ from scaling.ledger.exclusive import Means, publish, temporary_beside
 
 RESULTS = ("finished", "diverged", "pruned")  # ends that are an answer
 INTERRUPTIONS = ("out_of_memory", "failed", "stopped")  # ends after which the run is still to be done
+FAILURES = ("out_of_memory", "failed")  # those that come back unless something is changed
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]
@@ -42,11 +43,7 @@ class Verdict:
 
 def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
-    try:
-        result = read(run / NAME)
-    except Damaged:
-        return None
-    return result if result is not None and result.get("outcome") in RESULTS else None
+    return _valid(run / NAME)
 
 
 def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any], means: Means) -> Verdict:
@@ -97,7 +94,15 @@ def _set_aside(path: Path, means: Means) -> None:
     aside = temporary_beside(path).with_name(f"damaged-{os.urandom(8).hex()}-{path.name}")
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, aside)
-        with contextlib.suppress(Damaged):
-            if read(aside) is not None:
-                publish(path, aside.read_bytes(), means)
-                aside.unlink()
+        if _valid(aside) is not None:
+            publish(path, aside.read_bytes(), means)
+            aside.unlink()
+
+
+def _valid(path: Path) -> dict[str, Any] | None:
+    """The result in a file; None where it is damaged, or sealed and no result."""
+    try:
+        result = read(path)
+    except Damaged:
+        return None
+    return result if result is not None and result.get("outcome") in RESULTS else None

@@ -5,6 +5,7 @@ Any number of workers on any number of machines may use the same folder at once;
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -23,6 +24,8 @@ from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.machine import Machine, is_gone, this_machine
 from scaling.ledger.result import differences, read_result
 from scaling.ledger.status import Row, status
+
+logger = logging.getLogger(__name__)
 
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -137,10 +140,11 @@ class Ledger:
             os.listdir(folder)  # over NFS, opening a folder forgets that a file was once not there
         if read_result(folder) is not None:
             return None
+        pinned = {*pinned, *self.needed(run)}  # all that can fail is done before the claim, which would be left behind
         claimed = attempts.claim(folder, 1 if newest is None else newest.number + 1, self.machine, self._means)
         if claimed is None:
             return None
-        return Attempt(claimed, self.lease, self._means, {*pinned, *self.needed(run)})
+        return Attempt(claimed, self.lease, self._means, pinned)
 
     def bury(self, run: str) -> None:
         """End the newest attempt where it is known to be dead, so that a worker who comes new need not watch it first.
@@ -151,6 +155,13 @@ class Ledger:
         if newest is not None and newest.exit is None and not self._is_worked_on(newest):
             told = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
             publish(newest.folder / "exit.json", seal(told), self._means)
+
+    def retry(self, run: str) -> int:
+        """Let the failures of a run count no more, so that it is tried again; how many there were."""
+        failures = [record for record in self.attempts(run) if record.failed]
+        for record in failures:
+            publish(record.folder / attempts.RETRY, seal({"asked": attempts.now()}), self._means)
+        return len(failures)
 
     def is_gone(self, record: Record) -> bool:
         """True where the attempt's process ran on this machine and is known to run no more."""
@@ -225,12 +236,20 @@ class Ledger:
         return {step for branch, step in branches if read_result(self.folder(branch)) is None}
 
     def _branches(self, study: str) -> dict[str, list[tuple[str, int]]]:
-        """The (branch, step) pairs of each trunk in a study. Plans are written once, so each is read once."""
+        """The (branch, step) pairs of each trunk in a study. Plans are written once, so each is read once.
+
+        A damaged plan is warned of: what only its study needs is trained again, and other studies go on.
+        """
         if study not in self._planned:
             trunks: dict[str, list[tuple[str, int]]] = {}
-            for entry in self.plan(study)["runs"]:
-                if trunk := entry.get("trunk"):
-                    trunks.setdefault(trunk["run"], []).append((entry["run"], int(trunk["step"])))
+            try:
+                for entry in self.plan(study)["runs"]:
+                    if trunk := entry.get("trunk"):
+                        trunks.setdefault(trunk["run"], []).append((entry["run"], int(trunk["step"])))
+            except (ScalingError, KeyError, TypeError, ValueError, AttributeError) as error:
+                what = error if isinstance(error, ScalingError) else "the plan is of another form"
+                logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, what)
+                trunks = {}
             self._planned[study] = trunks
         return self._planned[study]
 

@@ -23,7 +23,8 @@ class Active:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many runs there are and have come to their end, and how much of the compute is done.
+    """How many runs there are and have come to their end, and how much of the compute is done. `failed` of those that
+    have come to their end have no result, and are tried no more.
 
     `trunks` are those that runs still wait for; `left` is in seconds, None while no run has told its speed.
     """
@@ -34,6 +35,7 @@ class Progress:
     active: Sequence[Active]
     trunks: int = 0
     left: float | None = None
+    failed: int = 0
 
 
 class Watch:
@@ -43,7 +45,7 @@ class Watch:
         self.ledger, self.found = ledger, found
         self.left: dict[str, Run] = {one.run: one for one in found.runs}
         self.whole = sum(one.flops for one in (*found.runs, *found.trunks.values()))
-        self.passed = 0.0  # by runs that are settled
+        self.passed, self.failed = 0.0, 0  # by runs that are settled
         self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last told
 
     def look(self) -> Progress:
@@ -51,7 +53,9 @@ class Watch:
         for one in list(self.left.values()):
             row = self.ledger.status(one.run)
             if row.state in RESULTS or (row.state not in ("waiting", "running") and settled(self.ledger, one.run)):
-                self.passed += one.flops
+                finished = row.state in RESULTS or self.ledger.result(one.run) is not None
+                self.passed += one.flops * finished
+                self.failed += not finished
                 del self.left[one.run]
                 continue
             first = one.trunk[1] if one.trunk else 0
@@ -72,8 +76,8 @@ class Watch:
             if row.state == "running":
                 active.append(self._heard(f"trunk of {_branch(self.found, name)}", trunk, row, each))
         done = len(self.found.runs) - len(self.left)
-        share = 1.0 if not self.left else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.found.runs), done, share, active, trunks, self._left(todo, len(active)))
+        share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
+        return Progress(len(self.found.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
 
     def _heard(self, name: str, job: Job, row: Row, each: float) -> Active:
         """A run under way; what it tells of its speed is kept, by the FLOPs of its step."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from scaling.ledger import Ledger
 
-FAILURES = ("failed", "out_of_memory")
 RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
 
 
@@ -15,5 +14,9 @@ def settled(ledger: Ledger, run: str) -> bool:
 
 def hopeless(ledger: Ledger, run: str) -> bool:
     """Whether a run has failed more often than it is tried again."""
-    failures = [record for record in ledger.attempts(run) if record.exit and record.exit["outcome"] in FAILURES]
-    return len(failures) > RETRIES
+    return failures(ledger, run) > RETRIES
+
+
+def failures(ledger: Ledger, run: str) -> int:
+    """How often a run has failed since someone asked to try it again (`Ledger.retry`)."""
+    return sum(record.failed for record in ledger.attempts(run))

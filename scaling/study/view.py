@@ -58,7 +58,8 @@ class Lines:
 
 def summary(now: Progress) -> str:
     first = f" ({now.trunks} trunk{'s' if now.trunks > 1 else ''} to grow first)" if now.trunks else ""
-    return f"{now.settled} of {now.planned} runs{first}, {now.share:.0%} of the compute"
+    failed = f", {now.failed} failed" if now.failed else ""
+    return f"{now.settled - now.failed} of {now.planned} runs{failed}{first}, {now.share:.0%} of the compute"
 
 
 def picture(now: Progress, clock: Clock) -> Group:

@@ -12,17 +12,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any
 
 import yaml
 
 from scaling import parent
-from scaling.errors import BAD_INPUT, ScalingError
+from scaling.errors import BAD_INPUT, DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.study.settled import settled
 from scaling.sweep.assignment import Assignment, Roster
@@ -30,10 +29,11 @@ from scaling.sweep.check import experiment
 from scaling.sweep.command import words_of
 from scaling.sweep.server import Path, Server
 from scaling.train.mirror import AGENT, SWEEP
-from scaling.train.signals import PRUNE, Stopped
+from scaling.train.signals import PRUNE, deferred, received
 
 BEAT = 5.0  # seconds between heartbeats, as of W&B's own agent
 LOOK = 0.1  # seconds between looks at the run
+GRACE = 3.0  # seconds in which the server may still answer once a signal has come
 TRIES = 3  # of a run by one agent, where its process dies or fails
 
 Tell = Callable[[Assignment, str, str | None], None]
@@ -53,7 +53,7 @@ class Agent:
     count: int | None = None
     tries: dict[str, int] = field(default_factory=dict)
     taken: int = 0
-    stop: int = 0  # the signal that was heard
+    failed: dict[str, str] = field(default_factory=dict)  # why runs came to nothing, by their names
 
     @staticmethod
     def of(
@@ -72,35 +72,34 @@ class Agent:
         return Agent(server, path, overrides, environment, ledger, roster, tell, count)
 
     def serve(self) -> None:
-        """Train until nothing is left; Stopped where a signal said so."""
-        with self._listening(), self.roster.present():
+        """Train until nothing is left."""
+        with self.roster.present():
             agent = self.server.register(self.path)
-            while not self.stop:
+            while True:
                 if self._leftovers(agent):
                     continue
                 if self.count is not None and self.taken >= self.count:
                     return
-                command = self._asked(agent)
-                if command is not None:
-                    self._taken(agent, command)
+                with deferred():  # the server hands a run out no second time: it is written down at once
+                    taken = self._taken(agent)
+                if taken is not None:
+                    one = self._understood(taken)
+                    if one is not None:
+                        self._train(agent, one)
                 elif next(self._open(), None) is None:
                     return
                 else:
-                    self._sleep(BEAT)  # an agent that has one of them may yet die
-        raise Stopped(self.stop, None)
+                    time.sleep(BEAT)  # an agent that has one of them may yet die
 
-    def _asked(self, agent: str) -> Mapping[str, Any] | None:
-        """The server's next run, None where it has none."""
-        commands = self.server.heartbeat(agent, [])
-        return next((one for one in commands if one.get("type") in ("run", "resume")), None)
-
-    def _taken(self, agent: str, command: Mapping[str, Any]) -> None:
-        """Write a run down and train it. At once, for the server hands it out no second time."""
+    def _taken(self, agent: str) -> Assignment | None:
+        """The server's next run, written down as ours; None where it has none."""
+        commands = _answer(lambda: self.server.heartbeat(agent, [])) or []
+        command = next((one for one in commands if one.get("type") in ("run", "resume")), None)
+        if command is None:
+            return None
         self.taken += 1
         given = tuple(f"{key}={line['value']}" for key, line in command["args"].items())
-        one = self._understood(self.roster.take(Assignment(command["run_id"], "", given, "")))
-        if one is not None:
-            self._train(agent, one)
+        return self.roster.take(Assignment(command["run_id"], "", given, ""))
 
     def _understood(self, one: Assignment) -> Assignment | None:
         """The assignment with the run it means, None where that is refused. The sweep is read anew: it may be edited
@@ -113,7 +112,7 @@ class Agent:
         except ScalingError as error:
             if error.code != BAD_INPUT:
                 raise  # a full disk is no fault of the run's
-            self.tell(one, "refused", str(error))
+            self._report(one, "refused", str(error))
             self.roster.drop(one)
             return None
         return self.roster.take(replace(one, words=words, run=run))
@@ -153,30 +152,31 @@ class Agent:
             "WANDB_PROJECT": self.path.project,
             "WANDB_ENTITY": self.path.entity,
         }
-        process = subprocess.Popen(
-            words,
-            env={**self.environment, **told},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            process_group=0,
-        )
-        try:
-            self._watch(agent, one, process)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        self._judge(one, process.returncode)
+        with deferred():  # a signal is handed on to the run
+            process = subprocess.Popen(
+                words,
+                env={**self.environment, **told},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                process_group=0,
+            )
+            try:
+                self._watch(agent, one, process)
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
+            self._judge(one, process.returncode)
 
     def _watch(self, agent: str, one: Assignment, process: subprocess.Popen[bytes]) -> None:
         """Until the run's process ends: beat, and hand on what the server and the scheduler ask for."""
         beat, pruned, told = time.monotonic() + BEAT, False, False
         while process.poll() is None:
             time.sleep(LOOK)
-            if self.stop and not told:
+            if received() and not told:
                 process.send_signal(signal.SIGTERM)  # it saves at its next step, and leaves
                 told = True
-            if time.monotonic() >= beat and not self.stop:
+            if time.monotonic() >= beat and not received():
                 beat = time.monotonic() + BEAT
                 pruned = pruned or self._stops(agent, one)
             # A process that has not begun to train would die of it, and leave no result.
@@ -187,38 +187,52 @@ class Agent:
     def _stops(self, agent: str, one: Assignment) -> bool:
         """Whether the server wants the run stopped. One that is out of reach is no reason to stop it."""
         try:
-            commands = self.server.heartbeat(agent, [one.name], patience=0.0)
+            commands = _answer(lambda: self.server.heartbeat(agent, [one.name], patience=0.0), grace=0.0)
         except ScalingError:
             return False
-        return any(command.get("type") in ("stop", "exit") for command in commands)
+        return any(command.get("type") in ("stop", "exit") for command in commands or ())
 
     def _judge(self, one: Assignment, code: int) -> None:
         result = self.ledger.result(one.run)
         if result is not None:
-            self.tell(one, result["outcome"], result.get("reason"))
+            self._report(one, result["outcome"], result.get("reason"))
         elif code == BAD_INPUT and self.ledger.status(one.run).state == "running":
             self.tries[one.name] -= 1  # another process was quicker
         elif code == BAD_INPUT:
             self.tries[one.name] = TRIES
-            self.tell(one, "refused", "it said why")
-        elif not self.stop:
-            self.tell(one, "failed", f"its process ended with code {code}")
+            self._report(one, "refused", "it said why")
+        elif code == DISK:
+            raise ScalingError(
+                "the disk is full or failing", mend="free some space and start the agent again", code=DISK
+            )
+        elif not received():
+            self._report(one, "failed", f"its process ended with code {code}")
 
-    def _sleep(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self.stop and time.monotonic() < until:
-            time.sleep(LOOK)
+    def _report(self, one: Assignment, outcome: str, reason: str | None) -> None:
+        """Tell what came of a run; what came to nothing is kept until a later try has a result."""
+        self.failed.pop(one.name, None)
+        if outcome in ("failed", "refused"):
+            self.failed[one.name] = f"{outcome}: {reason}"
+        self.tell(one, outcome, reason)
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """The first signal lets the run save and leave."""
 
-        def hear(number: int, _: FrameType | None) -> None:
-            self.stop = self.stop or number
+def _answer(ask: Callable[[], list[dict[str, Any]]], grace: float = GRACE) -> list[dict[str, Any]] | None:
+    """What the server answers, who may be out of reach for long; None where a signal came meanwhile."""
+    answers: list[list[dict[str, Any]] | ScalingError] = []
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    def wait() -> None:
         try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            answers.append(ask())
+        except ScalingError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while thread.is_alive() and not received():
+        thread.join(LOOK)
+    thread.join(grace)
+    if not answers:
+        return None
+    if isinstance(answers[0], ScalingError):
+        raise answers[0]
+    return answers[0]

@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import FrameType
 
 import torch
 
 from scaling import parent
+from scaling.errors import DISK, ScalingError
 from scaling.sweep.file import Sweep
 from scaling.sweep.table import name
 from scaling.sweep.trial import Trial, Trials
-from scaling.sweep.worker import Report, heard, say, serve
-from scaling.train.signals import Stopped
+from scaling.sweep.worker import DISK_FULL, Report, heard, say, serve
+from scaling.train.signals import Stopped, deferred, forked
 
-LOOK = 0.5  # seconds between looks at such runs
+LOOK = 0.5  # seconds between looks at runs that others have
+LEAVING = 60.0  # seconds in which a worker may save its run and leave
 
 
 @dataclass
@@ -56,21 +57,13 @@ def workers(sweep: Sweep, at: Sequence[str | None], log: Path) -> Iterator[list[
     """The workers, forked now: before this process has touched a device, which a fork would not survive."""
     log.parent.mkdir(parents=True, exist_ok=True)
     crew: list[Worker] = []
-    with _stoppable():
-        try:
-            for place in at:
-                crew.append(_forked(sweep, place, log, crew))
-            yield crew
-        finally:
-            # A worker that is at a run saves it at its next step; one that is not finds its pipe closed.
-            for worker in crew:
-                if worker.trial is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(worker.process, signal.SIGTERM)
-                worker.pipe.close()
-            for worker in crew:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(worker.process, 0)
+    try:
+        for place in at:
+            _add(crew, sweep, place, log)
+        yield crew
+    finally:
+        with deferred():
+            _stop(crew)
 
 
 def train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> list[Trial]:
@@ -87,6 +80,30 @@ def train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -
             continue
         for pipe in wait(list(busy), LOOK if trials.again else None):
             _hear(busy[pipe], trials, crew, log)  # type: ignore[index]
+
+
+def _stop(crew: Sequence[Worker]) -> None:
+    """A worker that is at a run saves it at its next step; one that is not finds its pipe closed."""
+    for worker in crew:
+        if worker.trial is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.process, signal.SIGTERM)
+        worker.pipe.close()
+    until = time.monotonic() + LEAVING
+    for worker in crew:
+        with contextlib.suppress(ChildProcessError):
+            if not _ended(worker.process, until):
+                os.kill(worker.process, signal.SIGKILL)
+                os.waitpid(worker.process, 0)
+
+
+def _ended(process: int, until: float) -> bool:
+    """Whether a process ends until then."""
+    while not os.waitpid(process, os.WNOHANG)[0]:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
@@ -110,7 +127,10 @@ def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None
         say(worker.pipe, trials.stops(trial))
     else:
         worker.trial = None
-        trials.ended(trial, Report(**told["report"]))
+        report = Report(**told["report"])
+        if report.outcome == DISK_FULL:
+            raise ScalingError(report.reason or "the disk is full", code=DISK)
+        trials.ended(trial, report)
 
 
 def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
@@ -119,9 +139,15 @@ def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
     os.waitpid(dead.process, 0)
     crew.remove(dead)
     if not torch.cuda.is_initialized():
-        crew.append(_forked(sweep, dead.place, log, crew))
+        _add(crew, sweep, dead.place, log)
     elif not crew:
         raise RuntimeError(f"every worker has died; {log} says why")
+
+
+def _add(crew: list[Worker], sweep: Sweep, place: str | None, log: Path) -> None:
+    """One more worker, or none: a signal comes before it or after it."""
+    with deferred():
+        crew.append(_forked(sweep, place, log, crew))
 
 
 def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) -> Worker:
@@ -135,8 +161,7 @@ def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) 
     try:
         parent.follow(controller)
         os.setpgrp()  # the terminal's signals reach the controller, which hands them on
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+        forked()
         # Pipes of others that stay open here would never close there.
         for pipe in (ours, *(worker.pipe for worker in crew)):
             pipe.close()
@@ -149,21 +174,7 @@ def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) 
             os.environ["CUDA_VISIBLE_DEVICES"] = place
         serve(theirs, sweep.metric, sweep.hyperband is not None)
         code = 0
+    except Stopped as stopped:
+        code = stopped.code
     finally:
         os._exit(code)
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM, and the warning before SLURM's limit, end the sweep in order; the same command goes on."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise Stopped(number, None)
-
-    heard_of = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    before = {number: signal.signal(number, stop) for number in heard_of}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
+import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from scaling.errors import ScalingError
+from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.sweep.check import experiment
 from scaling.sweep.file import Metric
 from scaling.train.point import point
 from scaling.train.run import train_run
-from scaling.train.signals import PRUNE, Stopped
+from scaling.train.signals import PRUNE
+
+DISK_FULL = "disk_full"  # nothing came of a cell, and nothing will until there is room
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping
         ledger = Ledger.create(found.config["runs"])
         run = ledger.add(found.spec)
     except ScalingError as error:
-        return Report(None, "refused", reason=str(error))
+        return Report(None, DISK_FULL if error.code == DISK else "refused", reason=str(error))
     values: list[float] = []
 
     def ask(entry: Mapping[str, Any]) -> None:
@@ -74,13 +77,12 @@ def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping
     known = Report(run, "failed", point=point(found))
     try:
         result = ledger.result(run) or train_run(found, ledger, [ask] if stopping else [])
-    except Stopped as stopped:
-        # The run is saved. The process ends as the signal would have ended it.
-        signal.signal(stopped.signal, signal.SIG_DFL)
-        os.kill(os.getpid(), stopped.signal)
-        raise
     except Exception as error:
-        # The attempt has written the reason down; the sweep goes on with the other runs.
+        # The attempt has recorded the reason; the sweep goes on with the other runs.
+        if isinstance(error, ScalingError) and error.code == DISK:
+            return Report(run, DISK_FULL, point=known.point, reason=str(error))
+        with contextlib.suppress(OSError):
+            traceback.print_exception(error, file=sys.stderr)
         return Report(run, "failed", point=known.point, reason=" ".join(str(error).split())[:300])
     if result is None:
         return Report(run, "busy", point=known.point, reason="another worker is at it")

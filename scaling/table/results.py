@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 from collections import Counter
@@ -15,6 +16,8 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
 from scaling.table.table import Table
+
+logger = logging.getLogger(__name__)
 
 MISSING = "missing"  # a run's status before it has ended
 EARLY = 1 / 8  # of the steps: 65,536 of 524,288
@@ -121,8 +124,12 @@ def joined(held: Results, trained: Results) -> Results:
 
 
 def _asks(ledger: Ledger, study: str) -> Any:
-    """The config that a study varies."""
-    return ledger.plan(study)["study"]["base"]
+    """The config that a study varies; None where its plan cannot be read, which is no fault of other studies."""
+    try:
+        return ledger.plan(study)["study"]["base"]
+    except ScalingError as error:
+        logger.warning("study %s is passed over: %s", study, error)
+        return None
 
 
 def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Point:

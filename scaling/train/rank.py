@@ -8,26 +8,27 @@ from pathlib import Path
 
 from scaling import parent
 from scaling.errors import ScalingError
-from scaling.train.signals import Stopped
+from scaling.train.signals import Stopped, listening
 
 
 def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
     """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first."""
     parent.follow()  # before what takes seconds to import
     try:
-        from scaling.config import load
-        from scaling.train.progress import teller
-        from scaling.train.run import grow, train
+        with listening(to_the_end=True):
+            from scaling.config import load
+            from scaling.train.progress import teller
+            from scaling.train.run import grow, train
 
-        resolved = load(config, extend=extension or None)
-        with teller() as tell:
-            if trunk is None:
-                train(resolved, [tell])
-            else:
-                grow(resolved, int(trunk), [tell])
+            resolved = load(config, extend=extension or None)
+            with teller() as tell:
+                if trunk is None:
+                    train(resolved, [tell])
+                else:
+                    grow(resolved, int(trunk), [tell])
         return 0
     except Stopped as stopped:
-        return 128 + stopped.signal
+        return stopped.code
     except ScalingError as error:
         Path(failure).write_text(str(error))
         return error.code

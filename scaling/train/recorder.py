@@ -12,12 +12,12 @@ import torch
 from scaling.batch import Batch
 from scaling.ledger import Attempt
 from scaling.lightning import Callback, Trainer, hook
-from scaling.train import state
+from scaling.train import signals, state
 from scaling.train.evaluation import evaluate, evaluation_steps, share
 from scaling.train.experiment import Experiment
 from scaling.train.module import TrainingModule, Update
 from scaling.train.ranks import pulse, wanted
-from scaling.train.signals import Signals, Stopped
+from scaling.train.signals import PRUNE, Stopped
 from scaling.train.spike import Spikes
 from scaling.train.throughput import peak
 
@@ -27,19 +27,20 @@ class Recorder(Callback):
 
     Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
     gather a model that is sharded.
-    `pinned` are steps whose checkpoints others want.
+    `pinned` are steps whose checkpoints others want. Where `due`, the step that training starts from was saved without
+    its evaluation, which is done first.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         attempt: Attempt | None,
-        signals: Signals,
         tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
         pinned: Collection[int] = (),
+        due: bool = False,
     ):
         config = experiment.config
-        self.experiment, self.attempt, self.signals, self.tell = experiment, attempt, signals, tell
+        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
         # A trunk is looked at by its branches.
         points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
@@ -53,28 +54,29 @@ class Recorder(Callback):
 
     @hook
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
-        self.signals.listen()
+        if self.due and module.start in self.evaluated:
+            self.evaluate_now(module.start, module, module.global_rank, trainer.world_size)
 
     @hook
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
-        step = module.start + trainer.fit_loop.batch_idx + 1
+        step, ranks = module.start + trainer.fit_loop.batch_idx + 1, trainer.world_size
         pulse()
-        signal = self.signals.agreed(trainer)
-        self._record(step, module, trainer.world_size, stopping=bool(signal))
-        if signal:
-            raise Stopped(signal, step)
-
-    def _record(self, step: int, module: TrainingModule, ranks: int, stopping: bool) -> None:
+        signal = signals.agreed(ranks, module.device)
         last = step == self.experiment.steps
         above = self.spikes.above(module.update.loss)
         if above is not None:
             self.write({"kind": "spike", "step": step, "tokens": self.experiment.tokens(step), "above": above})
         if step % self.log_every == 0 or last or step == module.start + 1:
             self._log_training(step, module.update)
-        if step in self.evaluated:
-            self.evaluate_now(step, module, module.global_rank, ranks)
-        due = step % self.checkpoint_every == 0 or step in self.pinned or last or stopping
-        if due and (self.attempt is not None or module.sharded):
+        try:
+            if step in self.evaluated and signal in (0, PRUNE):
+                self.evaluate_now(step, module, module.global_rank, ranks)
+            if signal:
+                signals.stop(signal, step)
+        except Stopped:
+            self._save(step, module)
+            raise
+        if step % self.checkpoint_every == 0 or step in self.pinned or last:
             self._save(step, module)
 
     def write(self, entry: Mapping[str, Any]) -> None:
@@ -111,23 +113,30 @@ class Recorder(Callback):
         )
 
     def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
+        """Evaluate; a signal ends it between two batches, on all ranks."""
         begun = time.perf_counter()
         batches = share(self.experiment.validation, self.experiment.evaluations, rank, ranks)
-        found = evaluate(module.model, _beating(batches, module.device), self.experiment.held_out, ranks)
+        beating = _beating(batches, module.device, step, ranks)
+        found = evaluate(module.model, beating, self.experiment.held_out, ranks)
         self.latest, self.latest_step = found, step
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
 
     def _save(self, step: int, module: TrainingModule) -> None:
+        if self.attempt is None and not module.sharded:
+            return
         begun, note = time.perf_counter(), {"tokens": self.experiment.tokens(step)}
         with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note=note) as folder:
             state.save(folder, module.weights.parameters, module.torch_optimizers)
         self._since += time.perf_counter() - begun
 
 
-def _beating(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
-    """Batches on the device; between them the supervisor hears that all is well."""
+def _beating(batches: Iterable[Batch], device: torch.device, step: int, ranks: int) -> Iterator[Batch]:
+    """Batches on the device; after each the supervisor hears that all is well, and a signal ends the evaluation."""
     for batch in batches:
         yield batch.to(device)
         pulse()
+        signal = signals.agreed(ranks, device)
+        if signal not in (0, PRUNE):
+            signals.stop(signal, step)

@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from scaling.lightning import (
     TorchElasticEnvironment,
     Trainer,
 )
+from scaling.train import signals
 from scaling.train.completeness import Completeness, belongs
 from scaling.train.experiment import Experiment, assemble
 from scaling.train.loggers import logged
@@ -39,7 +40,7 @@ from scaling.train.parametrization import initialise
 from scaling.train.processor import flushed, keep_freed
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
 from scaling.train.recorder import Recorder
-from scaling.train.signals import PRUNE, Signals, Stopped
+from scaling.train.signals import PRUNE, Stopped
 from scaling.train.supervisor import supervise
 from scaling.train.surroundings import surroundings
 
@@ -96,12 +97,12 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[
         if claim is None:
             return False
         attempt, start = claim
-        with mirrored(experiment, attempt) as mirror:
-            _fitted(experiment, ranks, attempt, start, tell, mirror)
+        with mirrored(experiment, attempt) as mirror, _whole() as whole:
+            _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
             reason = f"grown to step {experiment.steps}; it goes on where a branch needs more"
             mirror.end({"outcome": "stopped", "reason": reason})
-        if attempt is not None:
-            attempt.end("stopped", reason)
+            if attempt is not None:
+                attempt.end("stopped", reason)
     return True
 
 
@@ -151,7 +152,7 @@ def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[
         if not is_out_of_memory(error):
             raise
         if attempt is not None:
-            attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__)
+            attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__, error)
         raise advice(experiment) from error
 
 
@@ -168,9 +169,9 @@ def _trained(
     """Train, and publish what comes out; ranks other than the first return nothing."""
     begun = time.perf_counter()
     outcome: Outcome = "finished"
-    with mirrored(experiment, attempt) as mirror:
+    with mirrored(experiment, attempt) as mirror, _whole() as whole:
         try:
-            found = _fitted(experiment, ranks, attempt, start, tell, mirror)
+            found = _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
         except Diverged as error:
             outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
@@ -193,6 +194,15 @@ def _trained(
     return dict(verdict.stands)
 
 
+@contextmanager
+def _whole() -> Iterator[ExitStack]:
+    """Once training has begun (`signals.deferred` is entered here), a signal counts where the state is saved: between
+    steps, or when what came out is published.
+    """
+    with signals.listening(), ExitStack() as stack:
+        yield stack
+
+
 def _fitted(
     experiment: Experiment,
     ranks: Ranks,
@@ -200,13 +210,15 @@ def _fitted(
     start: Checkpoint | None,
     tell: Collection[Tell],
     mirror: Listener,
+    whole: ExitStack,
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
     keep_freed()
-    with Signals() as signals, logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
-        pinned = ranks.told([] if attempt is None else sorted(attempt.pinned))
-        recorder = Recorder(experiment, attempt, signals, [*tell, mirror, *loggers] if ranks.first else [], pinned)
+    signals.begin_run()
+    with logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
+        pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
+        recorder = Recorder(experiment, attempt, [*tell, mirror, *loggers] if ranks.first else [], pinned, due)
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
@@ -214,14 +226,18 @@ def _fitted(
         data = DataModule(
             experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )
+        whole.enter_context(signals.deferred())
         try:
             if begin < experiment.steps:
                 trainer.fit(module, data)
-            if experiment.horizon and ranks.first and not recorder.latest:
+            if experiment.horizon and not recorder.latest:
                 module.configure_model()
-                recorder.evaluate_now(experiment.steps, module)
+                recorder.evaluate_now(experiment.steps, module, ranks.number, ranks.count)
         except Stopped as error:
-            if error.signal == PRUNE or (error.signal == signal.SIGTERM and ranks.told(mirror.pruned())):
+            # Only ranks that agreed on a step ask one another what the signal means.
+            agreed = error.step is not None and error.signal == signal.SIGTERM
+            if error.signal == PRUNE or (agreed and ranks.told(mirror.pruned())):
+                signals.meant_the_run()
                 raise Pruned(error.step, recorder.latest) from None
             if attempt is not None:
                 attempt.end("stopped", str(error))
@@ -232,12 +248,19 @@ def _fitted(
     return recorder.latest
 
 
+def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
+    """Whether the step that an earlier attempt saved was to be evaluated and was not: a signal came before."""
+    if start is None or not start.folder.is_relative_to(attempt.run):
+        return False
+    return not any(entry["kind"] == "evaluate" and entry.get("step") == start.step for entry in attempt.history())
+
+
 def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:
     # Its advice (workers, loggers, tips) is about things that are ours to decide.
     warnings.filterwarnings("ignore", module="lightning")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    return PlainTrainer(
+    trainer = PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
         num_nodes=ranks.machines,
@@ -254,6 +277,9 @@ def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trai
         limit_val_batches=0,  # the recorder evaluates
         use_distributed_sampler=False,
     )
+    # It would take SIGTERM, and wait for the other ranks within the handler.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
 
 
 def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:

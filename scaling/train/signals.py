@@ -1,61 +1,195 @@
-"""Signals: a handler only sets a flag; at a step boundary all ranks agree on it, save, and leave together."""
+"""Signals: SIGINT, SIGTERM and SIGUSR1 end a command with 130, 143 and 138, whatever it is doing.
+
+While a command is `listening`, the first of them raises `Stopped` where the program is. A block that is `deferred` is
+not interrupted: it looks at `received` where it can stop (training does so between steps), and `Stopped` follows at its
+end. Signals belong to the process, so what was received is kept in this module.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from scaling.lightning import Trainer
+    import torch
 
 PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its result
-HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, PRUNE)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+PATIENCE = 5.0  # seconds in which a command that was stopped has to leave
 
 
-class Stopped(Exception):
-    """The run was asked to stop, and its state is saved."""
+class Stopped(BaseException):
+    """The command was asked to stop. `step` is the one at which all ranks of a run agreed to, and saved."""
 
-    def __init__(self, signal: int, step: int | None):
+    def __init__(self, signal: int, step: int | None = None):
         self.signal, self.step = signal, step
-        super().__init__(f"stopped by signal {signal}" + ("" if step is None else f" at step {step}"))
+        super().__init__(f"stopped by {name(signal)}" + ("" if step is None else f" at step {step}"))
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return 128 + self.signal
 
 
-class Signals:
-    """Listens while it is entered; the first signal counts, and a second SIGINT is what it is everywhere."""
+class _Process:
+    """What this process received, and how it takes it."""
 
     def __init__(self) -> None:
-        self.heard = 0
-        self._before: dict[int, Any] = {}
+        self.reset()
 
-    def __enter__(self) -> Signals:
-        self._before = self.listen()
-        return self
+    def reset(self) -> None:
+        self.listening = self.leaving = self.raised = self.pruned = False
+        self.received = self.deferrals = 0
 
-    def listen(self) -> dict[int, Any]:
-        """Take the signals, and return who had them. Lightning takes SIGTERM when it starts, and would raise on it."""
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-        return {one: signal.signal(one, self._hear) for one in HEARD}
+    def handle(self, number: int, _: FrameType | None) -> None:
+        if number == PRUNE:
+            self.pruned = True
+        elif self.leaving:
+            os._exit(128 + (self.received or number))
+        elif not self.received:
+            self.received = number
+            if not self.deferrals:
+                self.stop()
+        elif number == signal.SIGINT and self.deferrals:
+            raise KeyboardInterrupt  # a person insists: what was deferred for is given up
 
-    def __exit__(self, *_: object) -> None:
-        for one, handler in self._before.items():
-            # The wish to stop early may come when the run is over, and then it means nothing.
-            signal.signal(one, signal.SIG_IGN if one == PRUNE else handler)
+    def stop(self, step: int | None = None) -> NoReturn:
+        self.raised = True
+        self.limit()
+        raise Stopped(self.received, step)
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        if self.heard and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.heard = self.heard or number
+    def limit(self) -> None:
+        """End the process in a while, should something keep or swallow the exception."""
+        if self.listening:
+            signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.received))
+            signal.setitimer(signal.ITIMER_REAL, 0.0 if self.deferrals else PATIENCE)
 
-    def agreed(self, trainer: Trainer) -> int:
-        """The signal that some rank heard, told to all of them at the same step; 0 for none."""
-        if trainer.world_size == 1:
-            return self.heard
-        import torch  # here, since sweeps and agents want the signals' names within a second
-        import torch.distributed
 
-        flag = torch.tensor(self.heard, device=trainer.strategy.root_device)
-        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-        return int(flag)
+_process = _Process()
+
+
+def received() -> int:
+    """The first signal that asks this process to end; 0 for none."""
+    return _process.received
+
+
+def pruned() -> bool:
+    """Whether a sweep asks for the early end of the run that this process trains."""
+    return _process.pruned
+
+
+def begin_run() -> None:
+    """The wish to end a run early is for one run: it may have come when that run was already over."""
+    _process.pruned = False
+
+
+def stop(number: int, step: int | None = None) -> NoReturn:
+    """Raise `Stopped` for a signal that this process, or another rank of its run, received."""
+    if number == PRUNE:
+        raise Stopped(number, step)
+    _process.received = _process.received or number
+    _process.stop(step)
+
+
+def meant_the_run() -> None:
+    """The signal that was received asked for the end of the run alone: the process goes on."""
+    _process.received, _process.raised = 0, False
+
+
+@contextmanager
+def listening(to_the_end: bool = False) -> Iterator[None]:
+    """Take the signals; a block within another adds nothing. `to_the_end`: the process ends after the block.
+
+    Whatever error an interruption turned into on its way, the block ends with `Stopped`.
+    """
+    if _process.listening or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[int, Any] = {signal.SIGALRM: signal.getsignal(signal.SIGALRM)}
+    hook = sys.unraisablehook
+    _process.reset()
+    try:
+        _process.listening = True
+        sys.unraisablehook = _unraisable
+        for number in (*ENDING, PRUNE):
+            before[number] = signal.signal(number, _process.handle)
+        yield
+    except Stopped:
+        raise
+    except BaseException as error:
+        if _process.received:
+            raise Stopped(_process.received) from error
+        raise
+    else:
+        if _process.received:
+            raise Stopped(_process.received)
+    finally:
+        if to_the_end:
+            _process.leaving = True
+        else:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if _process.raised:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            sys.unraisablehook = hook
+            _process.reset()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Keep a signal that comes within the block for its end, so that the block is not left halfway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _process.deferrals += 1
+    if _process.raised:
+        _process.limit()  # what tidies up on the way out has its own bounds
+    try:
+        yield
+    finally:
+        _process.deferrals -= 1
+        if _process.received and not _process.deferrals:
+            _process.limit()
+    if _process.received and not _process.raised and not _process.deferrals:
+        _process.stop()
+
+
+def forked() -> None:
+    """In a child that was forked within a deferred block: signals that the child receives are its own."""
+    _process.deferrals = 0
+    if _process.received:
+        _process.stop()
+
+
+def agreed(ranks: int, device: torch.device) -> int:
+    """The signal that some rank of the run received, told to all of them at the same moment; 0 for none."""
+    own = _process.received or (PRUNE if _process.pruned else 0)
+    if ranks == 1:
+        return own
+    import torch  # here, since commands listen before they import anything that is slow
+    import torch.distributed
+
+    flag = torch.tensor(own, device=device)
+    torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+    return int(flag)
+
+
+def name(number: int) -> str:
+    """SIGTERM for 15."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised while it collects an object; the signal is not to be lost."""
+    if isinstance(unraisable.exc_value, Stopped):
+        os._exit(unraisable.exc_value.code)
+    sys.__unraisablehook__(unraisable)

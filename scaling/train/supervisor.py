@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from scaling import parent
 from scaling.config import Config
 from scaling.errors import ScalingError
+from scaling.train import signals
 from scaling.train.ranks import PULSE
-from scaling.train.signals import HEARD, Stopped
 
 BEGIN = 600.0  # seconds until the first step: imports, compilation
 SILENCE = 45.0  # seconds without a sign from any rank
@@ -36,27 +33,33 @@ class RankFailed(Exception):
 
 
 def supervise(config: Config, ranks: int, trunk: int | None = None, silence: float = SILENCE) -> None:
-    """Train a run on `ranks` processes of this machine, to its end."""
-    with tempfile.TemporaryDirectory(prefix="scaling-") as name, _forwarded() as heard:
+    """Train a run on `ranks` processes of this machine, to its end.
+
+    A signal that ends a command is handed on to every rank: they agree, save and leave. Then it ends this process too.
+    """
+    with signals.listening(), signals.deferred(), tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         config.save(folder / "config.yaml")
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         words = [str(folder / "config.yaml"), *([] if trunk is None else [str(trunk)])]
-        processes = _started(words, ranks, folder, writer, config.extend)
-        os.close(writer)
-        heard.processes = processes
+        signals.begin_run()
+        processes: list[subprocess.Popen[bytes]] = []
+        hung = True
         try:
+            for started in _started(words, ranks, folder, writer, config.extend):
+                processes.append(started)
+            os.close(writer)
             hung = _watched(processes, reader, silence)
         finally:
-            _ended(processes)
+            _ended(processes, 0.0 if hung else GRACE)
             os.close(reader)
         _judge(processes, folder, hung)
 
 
 def _started(
     words: Sequence[str], ranks: int, folder: Path, writer: int, extend: str | None
-) -> list[subprocess.Popen[bytes]]:
+) -> Iterator[subprocess.Popen[bytes]]:
     shared = {
         **parent.named(),
         "MASTER_ADDR": "127.0.0.1",
@@ -67,32 +70,35 @@ def _started(
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
         PULSE: str(writer),
     }
-    processes = []
     config, *trunk = words
     for rank in range(ranks):
         own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "scaling.train.rank", config, str(_failure(folder, rank)), extend or "", *trunk],
-                env=own,
-                pass_fds=(writer,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=None if rank == 0 else subprocess.DEVNULL,
-                start_new_session=True,  # the terminal's signals reach the supervisor alone, which hands them on
-            )
+        yield subprocess.Popen(
+            [sys.executable, "-m", "scaling.train.rank", config, str(_failure(folder, rank)), extend or "", *trunk],
+            env=own,
+            pass_fds=(writer,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None if rank == 0 else subprocess.DEVNULL,
+            start_new_session=True,  # the terminal's signals reach the supervisor alone, which hands them on
         )
-    return processes
 
 
 def _watched(processes: Sequence[subprocess.Popen[bytes]], reader: int, silence: float) -> bool:
     """Wait until every rank has ended well, one has failed, or all have fallen silent; whether it was the last."""
-    last, patience = time.monotonic(), BEGIN
+    last, patience, handed = time.monotonic(), BEGIN, 0
     while True:
+        # A rank that does not listen yet would die of the wish to prune it, and leave no result.
+        asked = signals.received() or (signals.PRUNE if signals.pruned() and patience != BEGIN else 0)
+        if asked != handed:
+            handed = asked
+            _hand_on(asked, processes)
+            if asked == signals.received() and patience == BEGIN:
+                last, patience = time.monotonic(), GRACE  # no step is done yet, so there is nothing to save
         if select.select([reader], [], [], LOOK)[0] and os.read(reader, 65536):
             last, patience = time.monotonic(), silence
         codes = [process.poll() for process in processes]
-        if all(code is not None for code in codes) or any(_failed(code) for code in codes):
+        if all(code is not None for code in codes) or any(_failed(code, handed) for code in codes):
             return False
         if time.monotonic() - last > patience:
             return True
@@ -100,9 +106,15 @@ def _watched(processes: Sequence[subprocess.Popen[bytes]], reader: int, silence:
             time.sleep(LOOK)  # a pipe whose writers have gone is always ready
 
 
-def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _hand_on(number: int, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(number)
+
+
+def _ended(processes: Sequence[subprocess.Popen[bytes]], grace: float) -> None:
     """Let the ranks that are left end by themselves for a moment; then kill them."""
-    until = time.monotonic() + GRACE
+    until = time.monotonic() + grace
     for process in processes:
         try:
             process.wait(max(0.0, until - time.monotonic()))
@@ -114,12 +126,14 @@ def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def _judge(processes: Sequence[subprocess.Popen[bytes]], folder: Path, hung: bool) -> None:
     """Raise what the ranks ended by, if they did not end well."""
     codes = [process.returncode for process in processes]
+    if signals.received():
+        signals.stop(signals.received())
     if hung:
         raise RankFailed("no rank gave a sign of life any more; all were killed")
-    if not any(_failed(code) for code in codes):
+    if not any(map(_failed, codes)):
         stopped = next((code for code in codes if code), 0)
         if stopped:
-            raise Stopped(stopped - 128, None)
+            signals.stop(stopped - 128)
         return
     told = [(path.stat().st_mtime_ns, path) for rank in range(len(codes)) if (path := _failure(folder, rank)).exists()]
     if not told:
@@ -135,33 +149,13 @@ def _judge(processes: Sequence[subprocess.Popen[bytes]], folder: Path, hung: boo
     raise RankFailed(f"rank {rank} of {len(codes)}{early}:\n{text}")
 
 
-def _failed(code: int | None) -> bool:
-    return code is not None and code != 0 and code - 128 not in HEARD
+def _failed(code: int | None, handed: int = 0) -> bool:
+    """Whether a rank ended badly. One that a signal was handed on to may have died of it before it listened."""
+    return code not in (None, 0, -handed) and code - 128 not in signals.ENDING
 
 
 def _failure(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.txt"
-
-
-class _Heard:
-    processes: Sequence[subprocess.Popen[bytes]] = ()
-
-    def __call__(self, number: int, _: FrameType | None) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(number)
-
-
-@contextmanager
-def _forwarded() -> Iterator[_Heard]:
-    """Hand the signals that stop a run on to every rank; they agree, save, and leave."""
-    heard = _Heard()
-    before = {number: signal.signal(number, heard) for number in HEARD}
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _free_port() -> int:

@@ -1,0 +1,227 @@
+"""SIGTERM, SIGINT and SIGUSR1 end every command within seconds, with 143, 130 and 138, at whatever moment they come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scaling.ledger import Ledger
+from scaling.train import recorder, signals
+from scaling.train.signals import Stopped
+from tests.study.test_unfinished import write
+from tests.train.conftest import fork, left, same, unbroken, words  # noqa: F401
+
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+SECONDS = 60.0  # on a busy machine; mostly it is one
+
+
+def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
+    reached = []
+
+    def work() -> None:
+        with signals.listening():
+            with signals.deferred():
+                os.kill(os.getpid(), signal.SIGUSR1)
+                os.kill(os.getpid(), signal.SIGTERM)  # the first counts
+                reached.append(signals.received())
+            reached.append("after")
+
+    with pytest.raises(Stopped, match="stopped by SIGUSR1") as stopped:
+        work()
+    assert reached == [signal.SIGUSR1]
+    assert stopped.value.code == 138
+    assert signals.received() == 0
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
+def test_what_a_signal_turned_into_on_its_way_is_still_the_signal():
+    def work() -> None:
+        with signals.listening():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1)
+            except Stopped:
+                raise ImportError("initialization failed") from None
+
+    with pytest.raises(Stopped):
+        work()
+
+
+@pytest.mark.parametrize(
+    "swallow",
+    [
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    time.sleep(60)",
+        "class A:\n    def __del__(self):\n        time.sleep(60)\ndel A\nA = None; B = type('B', (), "
+        "{'__del__': lambda self: time.sleep(60)}); b = B(); del b\ntime.sleep(60)",
+    ],
+    ids=["a library that catches all", "a destructor"],
+)
+def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
+    code = (
+        "import time\nfrom scaling.train import signals\n"
+        "with signals.listening(to_the_end=True):\n    print('ready', flush=True)\n"
+        + "\n".join(f"    {line}" for line in swallow.splitlines())
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err) == (143, "")
+
+
+def in_the_last_evaluation() -> None:
+    before = recorder._beating
+
+    def beating(batches, device, step, ranks):
+        for batch in before(batches, device, step, ranks):
+            yield batch
+            if step == 12:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    recorder._beating = beating
+
+
+def in_an_evaluation() -> None:
+    before = recorder._beating
+
+    def beating(batches, device, step, ranks):
+        if step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield from before(batches, device, step, ranks)
+
+    recorder._beating = beating
+
+
+def in_the_last_save() -> None:
+    before = recorder.Recorder._save
+
+    def save(self, step, module):
+        before(self, step, module)
+        if step == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    recorder.Recorder._save = save
+
+
+def in_the_publication() -> None:
+    from scaling.ledger import attempt
+
+    before = attempt.publish_result
+
+    def publish(*given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return before(*given)
+
+    attempt.publish_result = publish
+
+
+def before_the_first_step() -> None:
+    from scaling.train import run
+
+    before = run.initialise
+
+    def initialise(*given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return before(*given)
+
+    run.initialise = initialise
+
+
+MOMENTS = [in_an_evaluation, in_the_last_evaluation, in_the_last_save, in_the_publication, before_the_first_step]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_a_signal_at_a_chosen_moment_ends_a_run_that_goes_on_to_the_bit(moment, tmp_path, fork, request):  # noqa: F811
+    """Whatever was being done: 143, and the same command ends as the run that nothing happened to."""
+    changes = {"evaluate__points": 4} if moment is in_an_evaluation else {}
+    told = words(tmp_path / "runs", **changes)
+
+    def late() -> None:
+        recorder.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
+        moment()
+
+    def plain() -> None:
+        recorder.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
+
+    assert fork(told, late).wait(SECONDS) == 143
+    ledger = Ledger.open(tmp_path / "runs")
+    (run,) = ledger.runs()
+    ended = [record.exit and record.exit["outcome"] for record in ledger.attempts(run)]
+    done = moment in (in_the_last_save, in_the_publication)
+    assert ended == ["finished" if done else "stopped"]
+    assert fork(told, plain).wait() == 0
+    if changes:
+        undisturbed = words(tmp_path / "undisturbed", **changes)
+        assert fork(undisturbed, plain).wait() == 0
+        same(left(tmp_path / "runs"), left(tmp_path / "undisturbed"))
+    else:
+        same(left(tmp_path / "runs"), request.getfixturevalue("unbroken"))
+
+
+def alive(folder: Path) -> list[str]:
+    """The command lines of living processes that name a folder."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if str(folder) in line]
+
+
+def command(verb: str, folder: Path) -> list[str]:
+    runs = f"runs={folder / 'runs'}"
+    if verb == "study":
+        return ["study", str(write(folder, grid={"seed": list(range(40))})), runs, "--workers", "2"]
+    if verb == "sweep":
+        from tests.sweep.conftest import write as written
+
+        path = written(folder / "small.yaml", parameters={"seed": {"values": list(range(40))}})
+        return ["sweep", str(path), "--local", "--workers", "2", runs]
+    changes = {"train__devices": 2, "model__block__mixer__dropout": 0} if verb == "ranks" else {}
+    return ["train", *words(folder / "runs", train__steps=100_000, train__checkpoint_every=100_000, **changes)]
+
+
+# Seconds after the start: imports, planning, the start of workers and ranks, training.
+DELAYS = (1.0, 2.0, 3.5, 5.0, 7.0, 9.0, 12.0, 16.0, 20.0)
+FEW = {("train", 1.0), ("study", 5.0), ("ranks", 7.0)}
+
+
+@pytest.mark.parametrize(
+    ("verb", "delay", "number"),
+    [
+        pytest.param(
+            verb, delay, number, marks=[] if (verb, delay) in FEW and number == signal.SIGTERM else pytest.mark.slow
+        )
+        for verb in ("train", "ranks", "study", "sweep")
+        for delay in DELAYS
+        for number in CODES
+    ],
+)
+def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scaling", *command(verb, tmp_path)],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        time.sleep(delay)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == CODES[number], err
+    assert "Traceback" not in err
+    assert f"scaling: stopped by {number.name}" in err
+    assert alive(tmp_path) == []
