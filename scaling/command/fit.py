@@ -253,7 +253,7 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
     if arguments.hold_out is None:
         mask = marked(points)
         points, held_out = (points, None) if mask is None else points.hold_out(mask)
-    elif arguments.hold_out != "none":
+    elif arguments.hold_out not in ("none", "largest"):
         points, held_out = hold_out(points, arguments.hold_out)
     result = fit(
         form,
@@ -272,6 +272,7 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         held_out=held_out,
         targets=targets,
         stated=_pairs(arguments.define, "define"),
+        with_back_test=arguments.hold_out == "largest",
         seed=arguments.seed,
     )
     return document, lambda: of_law(result, held_out)

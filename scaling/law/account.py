@@ -11,6 +11,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.allometry import Allometry
+from scaling.law.backtest import back_test
 from scaling.law.checklist import checklist, missing
 from scaling.law.compare import HeldOut, judge
 from scaling.law.condition import condition, is_condition
@@ -44,6 +45,7 @@ def account(
     held_out: Points | None = None,
     targets: Sequence[Mapping[str, float]] = (),
     stated: Mapping[str, str] | None = None,
+    with_back_test: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """The document of a fitted law. `method` is that of the intervals; without a degree of freedom there are none."""
@@ -60,6 +62,7 @@ def account(
         {**one.row, found.form.target: one.estimate, **one.to_json()}
         for one in predict_runs(found, rows, level, method, seed=seed)
     ]
+    document["back_test"] = [test.to_json() for test in back_test(found, level)] if with_back_test else []
     document["optima"] = [_optimum(found, target["C"], method, level, seed) for target in along]
     document["checklist"] = {"answers": [asdict(answer) for answer in answers], "missing": list(missing(answers))}
     return _finite(document)

@@ -22,7 +22,7 @@ from scaling.law.objective import LogHuber, LogSquared, Objective
 from scaling.law.problem import Problem
 from scaling.law.profile import profile
 from scaling.law.quantity import Quantity, parameter, prediction
-from scaling.law.robust import inflation
+from scaling.law.robust import inflation, reweighted, widening
 from scaling.law.starts import draw, search
 
 Errors = Literal["normal", "heavy", "unequal", "pairs", "clusters", "missing"]
@@ -78,12 +78,19 @@ def simulate(cell: Cell, studies: int, seed: int = 0) -> Counts:
     noise = measure(objective, cost, len(mean), len(problem.free))
     doubts = [bool(unreliable(replace(problem, observed=row), at, clusters)) for row, at in zip(observed, u)]
     trusted = ~np.array(doubts, bool)
+    refits = reweighted(problem, u, clusters, observed)
     covered, opened, trusted_covered = {}, {}, {}
     for name, quantity in _quantities(form, far).items():
         factor, freedom = inflation(problem, quantity, u, noise, clusters, observed)
         bounds = profile(problem, quantity, u, cost, noise, student(LEVEL, freedom) * np.sqrt(factor), observed)
         truth = quantity.along(problem, problem.coordinates.of(theta)[None])[0][0]
-        held = (bounds.open_below | (bounds.low <= truth)) & (bounds.open_above | (truth <= bounds.high))
+        estimate = quantity.along(problem, u)[0]
+        below, above = estimate - bounds.low, bounds.high - estimate
+        if refits.size:
+            spread = quantity.along(problem, refits.reshape(-1, u.shape[1]))[0].reshape(len(u), -1)
+            outwards = widening(spread, estimate, below, above, student(LEVEL, freedom), len(mean))
+            below, above = outwards[0] * below, outwards[1] * above
+        held = (bounds.open_below | (estimate - below <= truth)) & (bounds.open_above | (truth <= estimate + above))
         covered[name] = int(held.sum())
         opened[name] = int((bounds.open_below | bounds.open_above).sum())
         trusted_covered[name] = int(held[trusted].sum())

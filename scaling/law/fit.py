@@ -19,6 +19,7 @@ from scaling.law.pose import pose
 from scaling.law.problem import Problem
 from scaling.law.quantity import parameter
 from scaling.law.residual import seed_scatter
+from scaling.law.robust import reweighted
 from scaling.law.starts import draw, prepare, search
 
 STARTS = 1024
@@ -71,8 +72,13 @@ class Fit:
         if self.degrees_of_freedom < 1:
             return {}
         wanted = [parameter(self.form, name) for name in names]
-        made = bound(self.problem, self.u, self.objective, wanted, self.clusters)
+        made = bound(self.problem, self.u, self.objective, wanted, self.refits, self.clusters)
         return dict(zip(names, made, strict=True))
+
+    @cached_property
+    def refits(self) -> np.ndarray:
+        """Optima `[refits, parameters]` under random weights; what they add to the intervals is in `robust`."""
+        return reweighted(self.problem, self.u[None], self.clusters)[0]
 
     @cached_property
     def not_identified(self) -> tuple[str, ...]:
@@ -93,6 +99,16 @@ class Fit:
     def leverage(self) -> np.ndarray:
         """How much each point holds the law, 0 to 1, in the order of the table's rows."""
         return self._in_table_order(self.diagnostics.leverage)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each point, in the order of the table's rows."""
+        return self._in_table_order(self.problem.weights)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The cluster of each point, in the order of the table's rows."""
+        return None if self.clusters is None else self._in_table_order(self.clusters)
 
     @property
     def degrees_of_freedom(self) -> int:

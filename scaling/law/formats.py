@@ -19,6 +19,7 @@ LATEX = {
     "×": r"$\times$",
     "–": "--",
     "²": "$^2$",
+    "≥": r"$\geq$",
 }
 GREEK = {
     letter: f"$\\{name}$"
@@ -31,7 +32,8 @@ def markdown(document: Mapping[str, Any]) -> str:
     """GitHub's Markdown."""
     law, *lines = map(markdown_text, heading(document))
     parts = [f"**{law}**", "  \n".join(lines)]
-    parts += [f"{markdown_text(table.caption)}\n\n{markdown_table(table)}" for table in tables(document)]
+    for table in tables(document):
+        parts += [markdown_text(table.caption), markdown_table(table), *map(markdown_text, table.notes)]
     parts.append("\n".join(f"- {markdown_text(line)}" for line, _ in doubts(document)))
     return "\n\n".join(parts).rstrip() + "\n"
 
@@ -39,7 +41,8 @@ def markdown(document: Mapping[str, Any]) -> str:
 def latex(document: Mapping[str, Any]) -> str:
     """A tabular of booktabs for each table; what else there is to say as comments."""
     lines = [f"% {line}" for line in heading(document)]
-    lines += [f"% {table.caption}\n{latex_table(table)}" for table in tables(document)]
+    for table in tables(document):
+        lines += [f"% {table.caption}", latex_table(table), *(f"% {note}" for note in table.notes)]
     return "\n".join([*lines, *(f"% {line}" for line, _ in doubts(document))]).rstrip() + "\n"
 
 

@@ -94,7 +94,7 @@ def _likelihood(fit: Fit, method: str, level: float, wanted: Mapping[str | Quant
         raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
     known = fit.bounds if (method, level) == ("profile", LEVEL) else {}
     missing = [quantity for asked, quantity in wanted.items() if asked not in known]
-    made = bound(fit.problem, fit.u, fit.objective, missing, fit.clusters, level=level, method=method)
+    made = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, fit.clusters, level=level, method=method)
     ends = dict(known) | {quantity.name: one for quantity, one in zip(missing, made, strict=True)}
     found = {}
     for name, quantity in ((quantity.name, quantity) for quantity in wanted.values()):

@@ -11,7 +11,7 @@ from scaling.law.noise import measure, student
 from scaling.law.problem import Problem
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Each, Quantity
-from scaling.law.robust import inflation
+from scaling.law.robust import inflation, widening
 
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
@@ -32,6 +32,7 @@ def bound(
     u: np.ndarray,
     cost: float,
     quantities: Sequence[Quantity],
+    refits: np.ndarray,
     clusters: np.ndarray | None = None,
     *,
     level: float = LEVEL,
@@ -39,7 +40,8 @@ def bound(
 ) -> list[Ends]:
     """The interval of each quantity at the optimum `u`, all at once, by "profile" or "t".
 
-    They widen by what the scores of points, or of clusters of them, show. There has to be a degree of freedom.
+    They widen by what the scores of points, or of clusters of them, show, and by the spread of `refits` under random
+    weights (robust.reweighted). There has to be a degree of freedom.
     """
     if not quantities:
         return []
@@ -47,12 +49,25 @@ def bound(
     each, places, costs = Each(quantities, np.arange(count)), np.tile(u, (count, 1)), np.full(count, cost)
     noise = measure(problem.objective, costs, len(problem.observed), len(problem.free))
     factor, freedom = inflation(problem, each, places, noise, clusters)
-    threshold = student(level, freedom) * np.sqrt(factor)
+    quantile = student(level, freedom)
+    threshold = quantile * np.sqrt(factor)
     value, error, _ = standard_error(problem, each, places, noise)
     if noise.scale[0] < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
-        error = np.zeros(count)
-    elif method == "profile":
-        found = profile(problem, each, places, costs, noise, threshold)
-        told = zip(found.low, found.high, found.open_below, found.open_above, strict=True)
-        return [Ends(float(low), float(high), bool(below), bool(above)) for low, high, below, above in told]
-    return [Ends(float(at - wide), float(at + wide)) for at, wide in zip(value, threshold * error, strict=True)]
+        return [Ends(float(at), float(at)) for at in value]
+    low, high, open_below, open_above = (
+        value - threshold * error,
+        value + threshold * error,
+        *np.zeros((2, count), bool),
+    )
+    if method == "profile":
+        ends = profile(problem, each, places, costs, noise, threshold)
+        low, high, open_below, open_above = ends.low, ends.high, ends.open_below, ends.open_above
+    if len(refits):
+        refitted = np.array([quantity.along(problem, refits)[0] for quantity in quantities])
+        outwards = widening(refitted, value, value - low, high - value, quantile, len(problem.observed))
+        lowest, highest = each.limits
+        low = np.where(open_below, low, np.maximum(value - outwards[0] * (value - low), lowest))
+        high = np.where(open_above, high, np.minimum(value + outwards[1] * (high - value), highest))
+    return [
+        Ends(float(low[row]), float(high[row]), bool(open_below[row]), bool(open_above[row])) for row in range(count)
+    ]

@@ -1,20 +1,22 @@
 """What a law predicts for runs, with two intervals: of the law's mean there, and of the loss of a new run.
 
-The first holds the error of the fit alone. The second adds the noise of one run, so it is the one that observed losses
-are compared with.
+The first holds the error of the fit alone, as if the law's form were true. The second adds the noise of one run and
+the error of the form at that run, so it is the one that observed losses are compared with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from scaling.law.discrepancy import discrepancy
+from scaling.law.extrapolation import Extrapolation, extrapolation
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, Method, intervals
-from scaling.law.noise import measure, student
 from scaling.law.points import Points
 from scaling.law.quantity import prediction
 
@@ -27,11 +29,12 @@ class Prediction:
     estimate: float
     mean: Interval | None
     run: Interval | None
+    extrapolation: Extrapolation
 
     def to_json(self) -> dict[str, Any]:
         """`interval` is the older name of `interval_mean`."""
         mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))
-        return {"interval_mean": mean, "interval_run": run, "interval": mean}
+        return {"interval_mean": mean, "interval_run": run, "interval": mean, **self.extrapolation.to_json()}
 
 
 def predict_runs(
@@ -46,15 +49,21 @@ def predict_runs(
     rows = [{name: float(row[name]) for name in fit.form.inputs} for row in rows]
     if not rows:
         return []
-    estimates = fit.predict(**{name: np.array([row[name] for row in rows]) for name in fit.form.inputs})
+    columns = {name: np.array([row[name] for row in rows]) for name in fit.form.inputs}
+    places = [extrapolation(fit, row) for row in rows]
     if method is None or fit.degrees_of_freedom < 1:
-        return [Prediction(row, float(value), None, None) for row, value in zip(rows, estimates, strict=True)]
+        estimates = map(float, fit.predict(**columns))
+        return [
+            Prediction(row, estimate, None, None, place)
+            for row, estimate, place in zip(rows, estimates, places, strict=True)
+        ]
     quantities = [prediction(fit.form, row, f"row {place}") for place, row in enumerate(rows)]
     means = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
-    noise = _noise(fit) * student(level, fit.degrees_of_freedom)
     means = [replace(mean, name=prediction(fit.form, row).name) for row, mean in zip(rows, means, strict=True)]
+    runs = map(partial(_of_a_run, fit), means, discrepancy(fit).half_widths(columns, level))
     return [
-        Prediction(row, mean.estimate, mean, _of_a_run(fit, mean, noise)) for row, mean in zip(rows, means, strict=True)
+        Prediction(row, mean.estimate, mean, run, place)
+        for row, mean, run, place in zip(rows, means, runs, places, strict=True)
     ]
 
 
@@ -64,23 +73,16 @@ def rows_of(points: Points, fit: Fit) -> list[dict[str, float]]:
     return [{name: float(column[place]) for name, column in columns.items()} for place in range(len(points))]
 
 
-def _noise(fit: Fit) -> float:
-    """The standard deviation of one run about the law, in the objective's space."""
-    problem = fit.problem
-    measured = measure(problem.objective, np.array([fit.objective]), len(problem.observed), len(problem.free))
-    return float(measured.scale[0])
+def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
+    """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate.
 
-
-def _of_a_run(fit: Fit, mean: Interval, noise: float) -> Interval:
-    """The mean's interval with the half-width `noise` of one run added, as independent, on each side of the estimate.
-
-    Where a bootstrap's interval does not hold the estimate, that side has the noise alone. An end that is open for the
+    Where a bootstrap's interval does not hold the estimate, that side has the run's alone. An end that is open for the
     mean is open for a run.
     """
     objective = fit.problem.objective
     centre, low, high = map(float, objective.transform(np.array([mean.estimate, mean.low, mean.high])))
-    low = centre - np.hypot(max(centre - low, 0.0), noise)
-    high = centre + np.hypot(max(high - centre, 0.0), noise)
+    low = centre - np.hypot(max(centre - low, 0.0), half)
+    high = centre + np.hypot(max(high - centre, 0.0), half)
     if objective.space == "log":
         low, high = np.exp(low), np.exp(high)
     low, high = max(float(low), 0.0), float(high)  # no loss is negative

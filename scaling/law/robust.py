@@ -8,6 +8,11 @@ from scaling.law.noise import Noise
 from scaling.law.problem import Problem
 from scaling.law.profile import standard_error
 from scaling.law.quantity import Each, Quantity
+from scaling.law.solver import PROFILE, minimise
+
+REFITS = 200
+SHRINKAGE = 20.0  # points at which the refits' spread counts by half where it exceeds the profile's
+DEVIATION = 0.3413  # of normal estimates, between their middle and one standard deviation above it
 
 
 def inflation(
@@ -43,6 +48,44 @@ def inflation(
     variance = np.maximum(error**2, 1e-300)
     curvature = np.maximum(noise.kappa / variance, 1e-300)
     return np.maximum(1.0, (along**2).sum(1) / curvature**2 / variance), freedom
+
+
+def reweighted(
+    problem: Problem, u: np.ndarray, clusters: np.ndarray | None = None, observed: np.ndarray | None = None
+) -> np.ndarray:
+    """Optima `[rows, refits, parameters]` under random weights of the points, or of the clusters, around each row of u.
+
+    Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2. A bounded influence gives a wild point and a
+    tame one the same score, so that scores alone do not show that errors are unequal; these refits do. Under squared
+    errors scores do, and there are none.
+    """
+    if np.isinf(problem.objective.delta):
+        return np.empty((len(u), 0, u.shape[1]))
+    rng = np.random.Generator(np.random.Philox(key=[0, 2]))
+    n = len(problem.observed)
+    belongs = np.arange(n) if clusters is None else clusters
+    weights = rng.standard_exponential((REFITS, int(belongs.max()) + 1))[:, belongs] * problem.weights
+    weights = np.tile(weights / weights.mean(1, keepdims=True), (len(u), 1))
+    seen = None if observed is None else np.repeat(observed, REFITS, axis=0)
+    ended = minimise(problem, np.repeat(u, REFITS, axis=0), weights, seen, effort=PROFILE)
+    # One that did not converge counts as one that did not move.
+    return np.where(ended.converged[:, None], ended.u, np.repeat(u, REFITS, axis=0)).reshape(len(u), REFITS, -1)
+
+
+def widening(
+    values: np.ndarray, estimate: np.ndarray, below: np.ndarray, above: np.ndarray, quantile: float, points: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The factors, at least 1, by which the ends `below` and `above` each estimate move outwards.
+
+    `values` `[rows, refits]` are the quantity's, in its scale; `quantile` is Student's. With few points their spread
+    is itself uncertain, and counts little.
+    """
+    low, high = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = quantile * (estimate - low) / below, quantile * (high - estimate) / above
+    trust = points / (points + SHRINKAGE)
+    first, second = (np.where(np.isfinite(ratio), np.maximum(ratio, 1.0), 1.0) ** trust for ratio in ratios)
+    return first, second
 
 
 def _leverage(problem: Problem, jacobian: np.ndarray) -> np.ndarray:

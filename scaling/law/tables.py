@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.picture.words import short
 
 Document = Mapping[str, Any]
 
 DECIMALS, MOST_DECIMALS = 4, 15
 NOT_FINITE = "not finite"
+UNTESTED = "*"
 LARGE = 1e5
 """Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
 
@@ -25,11 +27,12 @@ class Table:
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: tuple[int, ...] = (0,)
+    notes: Sequence[str] = ()
 
 
 def tables(document: Document) -> Iterator[Table]:
     """Every table that the document of a law, of IsoFLOP minima, or of an envelope has."""
-    for build in (estimates, minima, held_out, predictions, optima):
+    for build in (estimates, minima, held_out, back_test, predictions, optima):
         table = build(document)
         if table is not None:
             yield table
@@ -95,7 +98,28 @@ def held_out(document: Document, names: Mapping[str, str] | None = None) -> Tabl
     inside = ["inside"] if intervals else []
     more = ["error of the excess"] if excess[0] is not None else []
     titles = ("held out", *inputs, target, "predicted", *intervals, *inside, "error", *more)
-    return Table("Held-out runs, predicted and observed.", titles, rows)
+    return Table("Held-out runs, predicted and observed.", titles, rows, notes=_untested(points, inputs))
+
+
+def back_test(document: Document) -> Table | None:
+    """The largest runs by each axis, predicted from the smaller ones."""
+    tests = document.get("back_test")
+    if not tests:
+        return None
+    level = percent(tests[0]["level"])
+    titles = ("left out", "runs", "decades outside", f"inside their {level}", "mean error", "bias")
+    rows = [
+        (
+            f"{test['axis']} ≥ {short(test['from'])}",
+            str(test["runs"]),
+            f"{test['decades_outside']:.2f}",
+            f"{test['covered']:.0%}",
+            f"{test['mean_absolute_relative_error']:.2%}",
+            signed(test["bias"]),
+        )
+        for test in tests
+    ]
+    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", titles, rows)
 
 
 def predictions(document: Document) -> Table | None:
@@ -108,7 +132,8 @@ def predictions(document: Document) -> Table | None:
     cells = [
         (*(short(row[name]) for name in inputs), _loss(row[target], DECIMALS), *_both(row, DECIMALS)) for row in rows
     ]
-    return Table("Predictions.", (f"at {first}", *others, target, *titles_of_intervals(rows[0])), cells)
+    titles = (f"at {first}", *others, target, *titles_of_intervals(rows[0]))
+    return Table("Predictions.", titles, cells, notes=[*_outside(rows, inputs), *_untested(rows, inputs)])
 
 
 def optima(document: Document) -> Table | None:
@@ -129,7 +154,7 @@ def optima(document: Document) -> Table | None:
     titles += ["loss", *titles_of_intervals(rows[0])]
     for row, line in zip(rows, cells, strict=True):
         line += [_loss(row["loss"]["estimate"], DECIMALS), *_both(row, DECIMALS)]
-    return Table("The best use of a budget.", titles, cells)
+    return Table("The best use of a budget.", titles, cells, notes=[*_outside(rows, ["C"]), *_untested(rows, ["C"])])
 
 
 def heading(document: Document) -> Iterator[str]:
@@ -206,10 +231,42 @@ def signed(share: float | None) -> str:
 
 
 def _both(row: Mapping[str, Any], decimals: int) -> list[str]:
-    """The two intervals of a row; no cells where there are none."""
+    """The two intervals of a row; no cells where there are none. One that was not tested so far outside is marked."""
     if row["interval_run"] is None:
         return []
-    return [_ends(row[name], lambda end: _loss(end, decimals)) for name in ("interval_mean", "interval_run")]
+    mean, run = (_ends(row[name], lambda end: _loss(end, decimals)) for name in ("interval_mean", "interval_run"))
+    return [mean, run if row.get("tested", True) else f"{run}{UNTESTED}"]
+
+
+def _outside(rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> list[str]:
+    """How far each target lies outside the points, and what its interval rests on."""
+    lines = [f"{_at(row, inputs)}: {_distance(row)}" for row in rows if row.get("decades_outside")]
+    if lines and rows[0]["interval_run"] is not None:
+        lines.append(
+            "A new run's interval holds its noise, the error of the fit, and that of the law's form (docs/coverage.md)."
+        )
+    return lines
+
+
+def _untested(rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> list[str]:
+    """Why an interval is marked."""
+    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
+    if not far:
+        return []
+    level = percent(far[0]["interval_run"]["level"])
+    where = _at(far[0], inputs) if len(far) == 1 else f"{len(far)} runs"
+    return [
+        f"{UNTESTED} {where}: farther outside than these intervals were tested on published studies "
+        f"({TESTED:g} decade along an axis, {TESTED_COMPUTE:g} of compute). No {level} is claimed."
+    ]
+
+
+def _at(row: Mapping[str, Any], inputs: Sequence[str]) -> str:
+    return " ".join(f"{name}={short(row[name])}" for name in inputs)
+
+
+def _distance(row: Mapping[str, Any]) -> str:
+    return str(Extrapolation(row["decades_outside"]))
 
 
 def _ends(interval: Mapping[str, Any], form: Any) -> str:

@@ -35,6 +35,8 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         console.print()
         console.print(shown)
         console.width = width
+        for note in table.notes:
+            say(note, "dim")
     say("")
     for line, style in tables.doubts(document):
         say(line, style)

@@ -192,7 +192,8 @@ def _shown(table: Table | None) -> Html | None:
     if table is None:
         return None
     rows = [[re.sub(r"^-(?=\d)", "−", cell) for cell in row] for row in table.rows]
-    return _table(table.caption, table.titles, rows, table.words)
+    notes = [tag("p", note, class_="quiet") for note in table.notes]
+    return join(_table(table.caption, table.titles, rows, table.words), *notes)
 
 
 def _table(said: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:

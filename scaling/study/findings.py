@@ -131,7 +131,7 @@ def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: 
         law = fit(named(name), train)
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     stated = {"hypothesis": question.question, **question.define}
-    document = account(law, held_out=test, targets=targets, stated=stated)
+    document = account(law, held_out=test, targets=targets, stated=stated, with_back_test=True)
     document["question"] = question.question
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:

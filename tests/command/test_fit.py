@@ -63,7 +63,7 @@ def test_the_held_out_test_and_the_predictions(table, capsys):
     tested = document["held_out"]
     assert tested["n"] == 6
     assert tested["largest_relative_error"] < 0.02
-    intervals = {"interval_mean", "interval_run", "interval", "covered"}
+    intervals = {"interval_mean", "interval_run", "interval", "covered", "decades_outside", "tested"}
     assert {"run", "N", "D", "loss", "predicted", "relative_error"} | intervals == set(tested["points"][0])
     assert document["points"]["count"] == "36 used (30 fitted, 6 held out) + 0 excluded + 0 failed = 36 planned"
     for prediction, (N, D) in zip(document["predictions"], ((7e9, 1.4e11), (1e9, 1e12)), strict=True):

@@ -1,0 +1,105 @@
+"""The back-test of a fit: leave out the largest runs of its own points, predict them, and count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.law.compare import judge
+from scaling.law.extrapolation import extrapolation
+from scaling.law.fit import Fit, fit
+
+SHARES = (0.2, 0.4)
+"""Of the points, the largest by one axis, that are left out."""
+POINTS_A_PARAMETER = 3
+STARTS = 256
+
+
+@dataclass(frozen=True)
+class BackTest:
+    """The largest runs by one axis, predicted from the smaller ones."""
+
+    axis: str
+    smallest: float
+    """The smallest value of the axis that is left out."""
+    runs: int
+    decades: float
+    """How far beyond the points the furthest run lies along the axis."""
+    mean_absolute_relative_error: float
+    bias: float
+    """The mean of predicted over observed, less one."""
+    inside: int
+    level: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "axis": self.axis,
+            "from": self.smallest,
+            "runs": self.runs,
+            "decades_outside": self.decades,
+            "mean_absolute_relative_error": self.mean_absolute_relative_error,
+            "bias": self.bias,
+            "covered": self.inside / self.runs,
+            "level": self.level,
+        }
+
+
+def back_test(whole: Fit, level: float = 0.95) -> list[BackTest]:
+    """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
+
+    Refits that leave fewer than three points for each parameter, or that do not converge, are left out.
+    """
+    tests = []
+    for axis, values in _axes(whole):
+        for share in SHARES:
+            ordered = np.sort(values)
+            smallest = ordered[-max(1, round(share * len(values)))]
+            held = values >= smallest * (1.0 - 1e-9)
+            if (~held).sum() < POINTS_A_PARAMETER * len(whole.problem.free):
+                continue
+            if tests and (tests[-1].axis, tests[-1].runs) == (axis, int(held.sum())):
+                continue
+            try:
+                tests.append(_test(whole, axis, float(smallest), held, level))
+            except ScalingError:
+                continue
+    return tests
+
+
+def _axes(whole: Fit) -> Iterator[tuple[str, np.ndarray]]:
+    """The columns that are sizes, in the order of the table's rows."""
+    columns = {name: whole.points.numbers(name) for name in whole.form.axes}
+    if {"N", "D"} <= set(columns) and "C" not in columns:
+        columns["C"] = columns["N"] * columns["D"]
+    return ((name, values) for name, values in columns.items() if values.min() > 0)
+
+
+def _test(whole: Fit, axis: str, smallest: float, held: np.ndarray, level: float) -> BackTest:
+    rest, left_out = whole.points.hold_out(held)
+    refit = fit(
+        whole.form,
+        rest,
+        objective=whole.problem.objective,
+        weights=whole.weights[~held],
+        clusters=None if whole.labels is None else whole.labels[~held],
+        fixed=whole.problem.fixed,
+        starts=STARTS,
+        seed=whole.seed,
+    )
+    judged = judge(refit, left_out, level, "t")
+    furthest = max(extrapolation(refit, one.row).decades.get(axis, 0.0) for one in judged.predictions)
+    errors = judged.relative_errors
+    return BackTest(
+        axis,
+        smallest,
+        len(errors),
+        furthest,
+        float(np.mean(np.abs(errors))),
+        float(np.mean(errors)),
+        int(judged.covered.sum()),
+        level,
+    )
