@@ -103,7 +103,7 @@ static inline bool give(const float* row, int64_t width, float factor, float* to
     Lanes zeros = {};
     walk(width, [&](int64_t j, int64_t lanes) {
         const Lanes x = load(row + j) * factor;
-        zeros += first(lanes, x - x, 0);
+        zeros += x - x;
         store(to + j, lanes, x);
     });
     return total(zeros) == 0;
@@ -260,9 +260,10 @@ static void backward(
         for (int64_t j = 0; j < seen; j += LANES) {
             const Lanes p = exponential(load(weight + j) - largest[i]) * share[i];
             store(weight + j, p);
-            store(slope + j, first(seen - j, p * (load(slope + j) - alongs[i]), 0));
+            store(slope + j, p * (load(slope + j) - alongs[i]));
         }
         // Beyond what is seen weights are 0, or NaN where the row's sum is, and learn nothing.
+        if (const int64_t rest = seen % LANES) store(slope + seen - rest, first(rest, load(slope + seen - rest), 0));
         const Lanes none = all(share[i] - share[i]);
         for (int64_t j = whole(seen); j < block.until; j += LANES) store(weight + j, none), store(slope + j, Lanes{});
         if (!dadded) continue;

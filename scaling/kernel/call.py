@@ -32,15 +32,18 @@ def serves(*tensors: Tensor | None) -> bool:
 
 def dense(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
     """The tensors with their numbers one after another, None aside; another type is refused, not read as this one."""
-    for tensor in tensors:
-        if tensor is not None and tensor.dtype is not dtype:
-            raise TypeError(f"a kernel takes {dtype} here, not {tensor.dtype}")
-    return [None if tensor is None else tensor.contiguous() for tensor in tensors]
+    return [None if tensor is None else _of(dtype, tensor).contiguous() for tensor in tensors]
 
 
 def in_rows(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
     """The same, where only the numbers of the last dimension have to be one after another."""
-    return [x if x is not None and x.dtype is dtype and x.stride(-1) == 1 else dense(dtype, x)[0] for x in tensors]
+    return [x if x is None or _of(dtype, x).stride(-1) == 1 else x.contiguous() for x in tensors]
+
+
+def _of(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    if tensor.dtype is not dtype:
+        raise TypeError(f"a kernel takes {dtype} here, not {tensor.dtype}")
+    return tensor
 
 
 def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -23,7 +23,7 @@ static int64_t norm(
             squares += away * away;
         });
         const float r = 1.0f / std::sqrt(total(squares) / width + eps);
-        overflows += r == 0;
+        if (r == 0) overflows++;
         walk(width, [&](int64_t i, int64_t count) {
             Lanes made = (load(from + i, count) - m) * r;
             if (gain) made *= load(gain + i, count);
@@ -69,7 +69,7 @@ static int64_t norm_backward(
                 }
             });
             const float level = centred ? total(levels) / width : 0.0f, along = total(alongs) / width;
-            overflows += !std::isfinite(level + along);
+            if (!std::isfinite(level + along)) overflows++;
             walk(width, [&](int64_t i, int64_t count) {
                 const Lanes normal = (load(from + i, count) - m) * r, above = load(upstream + i, count);
                 const Lanes u = gain ? above * load(gain + i, count) : above;

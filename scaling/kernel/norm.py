@@ -28,9 +28,10 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         x, gain, bias = dense(x.dtype, x, gain, bias)
-        (*_, width), rows, y = x.shape, x.shape[:-1].numel(), torch.empty_like(x)
+        shape, y = x.shape, torch.empty_like(x)
+        rows, width = shape[:-1].numel(), shape[-1]
         for learned in (gain, bias):
-            if learned is not None:
+            if learned is not None and learned.numel() != width:
                 fitting("a norm's gain or bias", learned, (width,))
         mean, inverse = x.new_empty(2, rows, dtype=torch.float32)
         given = (x, gain, bias, y, mean, inverse, rows, width, eps)

@@ -26,10 +26,9 @@ class _Rotated(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         b, t, h, d = x.shape
         cosine, sine = dense(torch.float32, cosine, sine)
-        half = cosine.shape[-1]
-        for angles in (cosine, sine):
-            fitting("an angle's cosine or sine", angles, (1 if len(angles) == 1 else b, t, min(half, d // 2)))
-        fitting("a sine", sine, cosine.shape)
+        rows, _, half = shape = cosine.shape
+        fitting("cosines", cosine, (1 if rows == 1 else b, t, min(half, d // 2)))
+        fitting("sines", sine, shape)
         ctx.save_for_backward(cosine, sine)
         return _turn(x, x.new_empty(b, h, t, d).transpose(1, 2), cosine, sine, 1.0)
 
@@ -41,8 +40,7 @@ class _Rotated(torch.autograd.Function):
 
 
 def _turn(x: Tensor, made: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
-    (x,) = in_rows(x.dtype, x)
-    row = 0 if len(cosine) == 1 else cosine.shape[1:].numel()
+    (x,), (rows, t, half) = in_rows(x.dtype, x), cosine.shape
     strides = (*x.stride()[:3], *made.stride()[:3])
-    call("rotate", x.dtype, x, made, cosine, sine, *x.shape, cosine.shape[-1], *strides, row, way)
+    call("rotate", x.dtype, x, made, cosine, sine, *x.shape, half, *strides, 0 if rows == 1 else t * half, way)
     return made
