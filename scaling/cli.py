@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
-from scaling.train.signals import Stopped, listening
+from scaling.train.signals import Stopped, leave, listening
 
 VERBS = {
     "train": "train one run, go on with it, or tell what came of it",
@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _code(words)
     except Stopped as stopped:
         _say(f"{stopped}; run the same command again to continue")
+        if argv is None:
+            leave(stopped.code)
         return stopped.code
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaling import parent
 from scaling.errors import ScalingError
-from scaling.train.signals import Stopped, listening
+from scaling.train.signals import Stopped, leave, listening
 
 
 def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
@@ -28,7 +28,7 @@ def main(config: str, failure: str, extension: str, trunk: str | None = None) ->
                     grow(resolved, int(trunk), [tell])
         return 0
     except Stopped as stopped:
-        return stopped.code
+        leave(stopped.code)
     except ScalingError as error:
         Path(failure).write_text(str(error))
         return error.code

@@ -19,18 +19,15 @@ from scaling.ledger import Ledger
 from tests.disk import fill
 
 # A study of runs that take a fraction of a second each.
-STUDY = {
-    "question": "Does it end?",
-    "base": "decoder",
-    "set": {
-        "data": {"kind": "Synthetic", "symbols": 16, "order": 1, "validation": 512},
-        "size": {"layers": 1, "width": 8, "heads": 1, "head_width": 8, "vocabulary": None, "length": 16},
-        "train": {"batch": 8, "steps": 8, "checkpoint_every": 4},
-        "schedule": {"warmup": 2},
-        "evaluate": {"points": 1, "windows": 32},
-        "log": {"wandb": "disabled", "every": 1},
-    },
+SET = {
+    "data": {"kind": "Synthetic", "symbols": 16, "order": 1, "validation": 512},
+    "size": {"layers": 1, "width": 8, "heads": 1, "head_width": 8, "vocabulary": None, "length": 16},
+    "train": {"batch": 8, "steps": 8, "checkpoint_every": 4},
+    "schedule": {"warmup": 2},
+    "evaluate": {"points": 1, "windows": 32},
+    "log": {"wandb": "disabled", "every": 1},
 }
+STUDY = {"question": "Does it end?", "base": "decoder", "set": SET}
 
 
 def write(folder: Path, **changes: object) -> Path:
@@ -213,7 +210,7 @@ def test_a_table_that_lacks_runs_says_so(fragile, tmp_path):
     own = [
         f"{section}.{key}={json.dumps(value)}"
         for section in ("size", "train", "data", "log", "evaluate", "schedule")
-        for key, value in {**STUDY["set"][section], **({"vocabulary": 16} if section == "size" else {})}.items()
+        for key, value in {**SET[section], **({"vocabulary": 16} if section == "size" else {})}.items()
     ]
     code, err = ended(
         scaling("table", table, "--train", "--workers", "2", f"runs={tmp_path / 'runs'}", "seeds=2", *own)
