@@ -137,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     import numpy as np
 
-    law = _law_of(arguments.law or "chinchilla")
+    law = _law_of("chinchilla" if arguments.law is None else arguments.law)
     _check(arguments, law)
     for name, value in DEFAULTS.items():
         if getattr(arguments, name) is None:
@@ -228,16 +228,24 @@ def _said(value: Any) -> Any:
 
 
 def _read(arguments: argparse.Namespace) -> Points:
-    from scaling.law.reading import read
+    from scaling.law.columns import from_rows
+    from scaling.law.reading import read, table_of
+    from scaling.ledger.points import rows_of
 
-    return read(
-        arguments.points,
-        rename=_pairs(arguments.map, "map"),
-        where=arguments.where,
-        define=_pairs(arguments.define, "define"),
-        pool=arguments.pool,
-        best_by=arguments.best_by,
-    )
+    choices: dict[str, Any] = {
+        "rename": _pairs(arguments.map, "map"),
+        "where": arguments.where,
+        "define": _pairs(arguments.define, "define"),
+        "pool": arguments.pool,
+        "best_by": arguments.best_by,
+    }
+    folder = Path(arguments.points)
+    rows = rows_of(folder) if folder.is_dir() and not table_of(folder).exists() else None
+    if rows is None:
+        return read(folder, **choices)
+    if not rows:
+        raise ScalingError("is a ledger of no runs", file=folder, mend="train some, or give a table of runs")
+    return from_rows(rows, source=str(folder), **choices)
 
 
 def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> tuple[dict[str, Any], Album]:

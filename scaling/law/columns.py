@@ -306,6 +306,9 @@ def _finished(table: Points) -> tuple[Points, int, int]:
                 mend=nearest(_spelled(word), STATES),
             )
     used = np.array([state == FINISHED for state in states], bool)
+    table = Points(
+        {STATUS if name == column else name: values for name, values in table.columns.items()}, source=table.source
+    )
     return table.where(used), states.count(EXCLUDED), states.count(FAILED)
 
 
