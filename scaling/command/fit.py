@@ -49,6 +49,7 @@ DEFAULTS = {
     "level": 0.95,
     "starts": 1024,
     "seed": 0,
+    "format": "terminal",
 }
 FITTING = (
     "hold_out",
@@ -131,7 +132,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", action=_Once, type=int, help=f"of everything random {default['seed']}")
     add("--figures", action=_Once, metavar="FOLDER", help="draw PDF, SVG, PNG and interactive HTML there")
     add("--json", action="store_true", help="one JSON document")
-    add("--format", default="terminal", choices=("terminal", "markdown", "latex"), help="of what is printed")
+    formats = ("terminal", "markdown", "latex")
+    add("--format", action=_Once, choices=formats, help=f"of what is printed {default['format']}")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -197,6 +199,7 @@ def _check(arguments: argparse.Namespace, law: Form | Written | str) -> None:
     unused = {
         "delta": objective not in ("log_huber", "huber") and f"the objective {objective} has none",
         "level": method == "none" and "no intervals are asked for",
+        "format": arguments.json and "a document of --json has none",
         "seed": kind == "isoflop" and arguments.noise is None and "nothing is random without --noise",
     }
     for option, reason in unused.items():

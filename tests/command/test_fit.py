@@ -263,6 +263,7 @@ def test_an_option_that_a_law_cannot_use_is_refused(table, capsys):
     assert "chinchilla cannot use it" in refusal(capsys, table, *MAP, "--noise", "0.01")
     assert "the objective squared has none" in refusal(capsys, table, *MAP, "--objective", "squared", "--delta", "0.1")
     assert "no intervals are asked for" in refusal(capsys, table, *MAP, "--intervals", "none", "--level", "0.9")
+    assert "--json has none" in refusal(capsys, table, *MAP, "--json", "--format", "latex")
     assert "add --cluster run" in refusal(capsys, table, *MAP, "--intervals", "bootstrap_run")
     assert "without --noise" in refusal(capsys, table, *MAP, "C=6ND", "--law", "isoflop_akima", "--seed", "1")
     assert "envelope cannot use it" in refusal(capsys, table, *MAP, "C=6ND", "--law", "envelope", "--seed", "1")
@@ -276,7 +277,7 @@ def test_every_option_is_declared_used_or_of_the_table():
     parser = argparse.ArgumentParser()
     fit.add_arguments(parser)
     options = {action.dest for action in parser._actions} - {"help"}
-    of_every_kind = {"points", "law", "map", "where", "define", "pool", "best_by", "figures", "json"}
+    of_every_kind = {"points", "law", "map", "where", "define", "pool", "best_by", "figures", "json", "format"}
     assert options == of_every_kind | set(fit.USED_BY)
 
 
