@@ -45,6 +45,13 @@ class Shape:
         """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
         return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
 
+    def fraction(self, key: str, value: float) -> int:
+        """A width of its own; below 1 it is a fraction of the stream's, so that a line fits every size."""
+        own = round(value * self.width) if 0 < value < 1 else round(value)
+        if own < 1 or (value > 1 and own != value):
+            raise ScalingError("expected a whole number, or a fraction below 1", key=key, value=value)
+        return own
+
     @staticmethod
     def of(size: Mapping[str, Any]) -> Shape:
         """A shape from the `size` section: what is left out follows from the width.

@@ -101,7 +101,7 @@ SMALL = "size={width: 32, layers: 2, heads: 4, vocabulary: 96, length: 16}"
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_equal_torchs_counter_on_real_tensors(name):
-    config = load(name, [SMALL, *(["size.key_heads=2"] if name == "llama" else [])])
+    config = load(name, [SMALL, *(["size.key_heads=2"] if load(name)["size"].get("key_heads") else [])])
     found = cost(config)
     model = config.build("model", config["size"])
     x = torch.randint(0, 96, (1, 16))

@@ -44,6 +44,7 @@ UNCOUNTED = frozenset(
 LATER: Mapping[str, Any] = {
     "model.memory": "Last",
     "model.share": "nothing",
+    "Transform:width": None,
 }
 
 _DEEPEST = 40

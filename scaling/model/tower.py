@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,8 @@ class Tower(nn.Module):
         self.shape, self.pattern = shape, built("pattern", pattern)
         self.embedding = built("embedding", embedding, shape)
         made = Blocks(shape, block, blocks)
-        self.stack = built("stack", stack, shape, made, lambda: built("position", position, shape, self.pattern))
+        within = replace(shape, width=self.embedding.width)
+        self.stack = built("stack", stack, shape, made, lambda: built("position", position, within, self.pattern))
         made.check()
 
     def crosses(self) -> bool:
