@@ -276,9 +276,10 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         starts=arguments.starts,
         seed=arguments.seed,
     )
+    method = None if arguments.intervals == "none" else arguments.intervals
     document = account(
         result,
-        method=None if arguments.intervals == "none" else arguments.intervals,
+        method=method,
         level=arguments.level,
         held_out=held_out,
         targets=targets,
@@ -286,7 +287,7 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         with_back_test=arguments.hold_out == "largest",
         seed=arguments.seed,
     )
-    return document, lambda: of_law(result, held_out)
+    return document, lambda: of_law(result, held_out, level=arguments.level, method=method)
 
 
 def _constrained(arguments: argparse.Namespace, law: Form | Written, points: Points) -> Form:

@@ -67,10 +67,20 @@ def predict_runs(
     ]
 
 
-def rows_of(points: Points, fit: Fit) -> list[dict[str, float]]:
-    """The law's columns of each point, a row each."""
-    columns = {name: points.numbers(name) for name in fit.form.inputs}
-    return [{name: float(column[place]) for name, column in columns.items()} for place in range(len(points))]
+def titles(level: float) -> list[str]:
+    """What the two intervals are called wherever they are shown: of the mean, then of a run."""
+    return [f"{percent(level)} interval of the mean", f"{percent(level)} interval of a new run"]
+
+
+def percent(level: float) -> str:
+    """A level as people write it: 95%, 99.9%."""
+    return f"{100 * level:.10g}%"
+
+
+def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit) -> list[dict[str, float]]:
+    """The law's columns of each row of a table."""
+    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in fit.form.inputs}
+    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:

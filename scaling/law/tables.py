@@ -9,6 +9,7 @@ from typing import Any
 
 from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.picture.words import short
+from scaling.law.predictions import percent, titles
 
 Document = Mapping[str, Any]
 
@@ -211,13 +212,7 @@ def titles_of_intervals(row: Mapping[str, Any]) -> list[str]:
     """The titles of a row's two intervals: of the law's mean, and of the loss of a new run."""
     if row["interval_run"] is None:
         return []
-    level = percent(row["interval_run"]["level"])
-    return [f"{level} interval of the mean", f"{level} interval of a new run"]
-
-
-def percent(level: float) -> str:
-    """A level as people write it: 95%, 99.9%."""
-    return f"{100 * level:.10g}%"
+    return titles(row["interval_run"]["level"])
 
 
 def signed(share: float | None) -> str:
