@@ -65,7 +65,8 @@ def answer(runs: Path, seed: int) -> Answer:
 
 
 def table(answers: Sequence[Answer]) -> Iterator[str]:
-    yield "| seed | E | 95% interval | holds the entropy | held-out loss | its excess | inside its 95% interval of a new run |"
+    new = "inside its 95% interval of a new run"
+    yield f"| seed | E | 95% interval | holds the entropy | held-out loss | its excess | {new} |"
     yield "|---:|---:|---|---|---:|---:|---|"
     for one in answers:
         about = f"| {one.seed} | {one.floor:.4f} | {one.low:.4f} to {one.high:.4f} | {_said(one.contained)} "

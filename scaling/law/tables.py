@@ -107,8 +107,8 @@ def back_test(document: Document) -> Table | None:
     tests = document.get("back_test")
     if not tests:
         return None
-    level = percent(tests[0]["level"])
-    titles = ("left out", "runs", "decades outside", f"inside their {level}", "mean error", "bias")
+    inside = f"inside their {titles(tests[0]['level'])[1]}"
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias")
     rows = [
         (
             f"{test['axis']} ≥ {short(test['from'])}",
@@ -120,7 +120,7 @@ def back_test(document: Document) -> Table | None:
         )
         for test in tests
     ]
-    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", titles, rows)
+    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", heads, rows)
 
 
 def predictions(document: Document) -> Table | None:

@@ -16,7 +16,9 @@ from scaling.report.keep import fit_again
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/fit.json"))
-ROW = re.compile(r"\| ([\d.]+) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) to ([\d.]+) \| (yes|no) \| ([+-][\d.]+)% \|")
+ROW = re.compile(
+    r"\| ([\d.]+) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) to ([\d.]+)(?:\\\*)? \| (yes|no) \| ([+-][\d.]+)% \|"
+)
 each = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
 
 
@@ -60,6 +62,10 @@ def test_the_list_of_kept_results_says_what_each_found():
     for name, claim in re.findall(r"\[(\w+)\]\(\w+/README\.md\).*within ([\d.]+)%", text):
         worst = 100 * abs(fitted(RESULTS / name)["held_out"]["largest_relative_error"])
         assert round(worst, len(claim.partition(".")[2])) == float(claim)
+    floor = fitted(RESULTS / "overtraining")["intervals"]["E"]
+    assert f"{floor['estimate']:.3f} [{floor['low']:.3f}, {floor['high']:.3f}]" in text
+    beta = fitted(RESULTS / "encoder_decoder_span_corruption")["intervals"]["beta"]
+    assert f"β is anywhere from {beta['low']:.2f} to {beta['high']:.2f}" in text
 
 
 def test_the_quickstart_under_other_seeds_counts_its_own_rows():
