@@ -45,6 +45,7 @@ LATER: Mapping[str, Any] = {
     "model.memory": "Last",
     "model.share": "nothing",
     "Transform:width": None,
+    "train.documents": "join",
 }
 
 _DEEPEST = 40

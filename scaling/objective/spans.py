@@ -21,7 +21,7 @@ class Spans:
     objective: a run of targets is a span, and its neighbours are its boundary. The paper lets spans touch.
     """
 
-    families = ("encoder",)
+    families = separates = ("encoder",)
     others, takes = 0, "windows"
 
     def __init__(
