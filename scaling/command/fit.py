@@ -120,7 +120,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--delta", action=_Once, type=float, help=f"where Huber's penalty turns linear {default['delta']}")
     add("--intervals", action=_Once, choices=METHODS, help=f"how intervals are made {default['intervals']}")
     add("--level", action=_Once, type=float, help=f"of the intervals {default['level']}")
-    add("--cluster", action=_Once, metavar="COLUMN", help="runs whose errors belong together")
+    add(
+        "--cluster",
+        action=_Once,
+        metavar="COLUMN",
+        help="points whose errors belong together, by default those of one run where `run` or `run_name` repeats; none",
+    )
     add(
         "--noise",
         action=_Once,
@@ -253,6 +258,7 @@ def _read(arguments: argparse.Namespace) -> Points:
 
 def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> tuple[dict[str, Any], Album]:
     from scaling.law.account import account, hold_out
+    from scaling.law.columns import clustered_by
     from scaling.law.columns import held_out as marked
     from scaling.law.fit import fit
     from scaling.law.picture.album import of_law
@@ -261,17 +267,18 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
     targets = [_target(form, words) for words in arguments.target]
     fixed = _numbers(arguments.fix, "fix")
     held_out = None
-    if arguments.hold_out is None:
+    if arguments.hold_out in (None, "largest"):
         mask = marked(points)
         points, held_out = (points, None) if mask is None else points.hold_out(mask)
-    elif arguments.hold_out not in ("none", "largest"):
+    elif arguments.hold_out != "none":
         points, held_out = hold_out(points, arguments.hold_out)
+    clusters = {None: clustered_by(points), "none": None}.get(arguments.cluster, arguments.cluster)
     result = fit(
         form,
         points,
         objective=_objective(arguments.objective, arguments.delta),
         weights=None if arguments.weight is None else _weights(points, arguments.weight),
-        clusters=arguments.cluster,
+        clusters=clusters,
         fixed=fixed,
         starts=arguments.starts,
         seed=arguments.seed,
@@ -287,6 +294,7 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         with_back_test=arguments.hold_out == "largest",
         seed=arguments.seed,
     )
+    document["clusters"] = clusters and {"column": clusters, "count": len(set(points[clusters]))}
     return document, lambda: of_law(result, held_out, level=arguments.level, method=method)
 
 

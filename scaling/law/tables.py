@@ -185,6 +185,9 @@ def doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
         scale = f"scale of the residuals {document['residual_scale']:.2g}"
         yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
+    clusters = document.get("clusters")
+    if clusters:
+        yield f"errors of the points of one {clusters['column']} belong together: {clusters['count']} clusters", ""
     pooled = document["points"]["pooled"]
     if pooled:
         kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())

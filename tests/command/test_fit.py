@@ -591,3 +591,48 @@ def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, ca
     steps = np.arange(1, MOST_POINTS + 2)
     path = write(tmp_path / "curves.csv", {"N": 1e6 + steps, "loss": 2 + 1 / steps})
     assert f"{MOST_POINTS + 1:,} rows are more than" in refusal(capsys, path, "--law", "power_law_n")
+
+
+def test_points_of_one_run_are_clustered_unasked_and_said_so(tmp_path, capsys):
+    """Six points along each run share an error: intervals that take them for independent are too narrow."""
+    rng = np.random.default_rng(3)
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 24), np.geomspace(1e8, 1e11, 6), indexing="ij"))
+    shared = np.repeat(rng.standard_normal(24), 6) + 0.3 * rng.standard_normal(len(N))
+    table = {
+        "run_name": [f"m{i // 6}" for i in range(len(N))],
+        "N": N,
+        "D": D,
+        "loss": loss(N, D) * np.exp(0.01 * shared),
+    }
+    path = write(tmp_path / "curves.csv", table)
+    assert main(["fit", path]) == 0
+    assert "errors of the points of one run_name belong together: 24 clusters" in capsys.readouterr().out
+    together, apart = fitted(capsys, path), fitted(capsys, path, "--cluster", "none")
+    assert together["clusters"] == {"column": "run_name", "count": 24}
+    assert apart["clusters"] is None
+    wide, narrow = (document["intervals"]["alpha"] for document in (together, apart))
+    assert wide["high"] - wide["low"] > 1.2 * (narrow["high"] - narrow["low"])
+
+
+def test_the_back_test_is_shown_for_the_largest(table, capsys):
+    assert main(["fit", table, *MAP, "--hold-out", "largest"]) == 0
+    out = capsys.readouterr().out
+    assert "inside their 95%" in out
+    assert "N ≥ " in out
+    tests = fitted(capsys, table, *MAP, "--hold-out", "largest", "--level", "0.9")["back_test"]
+    assert {test["axis"] for test in tests} == {"N", "D", "C"}
+    assert all(test["level"] == 0.9 and 0 <= test["covered"] <= 1 for test in tests)
+
+
+def test_a_target_far_outside_is_said_to_be_so_and_not_called_95(table, capsys):
+    words = [table, *MAP, "--target", "N=1e9", "D=1e11", "--target", "N=3e9", "D=1e11", "--target", "N=1e12", "D=1e14"]
+    assert main(["fit", *words]) == 0
+    out = capsys.readouterr().out
+    assert "0.48 decades above the largest N" in out
+    assert "3 decades above the largest N, 3 decades above the largest D, 6 decades above the largest C" in out
+    assert "No 95% is claimed" in out
+    near, further, far = fitted(capsys, *words)["predictions"]
+    assert near["decades_outside"] == {}
+    assert [near["tested"], further["tested"], far["tested"]] == [True, True, False]
+    widths = [np.log(row["interval_run"]["high"] / row["interval_run"]["low"]) for row in (near, further, far)]
+    assert widths == sorted(widths)
