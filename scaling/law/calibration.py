@@ -19,6 +19,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.law.discrepancy import discrepancy
 from scaling.law.fit import Fit, fit
+from scaling.law.interval import Interval
 from scaling.law.noise import measure, student
 from scaling.law.points import Points
 from scaling.law.predictions import predict_runs, rows_of
@@ -58,21 +59,21 @@ def hold_out(study: str, points: Points, held: np.ndarray, axis: str, size: floa
     rest, tested = points.hold_out(held)
     law = fit("chinchilla", rest, starts=256)
     predictions = predict_runs(law, rows_of(tested, law), LEVEL, "t", form_error=discrepancy(law, size, spread))
-    ends = [(one.estimate, one.mean, one.run) for one in predictions if one.mean is not None and one.run is not None]
-    error = np.log(tested.numbers("loss")) - np.log([estimate for estimate, _, _ in ends])
-    # Each interval counts on the side on which the loss lies.
+    estimate = np.log([one.estimate for one in predictions])
+    error = np.log(tested.numbers("loss")) - estimate
     mean, run = (
-        np.array(
-            [
-                np.log((one[place].high if above else one[place].low) / one[0]) * (1 if above else -1)
-                for one, above in zip(ends, error > 0)
-            ]
-        )
-        for place in (1, 2)
+        _half([interval for one in predictions if (interval := getattr(one, name)) is not None], estimate, error)
+        for name in ("mean", "run")
     )
     noise = np.hypot(mean, _noise(law))
     values = _axis(points, axis)
     return Tested(study, error, mean, noise, run, np.log10(values[held] / values[~held].max()))
+
+
+def _half(intervals: Sequence[Interval], estimate: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Of each interval the half on whose side the loss lies."""
+    low, high = np.log([(interval.low, interval.high) for interval in intervals]).T
+    return np.where(error > 0, high - estimate, estimate - low)
 
 
 def _noise(law: Fit) -> float:
