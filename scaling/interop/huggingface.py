@@ -131,15 +131,14 @@ def formats() -> dict[str, type[Format]]:
 
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
-    """The first format that says this model, of those with that name or architecture, and its config.json."""
+    """The format that says this model, the one of that name or the first that does, and its config.json."""
     ours = complete(sections)
     known = formats()
-    forms = [form for key, form in known.items() if name in (None, key, form.architecture)]
-    if not forms:
-        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(str(name), known))
+    if name is not None and name not in known:
+        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(name, known))
     kind = ours["model"]["kind"]
     tried = []
-    for form in forms:
+    for form in known.values() if name is None else [known[name]]:
         if form.model["kind"] == kind:
             config = blanks(form.template(), ours)
             tried.append((mismatches(form.template(), config, ours), form, config))
@@ -211,7 +210,7 @@ def _plain(
         found = {form.prefix + name if form.prefix + name in known else name: t for name, t in found.items()}
     for copy, source in form.copies.items():
         if copy in wanted:
-            if copy in form.omitted and source in found and copy not in found:
+            if source in found and copy not in found:
                 found[copy] = found[source].clone()
         elif copy in found:
             tensor = found.pop(copy)

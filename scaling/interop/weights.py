@@ -14,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from scaling import atomic
 from scaling.errors import ScalingError
 
 FILE = "model.safetensors"
@@ -40,7 +39,7 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """One weight file, whole or not there."""
-    partial = atomic.temporary(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save(partial, tensors)
         os.replace(partial, path)

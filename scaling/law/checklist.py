@@ -14,8 +14,7 @@ import numpy as np
 
 from scaling.law.fit import Fit
 from scaling.law.points import MEANINGS, NOT_STATED, Points
-from scaling.law.predictions import percent
-from scaling.law.tables import coverage
+from scaling.law.tables import coverage, percent
 
 FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 

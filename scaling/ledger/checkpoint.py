@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from scaling import atomic
 from scaling.atomic import flush_folder
 from scaling.errors import from_os
 from scaling.ledger.document import Damaged, read, seal
-from scaling.ledger.exclusive import disk
+from scaling.ledger.exclusive import disk, temporary_beside
 
 MANIFEST = "manifest.json"
 
@@ -47,7 +46,7 @@ class Damage(Exception):
 def writing(folder: Path, step: int, note: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well."""
     final = folder / f"{step:012d}"
-    temporary = atomic.temporary(final)
+    temporary = temporary_beside(final)
     try:
         folder.mkdir(exist_ok=True)
         temporary.mkdir()

@@ -15,8 +15,7 @@ class Causal:
     loss where documents are masked.
     """
 
-    families = separates = ("decoder",)
-    is_code = True
+    families = ("decoder",)
     others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):

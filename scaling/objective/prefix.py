@@ -19,8 +19,7 @@ class Prefix:
     2019, section 3.2.1)
     """
 
-    families, separates = EVERY_TEXT_TO_TEXT, ("decoder",)
-    is_code = True
+    families = EVERY_TEXT_TO_TEXT
     others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling.law.picture.paint import OPACITY
 from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Picture
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _band(part: Band) -> Any:
         y=np.concatenate([part.high, part.low[::-1]]),
         mode="lines",
         fill="toself",
-        fillcolor=f"rgba({red},{green},{blue},{OPACITY[part.shade]})",
+        fillcolor=f"rgba({red},{green},{blue},0.18)",
         line={"width": 0},
         hoverinfo="skip",
         name=part.label,

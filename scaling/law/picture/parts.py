@@ -40,14 +40,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """An interval around a curve; the caption says which."""
+    """The interval around a curve."""
 
     x: np.ndarray
     low: np.ndarray
     high: np.ndarray
     colour: str = BLACK
     label: str = ""
-    shade: Literal["dark", "light"] = "dark"
 
 
 @dataclass(frozen=True)
