@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.standard_error import keep_going
 from scaling.train.signals import Stopped, leave, listening
 
 VERBS = {
@@ -42,6 +45,8 @@ SIGINT_EXIT = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; what a user can mend is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        keep_going()
     try:
         with listening(to_the_end=argv is None):
             parent.follow()
@@ -55,13 +60,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _code(words: list[str]) -> int:
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except ScalingError as error:
         _say(error)
         return error.code
     except KeyboardInterrupt:
         return SIGINT_EXIT
     except BrokenPipeError:
+        if not _is_closed(sys.stdout):
+            raise  # another pipe broke, and the command is not done
         # The reader (head, less) has gone; point stdout elsewhere so that the interpreter's own flush stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -71,12 +80,15 @@ def _code(words: list[str]) -> int:
         return told.code
 
 
+def _is_closed(stream: TextIO) -> bool:
+    """Whether nobody reads a stream any more."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))  # an error or a hang-up, which need not be asked for
+
+
 def _say(what: object) -> None:
-    """One line on standard error. Where that cannot be written (a log on a full disk), the exit code still counts."""
-    try:
-        print(f"scaling: {what}", file=sys.stderr, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    print(f"scaling: {what}", file=sys.stderr, flush=True)
 
 
 def _run(words: list[str]) -> int:

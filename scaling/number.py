@@ -65,6 +65,7 @@ Seed = Annotated[int, Range(least=0, most=2**63 - 1)]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]
 Factor = Annotated[float, Range(above=0, most=1024)]  # of a width
+Width = Annotated[float, Range(above=0, most=65_536)]  # of its own, or below 1 as a fraction of the stream's
 Fraction = Annotated[float, Range(least=0, most=1)]
 PositiveFraction = Annotated[float, Range(above=0, most=1)]
 OpenFraction = Annotated[float, Range(above=0, below=1)]

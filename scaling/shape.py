@@ -14,7 +14,7 @@ Width = Annotated[int, Range(least=1, most=1 << 20)]
 # Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
 SIZES = {
     "width": Width,
-    "layers": Annotated[int, Range(least=1, most=4096)],
+    "layers": Annotated[int, Range(least=1, most=10_000)],
     "heads": SmallInt,
     "vocabulary": Annotated[int, Range(least=1, most=1 << 30)],
     "length": Annotated[int, Range(least=1, most=1 << 24)],
@@ -22,6 +22,14 @@ SIZES = {
     "value_width": Width,
     "key_heads": SmallInt,
     "hidden": Annotated[int, Range(least=1, most=1 << 24)],
+}
+
+# Sizes that may be left out, and what has them.
+WHOSE = {
+    "head_width": "heads",
+    "value_width": "values in heads",
+    "key_heads": "key heads",
+    "hidden": "a hidden layer",
 }
 
 
@@ -44,6 +52,27 @@ class Shape:
     def hidden_times(self, times: float) -> int:
         """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
         return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
+
+    def fraction(self, key: str, value: float) -> int:
+        """A width of its own; below 1 it is a fraction of the stream's, so that a line fits every size."""
+        own = round(value * self.width) if 0 < value < 1 else round(value)
+        if own < 1 or (value > 1 and own != value):
+            raise ScalingError("expected a whole number, or a fraction below 1", key=key, value=value)
+        return own
+
+    def noting(self, read: set[str]) -> Shape:
+        """The same shape, which adds to `read` the name of each size that a piece reads of it."""
+        noting = _Noting(**{field.name: getattr(self, field.name) for field in fields(self)})
+        object.__setattr__(noting, "_read", read)
+        return noting
+
+    def check_read(self, read: Collection[str]) -> None:
+        """Refuse a size of its own that no piece reads: without it the model would be the same."""
+        for key, usual in _usual(self.width, self.heads, self.head_width).items():
+            value = getattr(self, key)
+            if value != usual and key not in read:
+                mend = f"leave it out, or take pieces that have {WHOSE[key]}"
+                raise ScalingError("no piece of the model reads it", key=f"size.{key}", value=value, mend=mend)
 
     @staticmethod
     def of(size: Mapping[str, Any]) -> Shape:
@@ -73,13 +102,14 @@ class Shape:
                 value=heads,
                 mend=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
             )
-        before = {"head_width": width // heads, "hidden": 4 * width, **given}
+        usual = _usual(width, heads, width // heads)
+        before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
         sized = {
             key: check(f"size.{key}", max(1, round(value * times.get(key, 1))), SIZES[key])
             for key, value in before.items()
         }
         heads = sized["heads"]
-        key_heads = sized.setdefault("key_heads", heads)
+        key_heads = sized.setdefault("key_heads", max(1, round(heads * times.get("key_heads", 1))))
         if heads % key_heads:
             raise ScalingError(
                 f"{heads} heads cannot share {key_heads} key heads evenly",
@@ -89,6 +119,20 @@ class Shape:
             )
         sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
         return Shape(**sized)
+
+
+class _Noting(Shape):
+    _read: set[str]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in WHOSE:
+            vars(self).get("_read", set()).add(name)  # a copy with other sizes notes nothing: it was read whole
+        return object.__getattribute__(self, name)
+
+
+def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
+    """What sizes are that are left out."""
+    return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}
 
 
 def _factors(times: Any, known: Collection[str]) -> dict[str, float]:

@@ -9,7 +9,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `number`, `outline`, `batch` and `lightning` are files that later rooms share.
 FLOORS = """
-    errors atomic parent number build outline shape batch lightning config kernel nn model cost data objective law
+    errors atomic parent standard_error number build outline shape batch lightning config kernel nn model cost data
+    objective law
     ledger decode interop train study sweep table report command cli __main__ __init__
 """
 ROOMS = FLOORS.split()

@@ -177,14 +177,14 @@ def alive(folder: Path) -> list[str]:
 
 
 def command(verb: str, folder: Path) -> list[str]:
-    runs = f"runs={folder / 'runs'}"
+    runs, long = f"runs={folder / 'runs'}", "train.steps=3000"  # none is done before the signal comes
     if verb == "study":
-        return ["study", str(write(folder, grid={"seed": list(range(40))})), runs, "--workers", "2"]
+        return ["study", str(write(folder, grid={"seed": list(range(40))})), runs, long, "--workers", "2"]
     if verb == "sweep":
         from tests.sweep.conftest import write as written
 
         path = written(folder / "small.yaml", parameters={"seed": {"values": list(range(40))}})
-        return ["sweep", str(path), "--local", "--workers", "2", runs]
+        return ["sweep", str(path), "--local", "--workers", "2", runs, long]
     changes = {"train__devices": 2, "model__block__mixer__dropout": 0} if verb == "ranks" else {}
     return ["train", *words(folder / "runs", train__steps=100_000, train__checkpoint_every=100_000, **changes)]
 

@@ -49,6 +49,7 @@ DEFAULTS = {
     "level": 0.95,
     "starts": 1024,
     "seed": 0,
+    "format": "terminal",
 }
 FITTING = (
     "hold_out",
@@ -119,7 +120,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--delta", action=_Once, type=float, help=f"where Huber's penalty turns linear {default['delta']}")
     add("--intervals", action=_Once, choices=METHODS, help=f"how intervals are made {default['intervals']}")
     add("--level", action=_Once, type=float, help=f"of the intervals {default['level']}")
-    add("--cluster", action=_Once, metavar="COLUMN", help="runs whose errors belong together")
+    add(
+        "--cluster",
+        action=_Once,
+        metavar="COLUMN",
+        help="points whose errors belong together, by default those of one run where `run` or `run_name` repeats; none",
+    )
     add(
         "--noise",
         action=_Once,
@@ -131,13 +137,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", action=_Once, type=int, help=f"of everything random {default['seed']}")
     add("--figures", action=_Once, metavar="FOLDER", help="draw PDF, SVG, PNG and interactive HTML there")
     add("--json", action="store_true", help="one JSON document")
-    add("--format", default="terminal", choices=("terminal", "markdown", "latex"), help="of what is printed")
+    formats = ("terminal", "markdown", "latex")
+    add("--format", action=_Once, choices=formats, help=f"of what is printed {default['format']}")
 
 
 def run(arguments: argparse.Namespace) -> None:
     import numpy as np
 
-    law = _law_of(arguments.law or "chinchilla")
+    law = _law_of("chinchilla" if arguments.law is None else arguments.law)
     _check(arguments, law)
     for name, value in DEFAULTS.items():
         if getattr(arguments, name) is None:
@@ -197,6 +204,7 @@ def _check(arguments: argparse.Namespace, law: Form | Written | str) -> None:
     unused = {
         "delta": objective not in ("log_huber", "huber") and f"the objective {objective} has none",
         "level": method == "none" and "no intervals are asked for",
+        "format": arguments.json and "a document of --json has none",
         "seed": kind == "isoflop" and arguments.noise is None and "nothing is random without --noise",
     }
     for option, reason in unused.items():
@@ -228,20 +236,29 @@ def _said(value: Any) -> Any:
 
 
 def _read(arguments: argparse.Namespace) -> Points:
-    from scaling.law.reading import read
+    from scaling.law.columns import from_rows
+    from scaling.law.reading import read, table_of
+    from scaling.ledger.points import rows_of
 
-    return read(
-        arguments.points,
-        rename=_pairs(arguments.map, "map"),
-        where=arguments.where,
-        define=_pairs(arguments.define, "define"),
-        pool=arguments.pool,
-        best_by=arguments.best_by,
-    )
+    choices: dict[str, Any] = {
+        "rename": _pairs(arguments.map, "map"),
+        "where": arguments.where,
+        "define": _pairs(arguments.define, "define"),
+        "pool": arguments.pool,
+        "best_by": arguments.best_by,
+    }
+    folder = Path(arguments.points)
+    rows = rows_of(folder) if folder.is_dir() and not table_of(folder).exists() else None
+    if rows is None:
+        return read(folder, **choices)
+    if not rows:
+        raise ScalingError("is a ledger of no runs", file=folder, mend="train some, or give a table of runs")
+    return from_rows(rows, source=str(folder), **choices)
 
 
 def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> tuple[dict[str, Any], Album]:
     from scaling.law.account import account, hold_out
+    from scaling.law.columns import clustered_by
     from scaling.law.columns import held_out as marked
     from scaling.law.fit import fit
     from scaling.law.picture.album import of_law
@@ -250,24 +267,26 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
     targets = [_target(form, words) for words in arguments.target]
     fixed = _numbers(arguments.fix, "fix")
     held_out = None
-    if arguments.hold_out is None:
+    if arguments.hold_out in (None, "largest"):
         mask = marked(points)
         points, held_out = (points, None) if mask is None else points.hold_out(mask)
-    elif arguments.hold_out not in ("none", "largest"):
+    elif arguments.hold_out != "none":
         points, held_out = hold_out(points, arguments.hold_out)
+    clusters = {None: clustered_by(points), "none": None}.get(arguments.cluster, arguments.cluster)
     result = fit(
         form,
         points,
         objective=_objective(arguments.objective, arguments.delta),
         weights=None if arguments.weight is None else _weights(points, arguments.weight),
-        clusters=arguments.cluster,
+        clusters=clusters,
         fixed=fixed,
         starts=arguments.starts,
         seed=arguments.seed,
     )
+    method = None if arguments.intervals == "none" else arguments.intervals
     document = account(
         result,
-        method=None if arguments.intervals == "none" else arguments.intervals,
+        method=method,
         level=arguments.level,
         held_out=held_out,
         targets=targets,
@@ -275,7 +294,8 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         with_back_test=arguments.hold_out == "largest",
         seed=arguments.seed,
     )
-    return document, lambda: of_law(result, held_out)
+    document["clusters"] = clusters and {"column": clusters, "count": len(set(points[clusters]))}
+    return document, lambda: of_law(result, held_out, level=arguments.level, method=method)
 
 
 def _constrained(arguments: argparse.Namespace, law: Form | Written, points: Points) -> Form:

@@ -34,9 +34,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(text({"freed": arguments.free, "bytes": total, "items": items}))
         return
     for item in found:
-        print(f"{item.run}  {size(item.bytes):>9}  {item.kind:<12}  {item.path.relative_to(ledger.root)}")
+        print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<12}  {item.path.relative_to(ledger.root)}")
     what = "freed" if arguments.free else "can be freed; --free does it" if found else "to free"
-    print(f"{size(total)} in {len(found)} folders {what}")
+    print(f"{size(total)} in {len(found)} places {what}")
 
 
 def size(count: float) -> str:

@@ -173,7 +173,7 @@ def _foretold(outlook: dict[str, Any]) -> Iterator[str]:
 
 
 def _interval(told: dict[str, Any]) -> str:
-    return f"95% [{told['low']:.4f}, {told['high']:.4f}]"
+    return f"95% interval of the mean [{told['low']:.4f}, {told['high']:.4f}]"
 
 
 def _span(seconds: float | None) -> str:

@@ -29,8 +29,8 @@ class Format:
     `config` is what its config.json always says (None: null, or nothing), `model` and `size` are our sections with
     blanks for what it may say, and `names` what its tensors are called. A weight file may also hold `copies` (a tied
     table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias that
-    no training moves); copies and zeros are checked, and none of them is written. A file of the bare model leaves out
-    `prefix`.
+    no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
+    itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`.
     """
 
     slot: ClassVar[str] = "format"
@@ -42,6 +42,7 @@ class Format:
     names: ClassVar[tuple[Name, ...]]
     prefix: ClassVar[str] = ""
     copies: ClassVar[Mapping[str, str]] = {}
+    omitted: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ()
     zeros: ClassVar[tuple[str, ...]] = ()
 

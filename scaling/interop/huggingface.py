@@ -131,14 +131,15 @@ def formats() -> dict[str, type[Format]]:
 
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
-    """The format that says this model, the one of that name or the first that does, and its config.json."""
+    """The first format that says this model, of those with that name or architecture, and its config.json."""
     ours = complete(sections)
     known = formats()
-    if name is not None and name not in known:
-        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(name, known))
+    forms = [form for key, form in known.items() if name in (None, key, form.architecture)]
+    if not forms:
+        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(str(name), known))
     kind = ours["model"]["kind"]
     tried = []
-    for form in known.values() if name is None else [known[name]]:
+    for form in forms:
         if form.model["kind"] == kind:
             config = blanks(form.template(), ours)
             tried.append((mismatches(form.template(), config, ours), form, config))
@@ -210,7 +211,7 @@ def _plain(
         found = {form.prefix + name if form.prefix + name in known else name: t for name, t in found.items()}
     for copy, source in form.copies.items():
         if copy in wanted:
-            if source in found and copy not in found:
+            if copy in form.omitted and source in found and copy not in found:
                 found[copy] = found[source].clone()
         elif copy in found:
             tensor = found.pop(copy)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
@@ -29,11 +29,55 @@ from scaling.batch import IGNORE, Batch
 from scaling.build import build
 from scaling.config import load
 from scaling.interop import huggingface, weights
-from scaling.interop.format import Format
-from scaling.interop.names import pairs, to_ours
 from scaling.nn.context import Cache, Places
 
-MODELS = ("gpt1", "gpt2", "bert", "roberta", "t5", "t5_v1_1", "bart", "marian", "llama", "pythia")
+MODELS = (
+    *("gpt1", "gpt2", "opt", "bloom", "bert", "roberta", "distilbert", "electra", "albert"),
+    *("t5", "t5_v1_1", "bart", "marian", "llama", "mistral", "qwen2", "gemma", "pythia"),
+)
+_SENTENCE = "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}"
+# What releases turn in a model of record, or users do, each compared on its own: the model and its lines.
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "opt untied": ("opt", "model.tie=[]"),
+    "galactica": (
+        "opt",
+        "model.block.norm={kind: LayerNorm, gain: false, bias: false}",
+        "model.stack.norm={kind: LayerNorm, gain: false, bias: false}",
+        "model.block.mixer.bias=false",
+        "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
+    ),
+    "bloom untied": ("bloom", "model.tie=[]"),
+    "bert masked": ("bert", "model.sentence=null"),
+    "distilbert untied": (
+        "distilbert",
+        "model.tie=[]",
+        "model.block.channel.activation=ReLU",
+        "model.head.activation=ReLU",
+    ),
+    "electra narrow": ("electra", "model.embedding.width=12", "model.head.width=12"),
+    "electra plain": (
+        "electra",
+        "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}",
+        "model.head.width=null",
+    ),
+    "electra untied": ("electra", "model.tie=[]"),
+    "albert narrow": ("albert", "model.embedding.width=12", "model.head.width=12", _SENTENCE),
+    "llama tied": (
+        "llama",
+        "model.tie=[decoder, head]",
+        "model.block.mixer.bias=true",
+        "model.block.channel.bias=true",
+    ),
+    "mistral window": ("mistral", "model.pattern.size=11"),
+    "mistral windowless": ("mistral", "model.pattern=Causal"),
+    "mistral tied": ("mistral", "model.pattern.size=11", "model.tie=[decoder, head]"),
+    "qwen2 tied": ("qwen2", "model.tie=[decoder, head]"),
+    "gemma untied": ("gemma", "model.tie=[]", "model.block.mixer.bias=true"),
+    "pythia tied": ("pythia", "model.tie=[decoder, head]"),
+}
+COMPARED = (*MODELS, *VARIANTS)
+# Formats that another one says as well.
+NAMED = {"electra plain": "PlainELECTRA", "mistral windowless": "WindowlessMistral"}
 BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 SIZE = {"width": 32, "layers": 3, "heads": 4, "vocabulary": 97, "length": 48}
@@ -41,6 +85,10 @@ SIZES = {
     "t5": {**SIZE, "head_width": 12, "hidden": 80},
     "t5_v1_1": {**SIZE, "head_width": 12, "hidden": 80},
     "llama": {**SIZE, "key_heads": 2, "hidden": 80},
+    "mistral": {**SIZE, "key_heads": 2, "hidden": 80},
+    "qwen2": {**SIZE, "key_heads": 2, "hidden": 80},
+    "gemma": {**SIZE, "key_heads": 1, "head_width": 12, "hidden": 80},
+    "bloom untied": {**SIZE, "width": 48, "heads": 6},  # ALiBi's slopes where heads are no power of two
 }
 ROWS, TOKENS, SOURCE = 3, 40, 44
 PADDED = (0, 5, 17)  # padding of each row
@@ -62,14 +110,18 @@ class Pair:
 
     ours: Any
     theirs: Any
-    form: type[Format]
-    heads: int
     exactly: AbstractContextManager[Any]
+
+
+def sections(model: str) -> dict[str, Any]:
+    """The sections `model` and `size` of a comparison."""
+    record, *lines = VARIANTS.get(model, (model,))
+    return {"model": load(record, lines)["model"], "size": SIZES.get(model, SIZES.get(record, SIZE))}
 
 
 def cases(model: str) -> Iterator[Case]:
     """The comparisons that make sense for a model: encoders read whole, and are padded on the right, as sources are."""
-    family = load(model)["model.kind"]
+    family = sections(model)["model"]["kind"]
     for dtype in BOUNDS:
         for padding in ("none", "left", "right") if family == "Decoder" else ("none", "right"):
             yield Case(model, dtype, "whole", padding)
@@ -83,23 +135,27 @@ def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
 
-    sections = {"model": load(model)["model"], "size": SIZES.get(model, SIZE)}
+    transformers.logging.disable_progress_bar()
+    parts = sections(model)
     torch.manual_seed(0)
-    ours = build("model", sections["model"], sections["size"]).to(dtype).eval()
-    for name, parameter in ours.named_parameters():
+    ours = build("model", parts["model"], parts["size"]).to(dtype).eval()
+    for parameter in ours.parameters():
         # No gain is quite one and no bias zero, so that every difference shows.
-        nn.init.normal_(parameter, mean=1.0 if name.endswith("gain") else 0.0, std=0.2)
+        nn.init.normal_(parameter, mean=float((parameter == 1).all()), std=0.2)
     for piece in ours.modules():
         # T5's queries hold 1/√d_k themselves; without it softmax magnifies every rounding.
         if getattr(piece, "scale", None) == 1.0:
             piece.query.weight.data *= (piece.query.out_features // piece.heads) ** -0.5
     exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
     with tempfile.TemporaryDirectory() as folder:
-        form = huggingface.write(folder, huggingface.Described(sections, weights.of(ours)))
+        form = huggingface.write(folder, huggingface.Described(parts, weights.of(ours)), NAMED.get(model))
         kind = getattr(transformers, form.architecture)
         with exactly:
             theirs = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
-    yield Pair(ours, theirs, form, huggingface.heads_of(sections), exactly)
+    for name, buffer in theirs.named_buffers():
+        if name in {line.theirs for line in form.names}:  # Marian's output bias, which transformers holds fixed
+            buffer.requires_grad_()
+    yield Pair(ours, theirs, exactly)
 
 
 def difference(case: Case, both: Pair) -> float:
@@ -118,20 +174,42 @@ def difference(case: Case, both: Pair) -> float:
 
 
 def gradient_difference(case: Case, both: Pair) -> float:
-    """The largest difference of the mean loss's gradient, over all parameters."""
+    """The largest difference of the loss's gradient, over all parameters."""
     batch = _draw(case, both.ours)
-    both.ours.zero_grad()
-    both.theirs.zero_grad()
+    for tensor in (*both.ours.parameters(), *_learning(both.theirs)):
+        tensor.grad = None
     both.ours.loss(batch).total.backward()
     with both.exactly:
-        logits = _theirs(both.theirs, batch, "whole")[0]
-        F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE).backward()
-    ours = {name: tensor.grad for name, tensor in weights.of(both.ours).items() if tensor.grad is not None}
-    theirs = {name: tensor.grad for name, tensor in both.theirs.named_parameters() if tensor.grad is not None}
-    # transformers holds Marian's output bias fixed.
-    both_know = [name for pair in pairs(both.form.names, ours) if pair.theirs in theirs for name in pair.ours]
-    converted = to_ours(both.form.names, both_know, theirs, both.heads)
-    return max(float((ours[name] - converted[name]).abs().max()) for name in both_know)
+        logits, *sentence = _theirs(both.theirs, batch, "whole")
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
+        if batch.labels is not None:
+            loss = loss + F.cross_entropy(sentence[0], batch.labels)
+        loss.backward()
+    theirs = _gradients(both.theirs)
+    ours = {name: _gradient(tensor) for name, tensor in weights.of(both.ours).items()}
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
+
+
+def _gradients(model: Any) -> dict[str, Tensor]:
+    """The gradient of every parameter under our names: saved as the weights would be, and read as they are."""
+    own = _learning(model)
+    before = [tensor.detach().clone() for tensor in own]
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        for tensor in own:
+            tensor.copy_(_gradient(tensor))
+        model.save_pretrained(folder)
+        for tensor, value in zip(own, before, strict=True):
+            tensor.copy_(value)
+        return huggingface.read(folder).tensors
+
+
+def _learning(model: nn.Module) -> list[Tensor]:
+    return [tensor for tensor in model.state_dict(keep_vars=True).values() if tensor.requires_grad]
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
 
 
 def _draw(case: Case, model: Any) -> Batch:
@@ -151,14 +229,21 @@ def _draw(case: Case, model: Any) -> Batch:
         read, documents = tokens(TOKENS, "none")
     else:
         read, documents = tokens(TOKENS, case.padding)
-    if model.family == "encoder":
+    if model.family == "encoder" and model.encoder.embedding.segments is not None:
         kinds = model.encoder.embedding.segments.shape[0]
         segments = torch.randint(kinds, read.shape, generator=draw)
+    labels = torch.randint(2, (ROWS,), generator=draw) if getattr(model, "sentence", None) is not None else None
     targets = torch.randint(SIZE["vocabulary"], read.shape, generator=draw)
     if documents is not None:
         targets = targets.where(documents > 0, IGNORE)
     return Batch(
-        read, targets, documents=documents, segments=segments, source=source, source_documents=source_documents
+        read,
+        targets,
+        documents=documents,
+        segments=segments,
+        labels=labels,
+        source=source,
+        source_documents=source_documents,
     )
 
 
@@ -182,7 +267,7 @@ def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
     else:
         given = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
     said = model(**given)
-    return [said.prediction_logits, said.seq_relationship_logits] if "prediction_logits" in said else [said.logits]
+    return [said[name] for name in _LOGITS if name in said]
 
 
 def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
@@ -228,13 +313,16 @@ class _InFloat64(TorchFunctionMode):
     """Whatever asks for float32 gets float64."""
 
     def __enter__(self) -> _InFloat64:
+        self._patches = ExitStack()
         # numpy's sinusoids become tensors by this name, which no mode sees.
-        self._patch = mock.patch("torch.FloatTensor", torch.DoubleTensor)
-        self._patch.start()
+        self._patches.enter_context(mock.patch("torch.FloatTensor", torch.DoubleTensor))
+        # BLOOM's GELU has √(2/π) to eight digits.
+        gelu = lambda _, x: F.gelu(x, approximate="tanh")  # noqa: E731
+        self._patches.enter_context(mock.patch("transformers.models.bloom.modeling_bloom.BloomGelu.forward", gelu))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        self._patch.stop()
+        self._patches.close()
         super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -261,7 +349,7 @@ def report() -> Iterator[str]:
     yield f"| model | padding | {' | '.join(f'{_short(dtype)} {column}' for dtype in BOUNDS for column in _COLUMNS)} |"
     yield "|---|---|" + "--:|" * len(BOUNDS) * len(_COLUMNS)
     worst = dict.fromkeys(BOUNDS, 0.0)
-    for model in MODELS:
+    for model in COMPARED:
         rows: dict[str, dict[tuple[torch.dtype, str], float]] = {}
         for dtype in BOUNDS:
             with pair(model, dtype) as both:
@@ -282,19 +370,24 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+_LOGITS = ("logits", "prediction_logits", "seq_relationship_logits", "sop_logits")
 _COLUMNS = ("whole", "incremental", "gradient")
 _PREFACE = """# Parity with transformers
 
 The largest difference between our logits and those of transformers {transformers}, with the same random weights (three
-layers, width 32, 40 tokens), and between the gradients of the mean loss, over all parameters. `whole` reads every token
+layers, width 32, 40 tokens), and between the gradients of the loss, over all parameters. `whole` reads every token
 at once, `incremental` a few at a time from the key-value cache; padding is of tokens for encoders and decoders, of the
 source for encoder-decoders, and differences are taken where there is none. Encoders have no cache. Weights and config
 pass through a folder, so that `scaling export` is in every figure. The bounds, which tests hold to, are 1e-4 in float32
 and 1e-9 in float64.
 
+Names are those of `configs/model` and of the variants in `scaling/interop/parity.py`. No parameter is left out: heads
+over the whole text learn from labels, and so does Marian's output bias, which transformers holds fixed. transformers
+saves its gradients as it saves weights, and `scaling import` reads them, so that it is in every figure of a gradient.
+
 transformers goes through float32 in places whatever the type asked for (the norms of T5 and Llama, softmax, rotary
-angles, Marian's sinusoids); the float64 columns do not let it, so that the formulas are compared and not the rounding.
-Where a float32 difference is exactly 0, both sides call the same kernels in the same order.
+angles, Marian's sinusoids), and BLOOM's GELU has √(2/π) to eight digits; in the float64 columns it computes exactly, so
+that the formulas are compared and not the rounding.
 
     python -m scaling.interop.parity > docs/parity.md
 

@@ -71,6 +71,11 @@ def switch(*keys: str, default: bool) -> Blank:
     return blank(*keys, default=default, values={True: True, False: False})
 
 
+def tied(tower: str, default: bool = True) -> Blank:
+    """The blank for a head that predicts by the embedding's table or by its own."""
+    return blank("tie_word_embeddings", default=default, values={True: [tower, "head"], False: []})
+
+
 def fill(template: Any, config: Mapping[str, Any]) -> Any:
     """The template with every blank filled from config.json."""
     if isinstance(template, Blank):

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from scaling import atomic
 from scaling.errors import ScalingError
 
 FILE = "model.safetensors"
@@ -39,7 +40,7 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """One weight file, whole or not there."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = atomic.temporary(path)
     try:
         save(partial, tensors)
         os.replace(partial, path)

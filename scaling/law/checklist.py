@@ -14,7 +14,8 @@ import numpy as np
 
 from scaling.law.fit import Fit
 from scaling.law.points import MEANINGS, NOT_STATED, Points
-from scaling.law.tables import coverage, percent
+from scaling.law.predictions import percent
+from scaling.law.tables import coverage
 
 FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 

@@ -20,6 +20,9 @@ from scaling.law.unit import doubt, in_nats
 SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
 """Formulas as the papers write them; any other is one of `expression.py`."""
 
+RUNS = ("run", "run_name")
+"""Columns that name the run a point is of."""
+
 IDENTITIES = ("tokenizer", "validation")
 """Columns that say which loss was measured: two values are two kinds of loss."""
 
@@ -95,6 +98,11 @@ def from_rows(rows: Iterable[Mapping[str, Any]], **choices: Any) -> Points:
 def from_frame(frame: Any, **choices: Any) -> Points:
     """Points of a data frame (pandas, or anything with `columns` and `frame[name]`)."""
     return from_columns({str(name): list(frame[name]) for name in frame.columns}, **choices)
+
+
+def clustered_by(points: Points) -> str | None:
+    """The column that names runs of several points each, whose errors belong together."""
+    return next((name for name in RUNS if name in points and 1 < len(set(points[name])) < len(points)), None)
 
 
 def held_out(points: Points) -> np.ndarray | None:
@@ -306,6 +314,9 @@ def _finished(table: Points) -> tuple[Points, int, int]:
                 mend=nearest(_spelled(word), STATES),
             )
     used = np.array([state == FINISHED for state in states], bool)
+    table = Points(
+        {STATUS if name == column else name: values for name, values in table.columns.items()}, source=table.source
+    )
     return table.where(used), states.count(EXCLUDED), states.count(FAILED)
 
 

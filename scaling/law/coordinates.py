@@ -57,12 +57,12 @@ class Coordinates:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.in_log, np.log(lower), lower), np.where(self.in_log, np.log(upper), upper)
 
+    @np.errstate(all="ignore")
     def of(self, theta: np.ndarray) -> np.ndarray:
         """u of θ, inside the bounds."""
         theta = np.asarray(theta, float)
         plain = theta[..., self.free]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            u = np.where(self.in_log, np.log(np.maximum(plain, 1e-300)), plain)
+        u = np.where(self.in_log, np.log(np.maximum(plain, 1e-300)), plain)
         if self.heights:
             u[..., self._rows] += np.moveaxis(self._shapes(theta, {}).value[..., 0], 0, -1)
         return np.clip(u, *self.bounds)
@@ -71,6 +71,7 @@ class Coordinates:
         """θ of u, the fixed parameters filled in."""
         return self.expand(u, seeded=False)[0]
 
+    @np.errstate(all="ignore")
     def expand(self, u: np.ndarray, seeded: bool = True) -> tuple[np.ndarray, Seeds]:
         """θ of u, and dθ/du: for each parameter its derivative by each coordinate that moves it."""
         theta = np.empty((*u.shape[:-1], len(self.form.parameters)))

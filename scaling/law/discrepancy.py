@@ -99,8 +99,11 @@ class Discrepancy:
         return normal * (own / normal) ** (count / (count + SHRINKAGE))
 
 
-def discrepancy(fit: Fit) -> Discrepancy:
-    """What the residuals of a fit, which has a degree of freedom or more, show of its form and of a run's noise."""
+def discrepancy(fit: Fit, size: float = SIZE, spread: float = SPREAD) -> Discrepancy:
+    """What the residuals of a fit, which has a degree of freedom or more, show of its form and of a run's noise.
+
+    `size` and `spread` are the median of u's size before they are seen, and the standard deviation of its logarithm.
+    """
     count = len(fit.problem.observed)
     # The points are in the order of their columns, so that every n-th of them represents them all.
     chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
@@ -113,19 +116,21 @@ def discrepancy(fit: Fit) -> Discrepancy:
     variances, rotation = np.linalg.eigh(left[:, rank:].T @ kernel @ left[:, rank:])
     basis, variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
     contrasts = basis.T @ (-root * fit.problem.residuals(fit.u[None])[0][chosen])
-    posterior = _posterior(contrasts, variances, abs(float(np.mean(fit.problem.observed))))
+    posterior = _posterior(contrasts, variances, abs(float(np.mean(fit.problem.observed))), size, spread)
     return Discrepancy(fit, columns, root, kernel, jacobian, basis, variances, contrasts, *posterior)
 
 
-def _posterior(contrasts: np.ndarray, variances: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _posterior(
+    contrasts: np.ndarray, variances: np.ndarray, level: float, size: float, spread: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of a size of u and a noise, and their weights: a log-normal prior of the first, a flat one of log noise."""
     scale = float(np.sqrt(np.mean(contrasts**2))) if len(contrasts) else 0.0
     if scale < EXACT * max(1.0, level):
         return np.zeros(1), np.zeros(1), np.ones(1)
     sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
-    spread = sizes[:, None] ** 2 * variances + noises[:, None] ** 2
-    log_density = -0.5 * (np.log(spread) + contrasts**2 / spread).sum(1)
-    log_density -= 0.5 * (np.log(sizes / SIZE) / SPREAD) ** 2
+    expected = sizes[:, None] ** 2 * variances + noises[:, None] ** 2
+    log_density = -0.5 * (np.log(expected) + contrasts**2 / expected).sum(1)
+    log_density -= 0.5 * (np.log(sizes / size) / spread) ** 2
     weights = np.exp(log_density - log_density.max())
     kept = weights > NEGLIGIBLE
     return sizes[kept], noises[kept], weights[kept] / weights[kept].sum()

@@ -16,14 +16,18 @@ from scaling.law.likelihood import Ends, bound
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
 from scaling.law.pose import pose
-from scaling.law.problem import Problem
+from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
 from scaling.law.residual import seed_scatter
 from scaling.law.robust import reweighted
+from scaling.law.solver import PATIENT, minimise
 from scaling.law.starts import draw, prepare, search
+from scaling.law.unit import of_terms
 
 STARTS = 1024
 REFINED = 64
+SCREENED = 10_000
+"""Points that are enough to find the optimum near which that of all points lies."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,7 +143,10 @@ class Fit:
             "inputs": list(self.form.axes),
             "target": self.form.target,
             "estimates": self.estimates,
-            "units": {parameter.name: parameter.unit for parameter in self.form.parameters},
+            "units": {
+                parameter.name: of_terms(parameter.unit, self.points.definition("loss"))
+                for parameter in self.form.parameters
+            },
             "fixed": dict(self.problem.fixed),
             "tied": dict(self.form.tied),
             "intervals": dict(bounds)
@@ -181,11 +188,14 @@ def fit(
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
     objective = objective or LogHuber()
     problem, order, labels = pose(form, points, objective, weights, clusters, fixed or {})
+    screened = thinned(problem, SCREENED)
     if isinstance(starts, int):
-        begin = draw(problem, starts, seed)
+        begin = draw(screened, starts, seed)
     else:
-        begin = prepare(problem, np.asarray(starts, float))
-    best, agreeing = search(problem, begin, REFINED)
+        begin = prepare(screened, np.asarray(starts, float))
+    best, agreeing = search(screened, begin, REFINED)
+    if screened is not problem:
+        best = minimise(problem, problem.coordinates.of(screened.theta(best.u)), effort=PATIENT)
     if not np.isfinite(best.cost[0]) or not best.converged[0]:
         raise ScalingError(
             f"the fit of {form.name} did not converge from any of {len(begin)} starts",

@@ -106,7 +106,9 @@ class Points:
         """Columns of words that differ between groups of points, and how many values each has: kinds no law knows."""
         kinds = {}
         for name, column in self.columns.items():
-            values = len(set(column.tolist())) if column.dtype == object and name not in ("run", "status") else 1
+            values = (
+                len(set(column.tolist())) if column.dtype == object and name not in ("run", "status", "held_out") else 1
+            )
             if 1 < values <= len(self) / 2:
                 kinds[name] = values
         return kinds

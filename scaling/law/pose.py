@@ -12,7 +12,7 @@ from scaling.law.objective import Objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem
 
-MOST_POINTS = 200_000
+MOST_POINTS = 100_000
 """More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
 
 LINE = 0.02

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.law.discrepancy import discrepancy
+from scaling.law.discrepancy import Discrepancy, discrepancy
 from scaling.law.extrapolation import Extrapolation, extrapolation
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, Method, intervals
@@ -44,8 +44,12 @@ def predict_runs(
     method: Method | None = "profile",
     *,
     seed: int = 0,
+    form_error: Discrepancy | None = None,
 ) -> list[Prediction]:
-    """The law at each row of its columns, with both intervals at `level` by `method`; None asks for no intervals."""
+    """The law at each row of its columns, with both intervals at `level` by `method`; None asks for no intervals.
+
+    `form_error` is what is known of the form's error, by default what the residuals of this fit show.
+    """
     rows = [{name: float(row[name]) for name in fit.form.inputs} for row in rows]
     if not rows:
         return []
@@ -60,17 +64,28 @@ def predict_runs(
     quantities = [prediction(fit.form, row, f"row {place}") for place, row in enumerate(rows)]
     means = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
     means = [replace(mean, name=prediction(fit.form, row).name) for row, mean in zip(rows, means, strict=True)]
-    runs = map(partial(_of_a_run, fit), means, discrepancy(fit).half_widths(columns, level))
+    halves = (form_error or discrepancy(fit)).half_widths(columns, level)
+    runs = map(partial(_of_a_run, fit), means, halves)
     return [
         Prediction(row, mean.estimate, mean, run, place)
         for row, mean, run, place in zip(rows, means, runs, places, strict=True)
     ]
 
 
-def rows_of(points: Points, fit: Fit) -> list[dict[str, float]]:
-    """The law's columns of each point, a row each."""
-    columns = {name: points.numbers(name) for name in fit.form.inputs}
-    return [{name: float(column[place]) for name, column in columns.items()} for place in range(len(points))]
+def titles(level: float) -> list[str]:
+    """What the two intervals are called wherever they are shown: of the mean, then of a run."""
+    return [f"{percent(level)} interval of the mean", f"{percent(level)} interval of a new run"]
+
+
+def percent(level: float) -> str:
+    """A level as people write it: 95%, 99.9%."""
+    return f"{100 * level:.10g}%"
+
+
+def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit) -> list[dict[str, float]]:
+    """The law's columns of each row of a table."""
+    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in fit.form.inputs}
+    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:

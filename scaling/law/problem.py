@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -68,3 +68,12 @@ class Problem:
         """The objective of each row of residuals; infinite where a residual is not a number."""
         total = ((self.weights if weights is None else weights) * self.objective.penalty(residual)).sum(-1)
         return np.where(np.isfinite(total), total, np.inf)
+
+
+def thinned(problem: Problem, most: int) -> Problem:
+    """The problem of at most so many of its rows, evenly spaced in their order; itself where it has no more."""
+    step = -(-len(problem.observed) // most)
+    if step == 1:
+        return problem
+    columns = {name: column[::step] for name, column in problem.columns.items()}
+    return replace(problem, columns=columns, observed=problem.observed[::step], weights=problem.weights[::step])

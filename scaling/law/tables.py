@@ -9,6 +9,7 @@ from typing import Any
 
 from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.picture.words import short
+from scaling.law.predictions import percent, titles
 
 Document = Mapping[str, Any]
 
@@ -106,8 +107,8 @@ def back_test(document: Document) -> Table | None:
     tests = document.get("back_test")
     if not tests:
         return None
-    level = percent(tests[0]["level"])
-    titles = ("left out", "runs", "decades outside", f"inside their {level}", "mean error", "bias")
+    inside = f"inside their {titles(tests[0]['level'])[1]}"
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias")
     rows = [
         (
             f"{test['axis']} ≥ {short(test['from'])}",
@@ -119,7 +120,7 @@ def back_test(document: Document) -> Table | None:
         )
         for test in tests
     ]
-    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", titles, rows)
+    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", heads, rows)
 
 
 def predictions(document: Document) -> Table | None:
@@ -184,6 +185,9 @@ def doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
         scale = f"scale of the residuals {document['residual_scale']:.2g}"
         yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
+    clusters = document.get("clusters")
+    if clusters:
+        yield f"errors of the points of one {clusters['column']} belong together: {clusters['count']} clusters", ""
     pooled = document["points"]["pooled"]
     if pooled:
         kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
@@ -211,13 +215,7 @@ def titles_of_intervals(row: Mapping[str, Any]) -> list[str]:
     """The titles of a row's two intervals: of the law's mean, and of the loss of a new run."""
     if row["interval_run"] is None:
         return []
-    level = percent(row["interval_run"]["level"])
-    return [f"{level} interval of the mean", f"{level} interval of a new run"]
-
-
-def percent(level: float) -> str:
-    """A level as people write it: 95%, 99.9%."""
-    return f"{100 * level:.10g}%"
+    return titles(row["interval_run"]["level"])
 
 
 def signed(share: float | None) -> str:

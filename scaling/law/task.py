@@ -34,7 +34,7 @@ class TwoStep:
         return self.task.predict(loss=self.loss.predict(**inputs))
 
     def interval(self, level: float = 0.95, **inputs: float) -> Interval:
-        """The score at one row of columns, the errors of both steps together, as independent.
+        """Of the mean score at one row of columns, the errors of both steps together, as independent.
 
         The second step is taken at the predicted loss and the first is carried through its slope there, each with its
         own Student's t, so that the wider half-width rules (the sum of squares of the two half-widths).

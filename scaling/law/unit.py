@@ -45,7 +45,12 @@ def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray
         with np.errstate(all="ignore"):
             return np.log(loss), f"{NATS}, the logarithm of the {stated}"
     per = given.removeprefix("bits ")
-    return loss * np.log(2.0), f"nats {per}, ln 2 times the {stated}"
+    return loss * np.log(2.0), f"nats {per}, ln 2 times the {stated.replace('_', ' ')}"
+
+
+def of_terms(unit: str, definition: str) -> str:
+    """A parameter's unit where the loss is defined so: per byte and not per token."""
+    return unit.replace("a token", "a byte") if definition.startswith("nats per byte") else unit
 
 
 def doubt(loss: np.ndarray, column: str, source: str = "") -> None:

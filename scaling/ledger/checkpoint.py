@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from scaling import atomic
 from scaling.atomic import flush_folder
 from scaling.errors import from_os
 from scaling.ledger.document import Damaged, read, seal
-from scaling.ledger.exclusive import disk, temporary_beside
+from scaling.ledger.exclusive import disk
 
 MANIFEST = "manifest.json"
 
@@ -46,7 +47,7 @@ class Damage(Exception):
 def writing(folder: Path, step: int, note: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well."""
     final = folder / f"{step:012d}"
-    temporary = temporary_beside(final)
+    temporary = atomic.temporary(final)
     try:
         folder.mkdir(exist_ok=True)
         temporary.mkdir()

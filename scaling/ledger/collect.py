@@ -1,28 +1,35 @@
 """Collect: what disk space can be had back without losing anything that is still needed.
 
 Freed are the checkpoints of runs that have a result, and of idle trunks whose every branch has one, except steps that a
-branch of any study still starts from; and checkpoints that killed workers left half-written. Specs, logs and results
-stay.
+branch of any study still starts from; and what killed processes left half-written, anywhere in the ledger. Specs, logs
+and results stay.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from scaling import atomic
 from scaling.ledger import checkpoint
-from scaling.ledger.exclusive import TEMPORARY, disk
+from scaling.ledger.exclusive import disk
 from scaling.ledger.store import Ledger
+
+SHARED = ("studies", "calibration", "sweeps")  # folders beside the store
+# Before files were signed by their writers, a rename's were .points.csv.0123456789abcdef.
+UNFINISHED = re.compile(rf"{re.escape(atomic.TEMPORARY)}|\..+\.[0-9a-f]{{16}}$")
 
 
 @dataclass(frozen=True)
 class Waste:
-    """A folder that can go."""
+    """A folder or a file that can go, and the run that it is of, where it is one's."""
 
-    run: str
+    run: str | None
     path: Path
     kind: Literal["checkpoint", "half-written"]
     bytes: int
@@ -33,6 +40,7 @@ def waste(ledger: Ledger) -> Iterator[Waste]:
     for study in ledger.studies():
         ledger.plan(study)
     trunks = ledger.trunks()
+    working = False
     for run in ledger.runs():
         done, needed, row = ledger.result(run) is not None, ledger.needed(run), ledger.status(run)
         spent = done or (run in trunks and not needed and row.state != "running")
@@ -42,9 +50,16 @@ def waste(ledger: Ledger) -> Iterator[Waste]:
                 for step, path in checkpoint.steps(folder).items():
                     if step not in needed:
                         yield Waste(run, path, "checkpoint", _size(path))
-            if done or record.exit is not None or ledger.is_gone(record):
-                for path in folder.glob(f"{TEMPORARY}*"):
-                    yield Waste(run, path, "half-written", _size(path))
+            idle = done or record.exit is not None or ledger.is_gone(record)
+            for place in (record.folder, folder):
+                yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
+        idle = done or row.state not in ("running", "stale")
+        for place in (ledger.folder(run), ledger.folder(run) / "attempts"):
+            yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
+        working |= not idle
+    for name in SHARED:
+        yield from _unfinished((ledger.root / name).rglob("*"), not working)
+    yield from _unfinished(ledger.root.iterdir(), not working)
 
 
 def free(found: Iterable[Waste]) -> int:
@@ -54,11 +69,24 @@ def free(found: Iterable[Waste]) -> int:
         with disk("cannot free"):
             if item.kind == "checkpoint":
                 checkpoint.drop(item.path)
-            elif not item.path.is_symlink():
+            elif item.path.is_dir() and not item.path.is_symlink():
                 shutil.rmtree(item.path, ignore_errors=True)
+            else:
+                item.path.unlink(missing_ok=True)
         total += item.bytes
     return total
 
 
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:
+    """What a process was writing that was killed."""
+    for path in paths:
+        if UNFINISHED.match(path.name):
+            with suppress(FileNotFoundError):  # finished meanwhile
+                if atomic.is_left(path, idle):
+                    yield Waste(run, path, "half-written", _size(path))
+
+
+def _size(path: Path) -> int:
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir())

@@ -9,7 +9,6 @@ links, `O_EXCL` does instead, and a reader's checksum tells a file whose writer 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,10 @@ from scaling.errors import from_os
 
 Means = Literal["link", "create"]
 
-TEMPORARY = ".writing-"  # how the name of every unfinished file and folder begins
-
 
 def probe(folder: Path) -> Means:
     """How files can be made exclusively in `folder`: by `link` where hard links work and are counted, else `create`."""
-    temporary = temporary_beside(folder / "probe")
+    temporary = atomic.temporary(folder / "probe")
     target = temporary.with_name(temporary.name + "-link")
     with disk(f"cannot write in {folder}"):
         temporary.write_bytes(b"probe")
@@ -52,11 +49,6 @@ def replace(path: Path, content: bytes) -> None:
     """Make `path` hold `content`; a reader sees the old bytes or the new ones, never a mixture."""
     with disk(f"cannot write {path.name}"):
         atomic.write(path, content)
-
-
-def temporary_beside(path: Path) -> Path:
-    """A name that no one else uses, in the folder of `path` (so that a rename stays on one file system)."""
-    return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(8)}")
 
 
 @contextmanager
@@ -102,7 +94,7 @@ def _failure(call: Callable[[], object]) -> OSError | None:
 
 @contextmanager
 def _temporary(path: Path, content: bytes) -> Iterator[Path]:
-    temporary = temporary_beside(path)
+    temporary = atomic.temporary(path)
     try:
         with temporary.open("xb") as file:
             file.write(content)

@@ -44,6 +44,8 @@ UNCOUNTED = frozenset(
 LATER: Mapping[str, Any] = {
     "model.memory": "Last",
     "model.share": "nothing",
+    "Transform:width": None,
+    "train.documents": "join",
 }
 
 _DEEPEST = 40

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from scaling import atomic
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -26,7 +28,7 @@ class Machine:
 
 @cache
 def this_machine() -> Machine:
-    return Machine(socket.gethostname(), _first_line("/proc/sys/kernel/random/boot_id"), _namespace())
+    return Machine(socket.gethostname(), atomic.boot_id(), atomic.process_namespace())
 
 
 def signature(machine: Machine) -> dict[str, Any]:
@@ -60,13 +62,6 @@ def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat from the state on; the command before them may hold spaces and brackets."""
     line = _first_line(f"/proc/{pid}/stat")
     return None if line is None else line.rpartition(")")[2].split()
-
-
-def _namespace() -> str | None:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
 
 
 def _first_line(path: str) -> str | None:

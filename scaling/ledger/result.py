@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.ledger.document import Damaged, parse, read, seal, text
-from scaling.ledger.exclusive import Means, publish, temporary_beside
+from scaling.ledger.exclusive import Means, publish
 
 RESULTS = ("finished", "diverged", "pruned")  # ends that are an answer
 INTERRUPTIONS = ("out_of_memory", "failed", "stopped")  # ends after which the run is still to be done
@@ -91,7 +91,7 @@ def _set_aside(path: Path, means: Means) -> None:
     Two workers may do this at once, and the slower one would take away what the faster has just published: whoever
     finds that it moved a valid result publishes that one again.
     """
-    aside = temporary_beside(path).with_name(f"damaged-{os.urandom(8).hex()}-{path.name}")
+    aside = path.with_name(f"damaged-{os.urandom(8).hex()}-{path.name}")
     with contextlib.suppress(FileNotFoundError):
         os.rename(path, aside)
         if _valid(aside) is not None:

@@ -21,6 +21,8 @@ State = Literal[
     "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
 ]  # the first three are seen from outside; the others are how the last attempt ended
 
+LONGEST = 200  # letters of a reason or a name in a row
+
 
 @dataclass(frozen=True)
 class Row:
@@ -59,7 +61,7 @@ def finished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], res
         steps=result.get("steps", result.get("step")),
         loss=result.get("loss"),
         tokens_per_second=circumstances.get("tokens_per_second"),
-        host=None if by is None else by.claim.get("host"),
+        host=None if by is None else short(by.claim.get("host")),
         attempt=result["attempt"],
         seen=_touched(run / NAME),
         reason=None if rival is None else f"attempt {rival.number} found another result",
@@ -80,10 +82,10 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
         steps=logged.get("steps"),
         loss=logged.get("loss"),
         tokens_per_second=logged.get("tokens_per_second"),
-        host=newest.claim.get("host"),
+        host=short(newest.claim.get("host")),
         attempt=newest.number,
         seen=seen,
-        reason=None if newest.exit is None else printable(str(newest.exit.get("reason") or "")) or None,
+        reason=None if newest.exit is None else short(newest.exit.get("reason")),
     )
 
 
@@ -104,12 +106,18 @@ def _name(spec: dict[str, Any] | None) -> str | None:
     spec = spec or {}
     log = spec.get("log")
     name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
-    return printable(name) if isinstance(name, str) else None
+    return short(name) if isinstance(name, str) else None
 
 
 def printable(text: str) -> str:
     """What a terminal shows and does not obey."""
     return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def short(reason: object) -> str | None:
+    """The beginning of a reason, in one line; the exit has the whole of it."""
+    text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
+    return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
 
 
 def _touched(path: Path) -> float | None:

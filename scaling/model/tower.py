@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -51,10 +51,13 @@ class Tower(nn.Module):
     ):
         super().__init__()
         self.shape, self.pattern = shape, built("pattern", pattern)
+        read: set[str] = set()
         self.embedding = built("embedding", embedding, shape)
-        made = Blocks(shape, block, blocks)
-        self.stack = built("stack", stack, shape, made, lambda: built("position", position, shape, self.pattern))
+        made = Blocks(shape.noting(read), block, blocks)
+        within = replace(shape, width=self.embedding.width)
+        self.stack = built("stack", stack, shape, made, lambda: built("position", position, within, self.pattern))
         made.check()
+        self.shape.check_read(read)
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""

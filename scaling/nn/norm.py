@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,44 +14,68 @@ from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.number import NonNegativeFloat
 
 
-class LayerNorm(nn.Module):
+class _Gained(nn.Module):
+    """The gain g of a norm: a parameter from 1, w of g = 1 + w from 0, or none."""
+
+    def __init__(self, width: int, gain: bool | Literal["zero_centered"]):
+        super().__init__()
+        self.width, self.around = (width,), 1.0 if gain == "zero_centered" else 0.0
+        self.gain = nn.Parameter(torch.full(self.width, 1 - self.around)) if gain else None
+
+    def reset_parameters(self) -> None:
+        if self.gain is not None:
+            nn.init.constant_(self.gain, 1 - self.around)
+
+    def _whole(self) -> Tensor | None:
+        return self.gain if self.gain is None or not self.around else self.gain + self.around
+
+
+class LayerNorm(_Gained):
     """y = g ⊙ (x − mean x) / √(var x + ε) + b. (Ba et al. 2016)
 
-    `bias: false` leaves b out (PaLM, Llama's predecessors); `gain: false` leaves g out as well as it may.
+    `bias: false` leaves b out (PaLM, Llama's predecessors); `gain: false` leaves g out as well as it may, and `gain:
+    zero_centered` is g = 1 + w with w from 0, as in RMSNorm.
     """
 
-    def __init__(self, width: int, *, eps: NonNegativeFloat = 1e-5, gain: bool = True, bias: bool = True):
-        super().__init__()
-        self.width, self.eps = (width,), eps
-        self.gain = nn.Parameter(torch.ones(width)) if gain else None
+    def __init__(
+        self,
+        width: int,
+        *,
+        eps: NonNegativeFloat = 1e-5,
+        gain: bool | Literal["zero_centered"] = True,
+        bias: bool = True,
+    ):
+        super().__init__(width, gain)
+        self.eps = eps
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def reset_parameters(self) -> None:
-        _ones(self.gain)
+        super().reset_parameters()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        if serves(x, self.gain, self.bias):
-            return layer_norm(x, self.gain, self.bias, self.eps)
-        return F.layer_norm(x, self.width, self.gain, self.bias, self.eps)
+        gain = self._whole()
+        if serves(x, gain, self.bias):
+            return layer_norm(x, gain, self.bias, self.eps)
+        return F.layer_norm(x, self.width, gain, self.bias, self.eps)
 
 
-class RMSNorm(nn.Module):
-    """y = g ⊙ x / √(mean x² + ε). (Zhang & Sennrich 2019)"""
+class RMSNorm(_Gained):
+    """y = g ⊙ x / √(mean x² + ε). (Zhang & Sennrich 2019)
 
-    def __init__(self, width: int, *, eps: NonNegativeFloat = 1e-6, gain: bool = True):
-        super().__init__()
-        self.width, self.eps = (width,), eps
-        self.gain = nn.Parameter(torch.ones(width)) if gain else None
+    `gain: zero_centered` is g = 1 + w with w from 0 (Gemma), which weight decay pulls towards g = 1 and not 0.
+    """
 
-    def reset_parameters(self) -> None:
-        _ones(self.gain)
+    def __init__(self, width: int, *, eps: NonNegativeFloat = 1e-6, gain: bool | Literal["zero_centered"] = True):
+        super().__init__(width, gain)
+        self.eps = eps
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        if serves(x, self.gain):
-            return rms_norm(x, self.gain, self.eps)
-        return F.rms_norm(x, self.width, self.gain, self.eps)
+        gain = self._whole()
+        if serves(x, gain):
+            return rms_norm(x, gain, self.eps)
+        return F.rms_norm(x, self.width, gain, self.eps)
 
 
 class NoNorm(nn.Module):
@@ -60,8 +86,3 @@ class NoNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
         return x
-
-
-def _ones(gain: nn.Parameter | None) -> None:
-    if gain is not None:
-        nn.init.ones_(gain)

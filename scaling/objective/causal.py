@@ -15,7 +15,8 @@ class Causal:
     loss where documents are masked.
     """
 
-    families = ("decoder",)
+    families = separates = ("decoder",)
+    is_code = True
     others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):

@@ -38,6 +38,8 @@ class Distil:
         self.teacher = teacher
         self.student: Objective = objective(vocabulary, length, family)
         self.takes = self.student.takes
+        self.separates = getattr(self.student, "separates", ())
+        self.is_code = getattr(self.student, "is_code", False)
         self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others
         self.weight, self.temperature = weight, temperature
 

@@ -24,7 +24,7 @@ class Masked:
     are new in each pass (Liu et al. 2019, RoBERTa's dynamic masking).
     """
 
-    families = ("encoder",)
+    families = separates = ("encoder",)
     others, takes = 0, "windows"
 
     def __init__(

@@ -20,6 +20,8 @@ class Objective(Protocol):
     """Made by `Kind(vocabulary, length, family, *, keys of its line)`."""
 
     families: ClassVar[tuple[Family, ...]]  # the families that can take it
+    separates: ClassVar[tuple[Family, ...]] = ()  # those for which it keeps the documents of a window apart
+    is_code: ClassVar[bool] = False  # whether its losses are the code length of a text, token after token
     vocabulary: Vocabulary  # with the specials it adds: what the model's tables must hold
     reads: int  # tokens of a window of the source, so that the model's length is filled
     others: int  # further windows, drawn at random, that a sample takes

@@ -19,7 +19,8 @@ class Prefix:
     2019, section 3.2.1)
     """
 
-    families = EVERY_TEXT_TO_TEXT
+    families, separates = EVERY_TEXT_TO_TEXT, ("decoder",)
+    is_code = True
     others, takes = 0, "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):

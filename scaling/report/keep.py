@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling import atomic
 from scaling.errors import ScalingError
-from scaling.law.formats import markdown_table
+from scaling.law.formats import markdown_table, markdown_text
 from scaling.law.tables import held_out
 from scaling.ledger import Ledger
 from scaling.report import figures, provenance
@@ -101,7 +101,7 @@ def _write(found: Findings, record: Record, spent: str, there: Path) -> None:
         join("**", found.question.question, "**"),
         join(said.sentence, f" {test}" if test else None),
         join("To be doubted: ", "; ".join(doubts), ".") if doubts else None,
-        markdown_table(table) if table else None,
+        *([markdown_table(table), *map(markdown_text, table.notes)] if table else []),
         spent,
         *(f"![{found.pictures[name].title}]({name}.png)" for name in figures.of_law(found)[:1]),
         f"[The page]({PAGE}), the [study]({there.name}.yaml) as it was asked, and its [points]({POINTS})"

@@ -166,7 +166,7 @@ def _line(part: Line, frame: Frame) -> Iterator[Html]:
 
 def _band(part: Band, frame: Frame) -> Iterator[Html]:
     around = np.concatenate([frame.at(part.x, part.low), frame.at(part.x, part.high)[::-1]])
-    yield tag("path", class_=f"ink band {colour.name(part.colour)}", d=f"{_path(around)}Z")
+    yield tag("path", class_=f"ink band {part.shade} {colour.name(part.colour)}", d=f"{_path(around)}Z")
 
 
 def _contours(part: Contours, frame: Frame) -> Iterator[Html]:
@@ -205,7 +205,7 @@ def _sample(part: Part) -> Html:
         shape = SYMBOLS["circle" if part.symbol == "dot" else part.symbol]
         inner = tag("path", class_=f"mark {ink}{hollow}", d=shape, transform="translate(12 7)")
     elif isinstance(part, Band):
-        inner = tag("rect", class_=f"band {colour.name(part.colour)}", width=24, height=10, y=2)
+        inner = tag("rect", class_=f"band {part.shade} {colour.name(part.colour)}", width=24, height=10, y=2)
     elif isinstance(part, Line):
         ink, dashes = colour.name(part.colour), DASHES[part.dash]
         inner = tag("path", class_=f"line {ink}", d="M0 7H24", stroke_width=2, stroke_dasharray=dashes)

@@ -77,7 +77,9 @@ def headline(found: Findings) -> dict[str, Any]:
         told |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
     told["not_identified"] = list(document["not_identified"])
     if document["held_out"] is not None:
-        told["held_out/largest_relative_error"] = document["held_out"]["largest_relative_error"]
+        told |= {
+            f"held_out/{name}": document["held_out"][name] for name in ("largest_relative_error", "covered", "level")
+        }
     if "entropy" in document:
         told |= {f"entropy/{name}": value for name, value in document["entropy"].items()}
     return {name: value for name, value in told.items() if value is not None}

@@ -39,12 +39,14 @@ def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch
 
 
 @torch.no_grad()
-def evaluate(model: Family, batches: Iterable[Batch], source: Source, ranks: int = 1) -> dict[str, Any]:
+def evaluate(
+    model: Family, batches: Iterable[Batch], source: Source, ranks: int = 1, is_code: bool = True
+) -> dict[str, Any]:
     """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
-    mean.
+    mean. Where losses are no code length (`is_code`), they are no bits per byte.
     """
     training = model.training
     model.eval()
@@ -82,7 +84,7 @@ def evaluate(model: Family, batches: Iterable[Batch], source: Source, ranks: int
         found["excess"] = all_excess / count
         found["loss"] = source.entropy + found["excess"]
         found["entropy"] = source.entropy
-    if source.bytes_per_token:
+    if is_code and source.bytes_per_token:
         found["bits_per_byte"] = found["loss"] / math.log(2) / source.bytes_per_token
     if by_position is not None:
         found["accuracy"] = all_correct / count

@@ -71,6 +71,11 @@ class Experiment:
     def held_out(self) -> Source:
         return self.validation.source
 
+    @property
+    def is_code(self) -> bool:
+        """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
+        return getattr(self.batches.objective, "is_code", False)
+
     def tokens(self, step: int) -> int:
         """Tokens seen when update `step` begins."""
         return self.size.before(step) * self.row_tokens
@@ -80,11 +85,12 @@ class Experiment:
         """All that can change what comes out; equal specs are one run."""
         tree = self.config.tree
         counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
-        train = {key: tree["train"][key] for key in ("batch", "precision", "smoothing", "clip")}
+        train = {key: tree["train"][key] for key in ("batch", "documents", "precision", "smoothing", "clip")}
         spec = {
             **{key: tree[key] for key in counted},
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
             "train": {**train, "steps": self.steps},
+            "evaluate": _evaluated(tree),
             "versions": self.versions,
         }
         return spec if self.horizon else _stable(spec)
@@ -95,6 +101,12 @@ class Experiment:
             return None
         step = self.schedule.cooldown(self.steps)
         return replace(self, steps=step, schedule=Constant(warmup=self.schedule.warmup), horizon=False), step
+
+
+def _evaluated(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `evaluate`, without the precision in which a run was evaluated before there was such a key."""
+    before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
+    return {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
 
 
 def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,9 +131,16 @@ def _assemble(config: Config) -> Experiment:
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
+    if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
+        name = type(objective).__name__
+        raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
     config = _with_vocabulary(config, objective.vocabulary)
     validation, evaluations = evaluation(
-        held_out, objective, max(1, EVALUATION_TOKENS // objective.reads), config["evaluate.windows"]
+        held_out,
+        objective,
+        max(1, EVALUATION_TOKENS // objective.reads),
+        config["evaluate.windows"],
+        config["train.documents"],
     )
     row_tokens, known = _row(config, validation)
     experiment = Experiment(
@@ -131,7 +150,7 @@ def _assemble(config: Config) -> Experiment:
         schedule=config.build("schedule"),
         parametrization=config.build("parametrization"),
         size=size,
-        batches=training(train, objective, size, config["seed"]),
+        batches=training(train, objective, size, config["seed"], config["train.documents"]),
         validation=validation,
         evaluations=evaluations,
         row_tokens=row_tokens,
@@ -167,7 +186,7 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     steps = _steps(config, experiment.size, experiment.row_tokens)
     check(experiment.schedule, steps)
     known = experiment.batches
-    batches = training(known.source, known.objective, experiment.size, config.tree["seed"])
+    batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
     return replace(experiment, config=config, steps=steps, batches=batches)
 
 
@@ -190,8 +209,9 @@ _seen: dict[str, tuple[int, bool]] = {}
 
 def _check(config: Config) -> None:
     values.check(config)
-    if torch.cuda.is_available() and config["train.precision"] != "float32" and not torch.cuda.is_bf16_supported():
-        raise config.error("train.precision", "this GPU does not compute in bfloat16", "take float32")
+    for key in ("train.precision", "evaluate.precision"):
+        if config[key] != "float32" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+            raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
     if config["train.strategy"] != "auto" and wanted(config) == 1:
         raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
 

@@ -137,7 +137,8 @@ class Mirror:
 
         Path(self._given["dir"]).mkdir(exist_ok=True)
         limits = {key: _seconds(f"WANDB_{key.upper()}", SILENT[key]) for key in ("init_timeout", "finish_timeout")}
-        run = wandb.init(**self._given, settings=wandb.Settings(**{**SILENT, **limits}, stop_fn=self._stop))
+        with _without_environment():
+            run = wandb.init(**self._given, settings=wandb.Settings(**{**SILENT, **limits}, stop_fn=self._stop))
         if run.url:
             (Path(self._given["dir"]) / "address").write_text(run.url, encoding="utf-8")
         lightning = WandbLogger(experiment=run)
@@ -178,7 +179,32 @@ SILENT: dict[str, Any] = {
     "x_disable_stats": True,
     "x_disable_machine_info": True,
     "x_save_requirements": False,
+    "sagemaker_disable": True,
 }
+
+# Settings that the variables and files of W&B may give: where to, as whom, for which sweep, over which network.
+OUTSIDE = re.compile(
+    "base_url|app_url_override|api_key|identity_token_file|credentials_file|settings_system|entity|organization|project"
+    "|run_id|sweep_id|sweep_param_path|https?_proxy|insecure_disable_ssl|azure_account_url_to_access_key"
+    "|x_(proxies|extra_http_headers|(file_stream|file_transfer|graphql|service)_.*)"
+)
+
+
+@contextmanager
+def _without_environment() -> Iterator[None]:
+    """W&B's settings without what else its environment variables and files say, as WANDB_NOTES, while a run begins."""
+    import wandb
+
+    shared, plain = wandb.setup().settings, wandb.Settings()
+    read = {name: getattr(shared, name) for name in type(plain).model_fields if not OUTSIDE.fullmatch(name)}
+    changed = {name: value for name, value in read.items() if value != getattr(plain, name)}
+    for name in changed:
+        setattr(shared, name, getattr(plain, name))
+    try:
+        yield
+    finally:
+        for name, value in changed.items():
+            setattr(shared, name, value)
 
 
 def _given(experiment: Experiment, run: str, attempt: int, folder: Path, found: str) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,15 +69,23 @@ class TrainingModule(LightningModule):
         """
         if self.torch_optimizers:
             return
-        if self.sharded:
-            shard(self.model, self.device_mesh["data_parallel"])  # type: ignore[index]
-        self.weights = Weights(self.model, self.experiment.config["train.precision"])
+        config = self.experiment.config
+        sharded = (partial(shard, mesh=self.device_mesh["data_parallel"]),) if self.sharded else ()  # type: ignore[index]
+        self.weights = Weights(self.model, config["train.precision"], config["evaluate.precision"], *sharded)
+        self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.parametrization)
         if self.checkpoint is not None:
             state.restore(self.checkpoint, self.weights.parameters, self.torch_optimizers)
             self.weights.spread()
-        if self.experiment.config["train.compile"]:
+        if config["train.compile"]:
             self.model.compile()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TrainingModule:
+        """To another device, say: with the models that are no part of what is trained."""
+        super()._apply(fn, recurse)
+        for model in self.weights.apart() if self.torch_optimizers else ():
+            model._apply(fn)
+        return self
 
     @property
     def sharded(self) -> bool:

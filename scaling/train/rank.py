@@ -8,11 +8,13 @@ from pathlib import Path
 
 from scaling import parent
 from scaling.errors import ScalingError
+from scaling.standard_error import keep_going
 from scaling.train.signals import Stopped, leave, listening
 
 
 def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
     """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first."""
+    keep_going()
     parent.follow()  # before what takes seconds to import
     try:
         with listening(to_the_end=True):

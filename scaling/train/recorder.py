@@ -115,10 +115,12 @@ class Recorder(Callback):
     def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
         """Evaluate; a signal ends it between two batches, on all ranks."""
         begun = time.perf_counter()
-        batches = share(self.experiment.validation, self.experiment.evaluations, rank, ranks)
+        experiment = self.experiment
+        batches = share(experiment.validation, experiment.evaluations, rank, ranks)
         beating = _beating(batches, module.device, step, ranks)
-        found = evaluate(module.model, beating, self.experiment.held_out, ranks)
-        self.latest, self.latest_step = found, step
+        with module.weights.scored(module.device) as model:
+            found = evaluate(model, beating, experiment.held_out, ranks, experiment.is_code)
+        self.latest, self.latest_step = {**found, "evaluation_precision": module.weights.evaluation}, step
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed

@@ -37,6 +37,14 @@ def shard(model: Family, mesh: DeviceMesh) -> None:
     fully_shard(model, mesh=mesh)
 
 
+def gathered_anew(model: Family) -> None:
+    """Let the next forward pass gather the shards as they will be then: without a backward pass they stay gathered."""
+    for module in model.modules():
+        reshard = getattr(module, "reshard", None)
+        if reshard is not None:
+            reshard()
+
+
 def whole(tensor: Tensor) -> Tensor:
     """The full tensor, gathered from its shards where it has them: then all ranks must ask."""
     full = getattr(tensor, "full_tensor", None)

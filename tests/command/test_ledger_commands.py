@@ -139,6 +139,19 @@ def test_diff_of_configs(ask: Ask) -> None:
     assert "seed" not in told
 
 
+def test_a_reason_of_megabytes_is_shown_by_its_beginning(ledger: Ledger, ask: Ask) -> None:
+    run = _named(ledger, 3)
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    with attempt:
+        attempt.end("failed", "ValueError: the first words, " + "and then \n\t" * 500_000)
+    for words in (("runs",), ("runs", "--json")):
+        told = ask(*words)
+        assert "ValueError: the first words, and then and" in told
+        assert len(told) < 5000
+    assert max(map(len, ask("runs").splitlines())) < 400
+
+
 def test_gc_says_first_and_frees_then(ledger: Ledger, ask: Ask) -> None:
     before = sorted(ledger.root.rglob("*"))
     assert "10." in ask("gc")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from scaling import build
+from scaling.batch import Batch
 from scaling.build import overlay
 from scaling.cli import main
 from scaling.config import load
@@ -107,6 +108,18 @@ def test_a_bert_without_segments_is_not_one() -> None:
     assert caught.value.key == "model.embedding.segments"
 
 
+def test_an_encoder_without_segments_is_a_distilbert_that_transformers_runs(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    plain = {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": 1e-12}, "dropout": 0.1}
+    was = described(sections("bert", {"embedding": plain, "sentence": None}))
+    assert huggingface.write(tmp_path, was).architecture == "DistilBertForMaskedLM"
+    tokens = torch.randint(97, (2, 17))
+    with torch.no_grad():
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(input_ids=tokens).logits
+        ours = Run(was, None).model().logits(Batch(tokens, tokens))
+    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-4)
+
+
 def test_a_config_without_segments_is_refused(tmp_path: Path) -> None:
     huggingface.write(tmp_path, described(sections("bert")))
     config = json.loads((tmp_path / "config.json").read_text())
@@ -156,6 +169,25 @@ def test_a_format_of_ones_own_is_written_read_and_explained(
     assert main(["explain", "format", "--extend", mine]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in ("Skewed", "A paper, 2026", "GPT2", "Radford et al. 2019"))
+
+
+def test_a_mistral_without_a_window_is_a_llama_unless_named(tmp_path: Path) -> None:
+    was = described(sections("mistral", {"pattern": "Causal"}, key_heads=2))
+    names = (None, "MistralForCausalLM", "WindowlessMistral", "LlamaForCausalLM")
+    forms = [huggingface.write(tmp_path / str(name), was, name).architecture for name in names]
+    assert forms == ["LlamaForCausalLM", "MistralForCausalLM", "MistralForCausalLM", "LlamaForCausalLM"]
+    assert json.loads((tmp_path / "WindowlessMistral/config.json").read_text())["sliding_window"] is None
+    for name in names:
+        again = huggingface.read(tmp_path / str(name)).tensors
+        assert all(torch.equal(again[key], tensor) for key, tensor in was.tensors.items())
+
+
+def test_a_file_with_more_heads_than_its_config_names_is_read_whole(tmp_path: Path) -> None:
+    was = described(sections("bert"))
+    huggingface.write(tmp_path, was)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    assert huggingface.read(tmp_path).tensors.keys() == was.tensors.keys()
 
 
 def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -43,6 +43,24 @@ BART = {
     **{f"encoder_{key}": value for key, value in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 36))},
     **{f"decoder_{key}": value for key, value in (("layers", 3), ("attention_heads", 2), ("ffn_dim", 20))},
 }
+OPT = {
+    **SHARED,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "ffn_dim": 36,
+    "max_position_embeddings": 20,
+}
+BLOOM = {**SHARED, "hidden_size": 24, "n_layer": 2, "n_head": 4}
+DISTILBERT = {
+    "vocab_size": 61,
+    "pad_token_id": 1,
+    "dim": 24,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 36,
+    "max_position_embeddings": 20,
+}
 # Configs of transformers, the plain ones and those that turn what can be turned.
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", GPT),
@@ -72,8 +90,56 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "pythia": ("GPTNeoXForCausalLM", {**LONG, "num_attention_heads": 2, "rotary_pct": 0.5}),
+    "opt": ("OPTForCausalLM", OPT),
+    "opt untied": ("OPTForCausalLM", {**OPT, "tie_word_embeddings": False, "activation_function": "gelu_new"}),
+    "galactica": (
+        "OPTForCausalLM",
+        {
+            **OPT,
+            "enable_bias": False,
+            "layer_norm_elementwise_affine": False,
+            "activation_function": "gelu",
+            "tie_word_embeddings": False,
+        },
+    ),
+    "bloom": ("BloomForCausalLM", BLOOM),
+    "bloom untied": ("BloomForCausalLM", {**BLOOM, "n_head": 3, "tie_word_embeddings": False, "seq_length": 40}),
+    "distilbert": ("DistilBertForMaskedLM", DISTILBERT),
+    "distilbert untied": ("DistilBertForMaskedLM", {**DISTILBERT, "tie_word_embeddings": False, "activation": "relu"}),
+    "electra": ("ElectraForMaskedLM", {**LONG, "embedding_size": 8}),
+    "electra wide": ("ElectraForMaskedLM", {**LONG, "embedding_size": 40, "type_vocab_size": 1, "hidden_act": "relu"}),
+    "electra plain": ("ElectraForMaskedLM", {**LONG, "embedding_size": 24, "hidden_act": "relu"}),
+    "electra untied": ("ElectraForMaskedLM", {**LONG, "embedding_size": 8, "tie_word_embeddings": False}),
+    "albert": ("AlbertForPreTraining", {**LONG, "embedding_size": 8}),
+    "albert masked": (
+        "AlbertForMaskedLM",
+        {**LONG, "embedding_size": 8, "hidden_act": "gelu", "type_vocab_size": 1, "layer_norm_eps": 1e-3},
+    ),
+    "mistral": ("MistralForCausalLM", {**LONG, "sliding_window": 5, "num_key_value_heads": 2}),
+    "mistral windowless": (
+        "MistralForCausalLM",
+        {**LONG, "sliding_window": None, "num_key_value_heads": 1, "head_dim": 8, "tie_word_embeddings": True},
+    ),
+    "qwen2": ("Qwen2ForCausalLM", {**LONG, "num_key_value_heads": 2, "rope_theta": 1e6}),
+    "qwen2 tied": ("Qwen2ForCausalLM", {**LONG, "num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "gemma": ("GemmaForCausalLM", {**LONG, "num_key_value_heads": 1, "head_dim": 8}),
+    "gemma untied": (
+        "GemmaForCausalLM",
+        {
+            **LONG,
+            "num_key_value_heads": 2,
+            "head_dim": 10,
+            "hidden_act": "gelu",
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
     "neox serial": ("GPTNeoXForCausalLM", {**LONG, "use_parallel_residual": False, "hidden_act": "gelu_new"}),
 }
+
+
+# Models that another format says as well.
+WRITTEN = {"electra plain": "ElectraForMaskedLM", "mistral windowless": "MistralForCausalLM"}
 
 
 def theirs(name: str) -> Any:
@@ -113,7 +179,7 @@ def test_what_is_read_is_written_again(name: str, tmp_path: Path) -> None:
     model = theirs(name)
     model.save_pretrained(tmp_path / "theirs")
     described = huggingface.read(tmp_path / "theirs")
-    form = huggingface.write(tmp_path / "ours", described)
+    form = huggingface.write(tmp_path / "ours", described, WRITTEN.get(name))
     assert form.architecture == THEIRS[name][0]
     again = getattr(transformers, form.architecture).from_pretrained(tmp_path / "ours").eval()
     tokens = torch.randint(3, 61, (2, 17))
@@ -299,9 +365,63 @@ def test_all_models_of_record_that_have_a_format_are_compared() -> None:
         size = parity.SIZES.get(model, parity.SIZE)
         with torch.device("meta"):
             build("model", load(model)["model"], size)
-    architectures = {huggingface.choose(_sections(model))[0].architecture for model in parity.MODELS}
-    assert architectures == {form.architecture for form in FORMATS} - {"BertForMaskedLM"}
+    forms = {huggingface.choose(parity.sections(name), parity.NAMED.get(name))[0] for name in parity.COMPARED}
+    assert forms == set(FORMATS)
 
 
-def _sections(model: str) -> dict[str, Any]:
-    return {"model": load(model)["model"], "size": parity.SIZES.get(model, parity.SIZE)}
+# Released configs: what transformers builds of them has as many parameters as ours, and as published.
+COUNTED = {
+    "opt/125m": ("OPTForCausalLM", {}, 125_239_296),
+    "opt/1.3b": (
+        "OPTForCausalLM",
+        {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "ffn_dim": 8192},
+        1_315_758_080,
+    ),
+    "bloom/560m": ("BloomForCausalLM", {"hidden_size": 1024, "n_layer": 24, "n_head": 16}, 559_214_592),
+    "bloom/7b1": ("BloomForCausalLM", {"hidden_size": 4096, "n_layer": 30, "n_head": 32}, 7_069_016_064),
+    "mistral/7b": ("MistralForCausalLM", {"max_position_embeddings": 8192}, 7_241_732_096),
+    "qwen2/7b": (
+        "Qwen2ForCausalLM",
+        {
+            "vocab_size": 152064,
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "intermediate_size": 18944,
+        },
+        7_615_616_512,
+    ),
+    "gemma/2b": (
+        "GemmaForCausalLM",
+        {
+            "hidden_size": 2048,
+            "num_hidden_layers": 18,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 1,
+            "intermediate_size": 16384,
+        },
+        2_506_172_416,
+    ),
+    "gemma/7b": ("GemmaForCausalLM", {}, 8_537_680_896),
+    "distilbert/base": ("DistilBertForMaskedLM", {}, None),
+    "electra/small": ("ElectraForMaskedLM", {}, None),
+    "albert/base": (
+        "AlbertForMaskedLM",
+        {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+        None,
+    ),
+    "albert/xxlarge": ("AlbertForMaskedLM", {}, None),
+}
+
+
+@pytest.mark.parametrize("size", COUNTED)
+def test_a_released_size_has_as_many_parameters_as_transformers_gives_it(size: str) -> None:
+    architecture, config, published = COUNTED[size]
+    kind = getattr(transformers, architecture)
+    sizes = load(size.partition("/")[0], [f"size={size}"])
+    with torch.device("meta"):
+        ours = sum(p.numel() for p in sizes.build("model", sizes["size"]).parameters())
+        theirs = sum(p.numel() for p in kind(kind.config_class(**config)).parameters())
+    assert ours == theirs
+    assert published in (None, ours)

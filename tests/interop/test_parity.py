@@ -15,8 +15,11 @@ pytest.importorskip("transformers")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "parity.md"
 
 
+COMPARED = [*parity.MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in parity.VARIANTS)]
+
+
 @pytest.mark.parametrize("dtype", parity.BOUNDS, ids=str)
-@pytest.mark.parametrize("model", parity.MODELS)
+@pytest.mark.parametrize("model", COMPARED)
 def test_logits_and_gradients_agree(model: str, dtype: torch.dtype) -> None:
     with parity.pair(model, dtype) as both:
         for case in parity.cases(model):
@@ -34,6 +37,25 @@ def test_a_difference_would_be_seen() -> None:
             parameter.flatten()[0] += 1e-3
             assert parity.difference(case, both) > parity.BOUNDS[torch.float64] or name.endswith("key.bias"), name
             parameter.copy_(before)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("pythia", "lm_head.weight"),
+        ("bert", "cls.seq_relationship.weight"),
+        ("bert", "bert.pooler.dense.bias"),
+        ("marian", "final_logits_bias"),
+        ("gemma", "model.norm.weight"),
+        ("electra", "electra.embeddings_project.bias"),
+        ("qwen2", "model.layers.0.self_attn.q_proj.bias"),
+    ],
+)
+def test_no_gradient_is_left_out(model: str, name: str) -> None:
+    case = parity.Case(model, torch.float64, "whole", "none")
+    with parity.pair(model, torch.float64) as both:
+        both.theirs.state_dict(keep_vars=True)[name].register_hook(lambda gradient: gradient + 1e-3)
+        assert parity.gradient_difference(case, both) > 5e-4
 
 
 def test_the_buckets_of_the_relative_bias_are_t5s() -> None:
@@ -54,7 +76,7 @@ def test_the_buckets_of_the_relative_bias_are_t5s() -> None:
 
 def test_the_document_holds_every_comparison_within_its_bound() -> None:
     text = DOCUMENT.read_text()
-    for model in parity.MODELS:
+    for model in parity.COMPARED:
         for padding in {case.padding for case in parity.cases(model)}:
             (row,) = re.findall(rf"^\| {model} \| {padding} \|(.*)\|$", text, re.MULTILINE)
             cells = [cell.strip() for cell in row.split("|")]

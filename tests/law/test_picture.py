@@ -5,10 +5,11 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.law import fit, picture
+from scaling.law.account import account
 from scaling.law.columns import from_columns
 from scaling.law.envelope import envelope
 from scaling.law.picture import album, interactive, paint, still
-from scaling.law.picture.parts import Contours, Line, Marks
+from scaling.law.picture.parts import Band, Contours, Line, Marks
 from scaling.law.picture.words import short
 from scaling.law.published import datablations, gadre2024, porian2024
 
@@ -37,25 +38,45 @@ def pictures(chinchilla):
     rng = np.random.default_rng(0)
     draws = {name: found.estimates[name] + 0.02 * rng.standard_normal(200) for name in ("alpha", "beta")}
 
-    def band(columns):
-        predicted = found.predict(**columns)
-        return 0.99 * predicted, 1.01 * predicted
-
+    predict = album.predictor(found, 0.9)
     return {
-        "N": picture.loss_against(found, "N", band=band),
+        "N": picture.loss_against(found, "N", predict=predict),
         "D": picture.loss_against(found, "D"),
         "C": picture.loss_against(found, "C", held_out=held_out),
         "three columns": picture.loss_against(datablations.law(datablations.points()), "D"),
         "contours": picture.contours(found, frontier=(np.geomspace(1e7, 1e9, 9), np.geomspace(1e9, 1e11, 9))),
         "residuals": picture.residuals(found),
         "region": picture.joint_region(found, draws),
-        "extrapolation": picture.extrapolation(found, held_out, band=band),
+        "extrapolation": picture.extrapolation(found, held_out, predict=predict),
         "valleys": picture.isoflop_valleys(porian2024.law(setting), porian2024.points(setting)),
         "curves": picture.learning_curves(runs, axis="C", envelope=envelope(runs, budgets=60)),
     }
 
 
 NAMES = ("N", "D", "C", "three columns", "contours", "residuals", "region", "extrapolation", "valleys", "curves")
+
+
+def test_a_band_says_which_interval_it_is(pictures):
+    """The band of a new run lies around that of the mean, and the bars of held-out runs are those that are counted."""
+    assert "Dark bands: 90% interval of the mean; light bands: 90% interval of a new run." in pictures["N"].caption
+    (panel,) = pictures["N"].panels
+    bands = [part for part in panel.parts if isinstance(part, Band)]
+    for run, mean in zip(bands[::2], bands[1::2], strict=True):
+        assert (run.shade, mean.shade) == ("light", "dark")
+        assert (run.low < mean.low).all()
+        assert (run.high > mean.high).all()
+    assert "Bars: 90% interval of a new run." in pictures["extrapolation"].caption
+    assert "band" not in pictures["D"].caption
+
+
+def test_the_bars_of_the_test_are_the_printed_intervals(chinchilla):
+    found, held_out = chinchilla
+    drawn = album.of_law(found, held_out, level=0.8)["extrapolation"]
+    (bars,) = (part for part in drawn.panels[0].parts if isinstance(part, Marks) and part.low is not None)
+    told = account(found, level=0.8, held_out=held_out)["held_out"]["points"]
+    for end, values in (("low", bars.low), ("high", bars.high)):
+        assert values == pytest.approx([point["interval_run"][end] for point in told])
+    assert "Bars: 80% interval of a new run." in drawn.caption
 
 
 @pytest.mark.parametrize("name", NAMES)

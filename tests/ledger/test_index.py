@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,6 +114,70 @@ def test_what_a_dead_writer_left_is_found(ledger: Ledger, runs: list[str]) -> No
     assert [(item.kind, item.bytes) for item in collect.waste(ledger)] == [("half-written", 10)]
     collect.free(collect.waste(ledger))
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "store/RUN",
+        "store/RUN/attempts",
+        "store/RUN/attempts/001",
+        "studies/one",
+        "studies/one/report",
+        "calibration",
+    ],
+)
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "running"])
+def test_what_a_killed_process_was_writing_is_found_anywhere(
+    ledger: Ledger, finished: list[str], place: str, killed: bool, tmp_path: Path
+) -> None:
+    folder = ledger.root / place.replace("RUN", finished[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    code = (
+        "import os, sys, pathlib; from scaling import atomic; "
+        "atomic.os.replace = lambda *_: (print('writing', flush=True), sys.stdin.read()); "
+        "atomic.write(pathlib.Path(sys.argv[1]), 'half')"
+    )
+    words = [sys.executable, "-c", code, str(folder / "points.csv")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+        if killed:
+            writer.kill()
+            writer.wait()
+        found = [item for item in collect.waste(ledger) if item.kind == "half-written"]
+        writer.kill()
+    assert [item.path.parent for item in found] == ([folder] if killed else [])
+    collect.free(found)
+    assert list(folder.glob(".*points.csv*")) == ([] if killed else list(folder.glob(".writing-*")))
+
+
+@pytest.mark.parametrize("name", [".writing-result.json-0123456789abcdef", ".points.csv.0123456789abcdef"])
+@pytest.mark.parametrize("place", ["", "store/RUN", "studies/one/report"])
+def test_what_an_earlier_version_left_is_found_where_nobody_works(
+    ledger: Ledger, runs: list[str], name: str, place: str
+) -> None:
+    folder = ledger.root / place.replace("RUN", runs[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(bytes(7))
+    attempt = ledger.claim(runs[0])
+    assert attempt is not None
+    with attempt:
+        assert list(collect.waste(ledger)) == [], "it may be writing still"
+        attempt.end("stopped", "enough")
+    (item,) = collect.waste(ledger)
+    assert (item.path, item.kind, item.bytes) == (folder / name, "half-written", 7)
+    collect.free([item])
+    assert not (folder / name).exists()
+
+
+def test_another_machine_is_given_a_day(ledger: Ledger) -> None:
+    left = ledger.root / ".writing-index.tsv-00000000-1-0123456789abcdef"
+    left.write_text("half")
+    assert list(collect.waste(ledger)) == []
+    os.utime(left, (0, time.time() - 2 * 86400))
+    assert [item.path for item in collect.waste(ledger)] == [left]
 
 
 def test_a_link_that_leads_out_is_not_followed(ledger: Ledger, finished: list[str], tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ LINES = {
     ("channel", "ProductKeys"): {"norm": "LayerNorm", "heads": 2, "keys": 8, "key_width": 8, "nearest": 3},
     ("position", "Learned"): {"length": 32},
     ("embedding", "Factorized"): {"rank": 8},
+    ("embedding", "Projected"): {"width": 16},
     ("embedding", "Adaptive"): CLUSTERS,
     ("head", "AdaptiveSoftmax"): {"cutoffs": "[20, 40]"},
     ("head", "MixtureOfSoftmaxes"): {"softmaxes": 3},
@@ -63,6 +64,10 @@ def _flow(kind: str, keys: dict) -> str:
 TIES = ("[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]")
 ADAPTIVE = _flow("Adaptive", CLUSTERS)
 WINDOW = "{kind: Window, size: 3, pattern: Causal}"
+PROJECTED = (
+    "model.embedding={kind: Projected, width: 12, segments: 2, norm: LayerNorm}; "
+    "model.head={kind: Transform, activation: GeLU, norm: LayerNorm, width: 12}"
+)
 EVOLVED_ENCODER = f"model.block={_flow('EvolvedEncoder', EVOLVED)}"
 EVOLVED_DECODER = f"model.block={_flow('EvolvedDecoder', EVOLVED)}"
 EVOLVED_CROSS = f"model.decoder.block={_flow('EvolvedDecoder', {**EVOLVED, 'cross': 'CrossAttention'})}"
@@ -83,12 +88,19 @@ def cases() -> list[tuple[str, str]]:
                     continue
                 change = f"{path}={_flow(kind, LINES.get((slot, kind), {}))}"
                 change += POSITIONLESS if kind in WITHOUT_POSITION else NORMLESS if kind == "Fixup" else ""
+                if kind == "Projected" and family == "encoder_decoder":
+                    change += "; model.tie=[encoder, decoder]"  # a linear head reads vectors of the stream's width
                 found.append((family, change))
     found += [
         ("decoder", "model.tie=[decoder, head]"),
         ("decoder", "size.key_heads=1"),
         ("decoder", "size.value_width=12"),
         ("decoder", "model.block.mixer.bias=true"),
+        ("decoder", "model.block.mixer.bias=qkv"),
+        ("decoder", "model.block.norm={kind: RMSNorm, gain: zero_centered}"),
+        ("encoder", "model.block.norm={kind: LayerNorm, gain: zero_centered}"),
+        ("encoder", f"{PROJECTED}; model.tie=[encoder, head]; model.position=Learned"),
+        ("encoder", f"{PROJECTED}; model.embedding.width=40; model.head.width=40; model.position=Sinusoidal"),
         ("decoder", "model.block.mixer.norm=RMSNorm"),
         ("decoder", "model.block.mixer={kind: DenseSynthesizer, mix: plus}"),
         ("encoder_decoder", "model.block.mixer={kind: DenseSynthesizer, mix: alpha}"),

@@ -294,6 +294,29 @@ def test_an_offline_run_that_was_cut_off_is_an_interrupted_one(client, tmp_path)
     assert Ledger.open("pulled").history(f"{0:016x}")
 
 
+@pytest.mark.parametrize("where", ["the head", "a length", "a checksum", "the middle", "the last record"])
+def test_a_damaged_offline_file_is_refused_in_one_line(client, where, tmp_path, capsys):
+    offline(tmp_path, f"{0:016x}", steps=200)
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    content = bytearray(path.read_bytes())
+    place = {"the head": 0, "a length": 12, "a checksum": 7, "the middle": len(content) // 2}.get(
+        where, len(content) - 1
+    )
+    content[place] ^= 0x40
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert main(["pull", "wandb", "--to", "pulled"]) == 2
+    assert str(path.relative_to(tmp_path)) in one_line(capsys)
+
+
+def test_room_that_was_made_for_an_offline_file_and_not_written_is_no_damage(client, tmp_path):
+    offline(tmp_path, f"{0:016x}")
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert main(["pull", "wandb", "--to", "pulled"]) == 0
+    assert [row["status"] for row in table()] == ["finished"]
+
+
 def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
     add(client, 0)
     Ledger.create("pulled")

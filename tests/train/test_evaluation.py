@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from scaling.batch import IGNORE
+from scaling.build import kinds
 from scaling.config import load as configured
 from scaling.data.batches import evaluation
+from scaling.errors import ScalingError
+from scaling.ledger import run_id
 from scaling.train.evaluation import evaluate, evaluation_steps, share
-from scaling.train.experiment import assemble
+from scaling.train.experiment import assemble, varied
 from scaling.train.parametrization import initialise
 from scaling.train.point import point
 from tests.train.conftest import load, words
@@ -103,6 +106,59 @@ def test_bits_a_byte(evaluated):
     plain = [batch.micro(0, batch.rows) for batch in batches]
     found = evaluate(model, plain, SimpleNamespace(entropy=None, bytes_per_token=2.5))  # type: ignore[arg-type]
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) / 2.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "known"),
+    [
+        ("decoder", "Causal", True),
+        ("decoder", "Prefix", True),
+        ("decoder", "SpanCorruption", False),
+        ("encoder", "Masked", False),
+        ("encoder", "Spans", False),
+        ("encoder", "NextSentence", False),
+        ("encoder_decoder", "Prefix", True),
+        ("encoder_decoder", "BertStyle", False),
+    ],
+)
+def test_bits_a_byte_are_of_code_lengths_alone(name, objective, known):
+    """The loss of masked or corrupted tokens, given what is around them, is no code for the text."""
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    experiment = assemble(configured(name, [*told, f"objective={objective}"]))
+    assert experiment.is_code == known
+
+
+def test_losses_that_are_no_code_have_no_bits_a_byte(evaluated):
+    from types import SimpleNamespace
+
+    _, model, batches, _ = evaluated
+    found = evaluate(model, batches, SimpleNamespace(entropy=None, bytes_per_token=2.5), is_code=False)  # type: ignore[arg-type]
+    assert "bits_per_byte" not in found
+
+
+DOCUMENTS = {"decoder": ("Causal", "Prefix"), "encoder": ("Masked", "Spans")}
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
+def test_documents_are_kept_apart_where_the_objective_can(name):
+    """`train.documents=mask` reaches the batches of training and of evaluation, and is part of what a run is."""
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    for objective, kind in kinds("objective").items():
+        if name not in kind.families or objective in ("Distil", "Sequence"):
+            continue
+        asked = [*told, f"objective={objective}"]
+        joined = assemble(configured(name, asked))
+        if objective not in DOCUMENTS.get(name, ()):
+            with pytest.raises(ScalingError, match=f"{objective} does not keep documents apart"):
+                assemble(configured(name, [*asked, "train.documents=mask"]))
+            continue
+        masked = assemble(configured(name, [*asked, "train.documents=mask"]))
+        for batches in (masked.batches, masked.validation, varied(masked, {"seed": 3}).batches):
+            assert batches.batch(0).documents is not None
+        assert joined.batches.batch(0).documents is None
+        assert run_id(masked.spec) != run_id(joined.spec)
+        older = {**joined.spec, "train": {k: v for k, v in joined.spec["train"].items() if k != "documents"}}
+        assert run_id(older) == run_id(joined.spec)
 
 
 def test_a_result_holds_what_a_law_needs(run):

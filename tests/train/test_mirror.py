@@ -45,6 +45,46 @@ def test_offline_says_what_the_ledger_knows_and_no_secret(tmp_path, fork, unbrok
         assert wanted in content
 
 
+# What W&B reads to describe a run, its code, its machine or its user, by each of its ways to name a setting.
+VARIABLES = (
+    *("NOTES", "TAGS", "NAME", "JOB_TYPE", "RUN_GROUP", "RUN_NOTES", "RUN_TAGS", "RUN_NAME", "RUN_JOB_TYPE"),
+    *("DESCRIPTION", "USERNAME", "EMAIL", "USER_EMAIL", "HOST", "PROGRAM", "PROGRAM_RELPATH", "PROGRAM_ABSPATH"),
+    *("GIT_COMMIT", "GIT_REMOTE_URL", "GIT_ROOT", "DOCKER", "NOTEBOOK_NAME", "JOB_NAME", "CODE_DIR", "IGNORE_GLOBS"),
+    *("_LABEL", "_EXECUTABLE", "_JUPYTER_NAME", "_JUPYTER_PATH", "_RUNQUEUE_ITEM_ID", "_STATS_GPU_TYPE"),
+    *("LAUNCH_CONFIG_PATH", "SYNC_DIR_SUFFIX", "_SYNC_DIR_SUFFIX"),
+)
+
+
+def test_no_variable_of_wandbs_reaches_the_files(tmp_path, fork):
+    def prepare() -> None:
+        mirror.EXIT = 600.0
+        os.environ.pop("WANDB_MODE", None)
+        os.environ |= {f"WANDB_{name}": CANARY for name in VARIABLES}
+        os.environ |= {"WANDB_LAUNCH": "true", "WANDB_CONFIG": f'{{"canary": "{CANARY}"}}'}
+        os.environ |= {"WANDB_ARTIFACTS": f'{{"{CANARY}": {{}}}}', "TRAINING_JOB_NAME": CANARY, "CURRENT_HOST": CANARY}
+        os.environ |= {"WANDB_CONFIG_DIR": str(tmp_path / "home")}
+        os.environ |= {"WANDB_SAVE_CODE": "true", "WANDB_DISABLE_CODE": "false", "WANDB_DISABLE_GIT": "false"}
+
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "settings").write_text(f"[default]\nrun_notes = {CANARY}\nrun_group = {CANARY}\n")
+    assert fork(words(tmp_path / "runs", log__wandb="offline"), prepare).wait(900) == 0
+    written = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    (mirrored,) = [path for path in written if path.suffix == ".wandb"]
+    assert b"train/loss" in mirrored.read_bytes()
+    for path in (*written, *(tmp_path / "runs").rglob("*")):
+        assert CANARY not in str(path)
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_a_process_keeps_its_own_settings_of_wandb(monkeypatch):
+    import wandb
+
+    monkeypatch.setattr(wandb.setup().settings, "run_notes", "a person's")
+    with mirror._without_environment():
+        assert wandb.setup().settings.run_notes is None
+    assert wandb.setup().settings.run_notes == "a person's"
+
+
 def test_a_kill_with_the_mirror_on_loses_nothing(tmp_path, fork, unbroken):
     from scaling.train import recorder
     from tests.train.test_resume import after

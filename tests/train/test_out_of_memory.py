@@ -75,6 +75,6 @@ def test_a_rank_that_runs_out_of_memory_says_so_in_one_line(tmp_path: Path):
 
 def test_a_model_that_no_memory_holds_ends_with_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Real weights, beyond any machine: they are drawn before the first step."""
-    told = words(tmp_path / "runs", size__width=1 << 24, size__heads=1, size__hidden=1 << 28)
+    told = words(tmp_path / "runs", size__width=1 << 20, size__heads=1, size__hidden=1 << 20)
     assert cli.main(["train", *told]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("scaling: train.micro_batch=None: out of memory")

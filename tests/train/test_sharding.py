@@ -56,7 +56,8 @@ CASES = [
     ("encoder_decoder", {"train.micro_batch": 1, "objective": "SpanCorruption"}),  # three tables tied; accumulation
     ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),  # a unit run thrice
     ("encoder_decoder", {"model.share": "stacks", "objective": "SpanCorruption"}),  # blocks that two stacks have
-    ("decoder", {"train.precision": "bf16"}),
+    ("decoder", {"train.precision": "bf16", "evaluate.points": 6}),
+    ("decoder", {"evaluate.precision": "bf16", "evaluate.points": 6}),
     ("decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
 ]
 

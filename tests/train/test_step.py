@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load as tensors_of
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.train import module
-from tests.train.conftest import left, words
+from scaling.train.evaluation import evaluate, share
+from scaling.train.experiment import assemble
+from tests.train.conftest import left, load, words
 
 STILL = {"model.block.mixer.dropout": 0}
 SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
@@ -54,11 +58,38 @@ def test_a_low_precision_is_near_float32(precision, tmp_path, run):
 
 
 def test_master_weights_are_saved_in_float32(tmp_path, run):
-    from safetensors.torch import load
-
     run(train__precision="bf16")
-    weights = load(left(tmp_path / "runs").files["weights.safetensors"])
+    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
+@pytest.mark.parametrize("scored", ["float32", "bf16_autocast", "bf16"])
+def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(train, scored, tmp_path, run):
+    """The checkpoint's float32 weights, evaluated here in that precision, give the result's loss."""
+    told = {"train__precision": train, **({} if scored == "float32" else {"evaluate__precision": scored})}
+    result = run(**told, **STILL)
+    assert result["evaluation_precision"] == scored
+    experiment = assemble(load(words(tmp_path / "runs", **told, **STILL)))
+    model = experiment.model()
+    model = model.to_empty(device="cpu")
+    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(weights[name])
+    model = model.to(torch.bfloat16) if scored == "bf16" else model
+    with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16_autocast"):
+        alone = evaluate(model, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
+def test_runs_that_were_scored_so_before_keep_their_names(train):
+    """Only runs trained in bf16 were evaluated in it: asked for, it is what they were; else they are other runs."""
+    before = "bf16" if train == "bf16" else "float32"
+    for scored in ("float32", "bf16_autocast", "bf16"):
+        told = {"train__precision": train, "evaluate__precision": scored}
+        spec = assemble(load(words(Path("unused"), **told))).spec
+        assert ("precision" in spec["evaluate"]) == (scored != before)
 
 
 # By step, and by how the update is computed.

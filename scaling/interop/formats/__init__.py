@@ -1,22 +1,38 @@
 """The architectures of transformers that are read and written; where several fit a model, the first of `FORMATS`."""
 
 from scaling.interop.format import Format
+from scaling.interop.formats.albert import ALBERT, MaskedALBERT
 from scaling.interop.formats.bart import BART, Marian
 from scaling.interop.formats.bert import BERT, MaskedBERT, RoBERTa
+from scaling.interop.formats.bloom import BLOOM
+from scaling.interop.formats.distilbert import DistilBERT
+from scaling.interop.formats.electra import ELECTRA, PlainELECTRA
 from scaling.interop.formats.gpt2 import GPT1, GPT2
-from scaling.interop.formats.llama import GPTNeoX, Llama
+from scaling.interop.formats.llama import Gemma, GPTNeoX, Llama, Mistral, Qwen2, WindowlessMistral
+from scaling.interop.formats.opt import OPT
 from scaling.interop.formats.t5 import T5, T5v1_1
 
 FORMATS: tuple[type[Format], ...] = (
     GPT1,
     GPT2,
+    OPT,
+    BLOOM,
     BERT,
     MaskedBERT,
     RoBERTa,
+    DistilBERT,
+    ELECTRA,
+    PlainELECTRA,
+    ALBERT,
+    MaskedALBERT,
     T5,
     T5v1_1,
     BART,
     Marian,
     Llama,
+    Mistral,
+    WindowlessMistral,
+    Qwen2,
+    Gemma,
     GPTNeoX,
 )

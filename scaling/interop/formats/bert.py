@@ -12,7 +12,7 @@ _ACTIVATION = blank("hidden_act", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-12)}
 _DROPOUT = blank("hidden_dropout_prob", default=0.1)
 
-_SIZE = {
+SIZE = {
     "width": blank("hidden_size"),
     "layers": blank("num_hidden_layers"),
     "heads": blank("num_attention_heads"),
@@ -27,7 +27,7 @@ _CONFIG = {
     "tie_word_embeddings": True,
 }
 
-_BODY = """
+BODY = """
     encoder.embedding.table                              <name>.embeddings.word_embeddings.weight
     encoder.embedding.segments                           <name>.embeddings.token_type_embeddings.weight
     encoder.embedding.norm.{gain,bias}                   <name>.embeddings.LayerNorm.{weight,bias}
@@ -78,9 +78,9 @@ class BERT(Format):
     architecture = "BertForPreTraining"
     config = {"model_type": "bert", **_CONFIG}
     model = _model("Learned", {"kind": "NextSentence", "activation": "Tanh"})
-    size = {**_SIZE, "length": blank("max_position_embeddings")}
+    size = {**SIZE, "length": blank("max_position_embeddings")}
     names = table(
-        _BODY
+        BODY
         + """
         head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
         head.norm.{gain,bias}                                cls.predictions.transform.LayerNorm.{weight,bias}
@@ -114,9 +114,9 @@ class RoBERTa(Format):
     # Its positions are counted from one after the padding's.
     config = {"model_type": "roberta", "pad_token_id": 1, **_CONFIG}
     model = _model({"kind": "Learned", "offset": 2}, None)
-    size = {**_SIZE, "length": blank("max_position_embeddings", less=2)}
+    size = {**SIZE, "length": blank("max_position_embeddings", less=2)}
     names = table(
-        _BODY
+        BODY
         + """
         head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
         head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}

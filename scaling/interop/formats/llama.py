@@ -1,14 +1,15 @@
-"""Llama (Touvron et al. 2023), and GPT-NeoX (Black et al. 2022), which is Pythia's format."""
+"""Llama (Touvron et al. 2023) and its relatives, and GPT-NeoX (Black et al. 2022), which is Pythia's format."""
 
 from __future__ import annotations
 
+from scaling.build import overlay
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.names import table
-from scaling.interop.template import blank, switch
+from scaling.interop.template import blank, switch, tied
 
 _RMS = {"kind": "RMSNorm", "eps": blank("rms_norm_eps", default=1e-6)}
 _LAYER = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-5)}
-_TIED = blank("tie_word_embeddings", default=False, values={False: [], True: ["decoder", "head"]})
+_TIED = tied("decoder", default=False)
 _DROPOUT = blank("hidden_dropout", default=0.0)
 
 _SIZE = {
@@ -75,7 +76,67 @@ class Llama(Format):
         layer="model.layers.*",
     )
     prefix = "model."
+    copies = {"lm_head.weight": "model.embed_tokens.weight"}
     derived = ("*.rotary_emb.inv_freq",)
+
+
+class Mistral(Llama):
+    """Llama without biases, each token of which sees a window. (Jiang et al. 2023)
+
+    The first release's format, with `sliding_window`; without one the model is Llama's, and is written so.
+    """
+
+    architecture = "MistralForCausalLM"
+    config = {**Llama.config, "model_type": "mistral"}
+    model = overlay(
+        Llama.model,
+        {
+            "pattern": {"kind": "Window", "size": blank("sliding_window"), "pattern": "Causal"},
+            "block": {"mixer": {"bias": False}, "channel": {"bias": False}},
+        },
+    )
+
+
+class WindowlessMistral(Mistral):
+    """Mistral from its second release on, whose tokens see all before them. (Jiang et al. 2023)"""
+
+    config = {**Mistral.config, "sliding_window": None}
+    model = overlay(Mistral.model, {"pattern": {"kind": "Causal"}})
+
+
+class Qwen2(Llama):
+    """Llama with biases on queries, keys and values. (Yang et al. 2024)"""
+
+    architecture = "Qwen2ForCausalLM"
+    config = {**Llama.config, "model_type": "qwen2", "use_sliding_window": False}
+    model = overlay(Llama.model, {"block": {"mixer": {"bias": "qkv"}, "channel": {"bias": False}}})
+
+
+_CENTERED = {**_RMS, "gain": "zero_centered"}
+# Releases call it gelu, and have always computed the tanh form.
+_TANH = {"gelu_pytorch_tanh": ACTIVATIONS["gelu_pytorch_tanh"], "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
+
+
+class Gemma(Llama):
+    """Llama with GeGLU, gains of 1 + w, one table, and embeddings multiplied by √w. (Gemma Team 2024)"""
+
+    architecture = "GemmaForCausalLM"
+    config = {**Llama.config, "model_type": "gemma", "use_bidirectional_attention": False}
+    model = overlay(
+        Llama.model,
+        {
+            "embedding": {"kind": "Token", "scale": "sqrt_width"},
+            "block": {
+                "norm": _CENTERED,
+                "channel": {
+                    "activation": blank("hidden_act", default="gelu", values={**_TANH, **ACTIVATIONS, **_TANH}),
+                    "bias": False,
+                },
+            },
+            "stack": {"kind": "Sequential", "norm": _CENTERED},
+            "tie": tied("decoder"),
+        },
+    )
 
 
 class GPTNeoX(Format):

@@ -106,6 +106,7 @@ class T5(Format):
     size = _SIZE
     names = _names("{hidden,out}", "{wi,wo}")
     copies = _COPIES
+    omitted = ("lm_head.weight",)
 
 
 class T5v1_1(T5):

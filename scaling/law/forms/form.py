@@ -107,6 +107,7 @@ class Form(ABC):
         parts = [self._shaped(gradient.get(index, zero), theta, inputs) for index in ones]
         return np.stack(parts, axis=-1)
 
+    @np.errstate(all="ignore")  # a start may overflow, and loses by it
     def evaluate(self, theta: np.ndarray, inputs: Inputs, seeds: Seeds) -> Dual:
         """The formula on dual numbers; `seeds` hold dθ/du, by parameter and then by coordinate u."""
         columns = {name: np.asarray(inputs[name], float) for name in self.inputs}

@@ -69,7 +69,7 @@ class Formula(Form):
 
 def is_formula(text: str) -> bool:
     """A law's name is one word; all else is a formula."""
-    return re.fullmatch(r"[\w.-]*", text) is None
+    return re.fullmatch(r"[\w.]*", text) is None
 
 
 def read_law(path: str | Path) -> Written:
@@ -206,7 +206,7 @@ def _parameters(
             parameter = floor(name)
             parameter = parameter if target == "loss" else replace(parameter, unit=f"unit of {target}", upper=1e100)
         elif sign is not None:
-            parameter = coefficient(name)
+            parameter = coefficient(name) if target == "loss" else coefficient(name, f"unit of {target}")
         else:
             parameter = Parameter(name, f"unit of {target}", "linear", -1e100, 1e100, (-1.0, 1.0), linear=True)
         made.append(parameter)

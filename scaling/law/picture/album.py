@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from scaling.law.bootstrap import refit
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal_size
-from scaling.law.interval import intervals
+from scaling.law.interval import Method
 from scaling.law.isoflop import IsoFlop
 from scaling.law.picture.curves import isoflop_valleys, learning_curves
-from scaling.law.picture.laws import Interval, contours, extrapolation, joint_region, loss_against, residuals
+from scaling.law.picture.laws import Predict, contours, extrapolation, joint_region, loss_against, residuals
 from scaling.law.picture.parts import Picture
 from scaling.law.points import Points
-from scaling.law.quantity import prediction
+from scaling.law.predictions import predict_runs, rows_of
 
 DRAWS = 400
 """Bootstrap refits behind a joint region."""
 
 
-def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
+def of_law(
+    found: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
+) -> dict[str, Picture]:
     """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
 
-    Of a joint law the residuals alone: it is one curve a variant.
+    The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
+    are none. Of a joint law the residuals alone: it is one curve a variant.
     """
     if found.form.axes != found.form.inputs:
         return {"residuals": residuals(found)}
     plane = {"N", "D"} <= set(found.form.inputs)
     axes = [*found.form.inputs, *(["C"] if plane else [])]
-    band = t_band(found) if found.degrees_of_freedom > 0 else None
+    bounded = method is not None and found.degrees_of_freedom > 0
+    predict = predictor(found, level) if bounded else None
     pictures = {
-        f"{found.form.target}_against_{axis}": loss_against(found, axis, held_out=held_out, band=band) for axis in axes
+        f"{found.form.target}_against_{axis}": loss_against(found, axis, held_out=held_out, predict=predict)
+        for axis in axes
     }
     if set(found.form.inputs) == {"N", "D"}:
         pictures["contours"] = contours(found, frontier=frontier(found))
     pictures["residuals"] = residuals(found)
     exponents = [parameter.name for parameter in found.form.parameters if parameter.unit == "1"]
     free = [name for name in exponents if name not in found.problem.fixed]
-    if len(free) > 1 and band is not None:
+    if len(free) > 1 and found.degrees_of_freedom > 0:
         theta = refit(found, "case", DRAWS, seed=found.seed).theta
         draws = {name: theta[:, found.form.parameter_names.index(name)] for name in free[:2]}
         pictures["joint_region"] = joint_region(found, draws, *free[:2])
@@ -48,7 +51,9 @@ def of_law(found: Fit, held_out: Points | None = None) -> dict[str, Picture]:
         pictures["learning_curves"] = learning_curves(found.points)
     if held_out is not None:
         axis = "C" if plane else found.form.inputs[0]
-        pictures["extrapolation"] = extrapolation(found, held_out, band=band, axis=axis)
+        pictures["extrapolation"] = extrapolation(
+            found, held_out, predict=predictor(found, level, method) if method and bounded else None, axis=axis
+        )
     return pictures
 
 
@@ -68,20 +73,6 @@ def frontier(found: Fit) -> tuple[np.ndarray, np.ndarray]:
     return size, budgets / (FLOPS * size)
 
 
-def t_band(found: Fit, level: float = 0.95) -> Interval:
-    """The t-interval of the prediction at each row of columns."""
-
-    def band(columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        names = list(columns)
-        rows = list(zip(*(np.ravel(columns[name]) for name in names), strict=True))
-        wanted = [
-            prediction(
-                found.form, {name: np.array([value]) for name, value in zip(names, row, strict=True)}, str(index)
-            )
-            for index, row in enumerate(rows)
-        ]
-        here = intervals(found, "t", level=level, quantities=wanted)
-        ends = [here[str(index)] for index in range(len(rows))]
-        return np.array([end.low for end in ends]), np.array([end.high for end in ends])
-
-    return band
+def predictor(found: Fit, level: float = 0.95, method: Method = "t") -> Predict:
+    """Both intervals of what the law predicts at each row of columns; by default by Student's t, which is quick."""
+    return lambda columns: predict_runs(found, rows_of(columns, found), level, method, seed=found.seed)

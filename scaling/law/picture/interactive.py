@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaling.law.picture.paint import OPACITY
 from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Picture
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _band(part: Band) -> Any:
         y=np.concatenate([part.high, part.low[::-1]]),
         mode="lines",
         fill="toself",
-        fillcolor=f"rgba({red},{green},{blue},0.18)",
+        fillcolor=f"rgba({red},{green},{blue},{OPACITY[part.shade]})",
         line={"width": 0},
         hoverinfo="skip",
         name=part.label,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from scaling.law.picture.paint import BLACK, GREY, KINDS, ordered
 from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Panel, Picture
 from scaling.law.picture.words import caption, label, levels, short
 from scaling.law.points import Points
+from scaling.law.predictions import Prediction, titles
 
 SAMPLES = 121
 BAND_STEP = 15
@@ -20,16 +22,18 @@ BAND_STEP = 15
 MARGIN = 1.25
 """Axes reach a quarter beyond the points."""
 
+SHADES: Mapping[str, Literal["dark", "light"]] = {"mean": "dark", "run": "light"}
+
 TRIMMINGS = 5
 
 PANELS = 3
 """Panels of the values of a third column that most runs share."""
 
-Interval = Callable[[Mapping[str, np.ndarray]], tuple[np.ndarray, np.ndarray]]
-"""Columns of n rows to the low and high ends of the predictions there."""
+Predict = Callable[[Mapping[str, np.ndarray]], Sequence[Prediction]]
+"""Columns of n rows to the predictions there, with their two intervals."""
 
 
-def loss_against(found: Fit, axis: str, *, band: Interval | None = None, held_out: Points | None = None) -> Picture:
+def loss_against(found: Fit, axis: str, *, predict: Predict | None = None, held_out: Points | None = None) -> Picture:
     """The points and the law along `axis`: a curve at each of a few levels of a second column, a panel of a third."""
     form, points = found.form, found.points
     compute = axis == "C" and "C" not in form.inputs and {"N", "D"} <= set(form.inputs)
@@ -39,18 +43,19 @@ def loss_against(found: Fit, axis: str, *, band: Interval | None = None, held_ou
     said = [f"{form.formula}, fitted by {found.problem.objective.name}."]
     if compute:
         said.append("C = 6ND.")
-    if band is not None:
-        said.append("Bands: 95% for the law.")
+    if predict is not None:
+        mean, run = titles(_level(predict(_first(form, points))))
+        said.append(f"Dark bands: {mean}; light bands: {run}.")
     shown = [points] if held_out is None else [points, held_out]
     if len(others) < 2:
-        panels = [_panel(found, shown, axis, others, {}, band)]
+        panels = [_panel(found, shown, axis, others, {}, predict)]
     else:
         third = others[1]
         values, counts = np.unique(points[third], return_counts=True)
         chosen = np.sort(values[np.argsort(-counts, kind="stable")[:PANELS]])
         here = [[table.where(table[third] == value) for table in shown] for value in chosen]
         fixed = [{third: float(value)} for value in chosen]
-        panels = [_panel(found, tables, axis, others[:1], held, band) for tables, held in zip(here, fixed)]
+        panels = [_panel(found, tables, axis, others[:1], held, predict) for tables, held in zip(here, fixed)]
         left = len(points) - sum(len(tables[0]) for tables in here)
         said.append(f"{left} points at other {third} are not drawn.")
     return Picture(tuple(panels), caption(points, form.inputs, *said), f"{form.target} against {axis}")
@@ -62,7 +67,7 @@ def _panel(
     axis: str,
     others: list[str],
     held: Mapping[str, float],
-    band: Interval | None,
+    predict: Predict | None,
 ) -> Panel:
     form = found.form
     along = np.concatenate([_beside(form, table, axis) for table in shown])
@@ -78,10 +83,10 @@ def _panel(
         scale = dict(zip([*steps, *every], colours, strict=True))
         for step in steps:
             inputs = {**held, other: step, **({"D": x / (6 * step)} if axis not in form.inputs else {axis: x})}
-            parts += _curve(found, x, inputs, scale[step], f"{other} = {short(step)}", band)
+            parts += _curve(found, x, inputs, scale[step], f"{other} = {short(step)}", predict)
         paints = [tuple(scale[value] for value in table[other]) for table in shown]
     else:
-        parts += _curve(found, x, {axis: x}, BLACK, "law", band)
+        parts += _curve(found, x, {axis: x}, BLACK, "law", predict)
     for table, paint, hollow in zip(shown, paints, (False, True)):
         name = ("held out" if hollow else "fitted") if len(shown) > 1 else ""
         x = _beside(form, table, axis)
@@ -93,18 +98,37 @@ def _panel(
 
 
 def _curve(
-    found: Fit, x: np.ndarray, inputs: Mapping[str, np.ndarray], colour: str, name: str, band: Interval | None
+    found: Fit, x: np.ndarray, inputs: Mapping[str, np.ndarray], colour: str, name: str, predict: Predict | None
 ) -> list[Band | Line]:
     """The law along x, over its band where there is one."""
     columns = {key: np.broadcast_to(np.asarray(value, float), x.shape) for key, value in inputs.items()}
     y = found.predict(**columns)
     line = Line(x, y, colour, name)
-    if band is None:
+    if predict is None:
         return [line]
     knots = slice(None, None, BAND_STEP)
-    ends = band({key: column[knots] for key, column in columns.items()})
-    low, high = (y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(end / y[knots]))) for end in ends)
-    return [Band(x, low, high, colour), line]
+    known = predict({key: column[knots] for key, column in columns.items()})
+
+    def band(of: Literal["mean", "run"]) -> Band:
+        ends = (np.array([getattr(getattr(here, of), end) for here in known]) for end in ("low", "high"))
+        low, high = (y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(_drawn(end) / y[knots]))) for end in ends)
+        return Band(x, low, high, colour, shade=SHADES[of])
+
+    return [band("run"), band("mean"), line]
+
+
+def _drawn(ends: np.ndarray) -> np.ndarray:
+    """An interval that begins at zero has no place on a logarithmic axis: it is drawn to its bottom."""
+    return np.maximum(ends, np.finfo(float).tiny)
+
+
+def _level(known: Sequence[Prediction]) -> float:
+    (run,) = {here.run.level for here in known if here.run is not None}
+    return run
+
+
+def _first(form: Form, points: Points) -> dict[str, np.ndarray]:
+    return {name: points[name][:1] for name in form.inputs}
 
 
 def contours(found: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None) -> Picture:
@@ -176,12 +200,14 @@ def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", 
     return Picture((panel,), caption(points, found.form.inputs, said), f"joint region of {x} and {y}")
 
 
-def extrapolation(found: Fit, held_out: Points, *, band: Interval | None = None, axis: str = "C") -> Picture:
+def extrapolation(found: Fit, held_out: Points, *, predict: Predict | None = None, axis: str = "C") -> Picture:
     """The runs that were held out beside what the law, fitted to the others, said of them."""
     form, points = found.form, found.points
     there = {name: held_out[name] for name in form.inputs}
     predicted = found.predict(**there)
-    low, high = (None, None) if band is None else band(there)
+    known = [] if predict is None else predict(there)
+    runs = [here.run for here in known if here.run is not None]
+    low, high = (np.array([getattr(run, end) for run in runs]) if runs else None for end in ("low", "high"))
     seen, ahead = _column(points, axis), _column(held_out, axis)
     percent = 100 * (predicted / held_out[form.target] - 1)
     bars = () if low is None or high is None else (100 * (low / predicted - 1), 100 * (high / predicted - 1))
@@ -212,8 +238,8 @@ def extrapolation(found: Fit, held_out: Points, *, band: Interval | None = None,
         ),
     )
     said = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
-    if bars:
-        said.append("Bars: 95% for the law.")
+    if runs:
+        said.append(f"Bars: {titles(_level(known))[1]}.")
     return Picture((losses, errors), caption(points, form.inputs, *said), "extrapolation")
 
 

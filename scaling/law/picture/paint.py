@@ -13,6 +13,8 @@ GREY = "#767676"
 
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SYMBOLS = ("circle", "square", "triangle", "diamond", "cross", "star")
+OPACITY = {"dark": 0.18, "light": 0.08}
+"""Of bands: the light one is behind the dark one."""
 DASHES = ("solid", "dashed", "dashdot", "dotted", "solid", "dashed")
 
 # Seven stations of cividis between its ends; the last, palest tenth is left out, since it fades on white.

@@ -40,13 +40,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The interval around a curve."""
+    """An interval around a curve; the caption says which."""
 
     x: np.ndarray
     low: np.ndarray
     high: np.ndarray
     colour: str = BLACK
     label: str = ""
+    shade: Literal["dark", "light"] = "dark"
 
 
 @dataclass(frozen=True)

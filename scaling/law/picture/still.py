@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling.law.picture.paint import ordered
+from scaling.law.picture.paint import OPACITY, ordered
 from scaling.law.picture.parts import Band, Contours, Line, Marks, Panel, Picture
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _line(axes: Axes, part: Line, height: int) -> None:
 
 
 def _band(axes: Axes, part: Band, height: int) -> None:
-    shade = {"color": part.colour, "alpha": 0.18, "linewidth": 0}
+    shade = {"color": part.colour, "alpha": OPACITY[part.shade], "linewidth": 0}
     axes.fill_between(part.x, part.low, part.high, label=part.label or None, zorder=height, **shade)
 
 

@@ -91,7 +91,7 @@ def _two_steps() -> Iterator[str]:
         "byte of ARC-Easy's right answers from that loss. No published figure stands beside it."
     )
     yield ""
-    yield "| run | loss | predicted | error | probability | predicted | 95% | error |"
+    yield "| run | loss | predicted | error | probability | predicted | 95% interval of the mean | error |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for row, run in enumerate(large["run"]):
         there = {name: float(large[name][row]) for name in ("N", "D")}

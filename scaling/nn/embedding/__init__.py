@@ -2,6 +2,7 @@
 
 from scaling.nn.embedding.adaptive import Adaptive
 from scaling.nn.embedding.factorized import Factorized
+from scaling.nn.embedding.projected import Projected
 from scaling.nn.embedding.token import Token
 
-__all__ = ["Adaptive", "Factorized", "Token"]
+__all__ = ["Adaptive", "Factorized", "Projected", "Token"]

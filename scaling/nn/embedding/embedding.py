@@ -32,6 +32,7 @@ class Embedding(nn.Module):
         dropout: float,
     ):
         super().__init__()
+        self.width = shape.width  # of the vectors that positions are added to
         self.scale = shape.width**0.5 if scale == "sqrt_width" else None
         self.dropout = dropout
         self.table, self.rows = table, rows

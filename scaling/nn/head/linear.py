@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from scaling.errors import ScalingError
 from scaling.nn.head.cross_entropy import Parts, cross_entropy_over, scores
 from scaling.shape import Shape
 
@@ -21,6 +22,7 @@ class Linear(nn.Module):
 
     def __init__(self, shape: Shape, *, bias: bool = False, scale: Literal["none", "inverse_sqrt_width"] = "none"):
         super().__init__()
+        self.width = shape.width
         self.scale = shape.width**-0.5 if scale == "inverse_sqrt_width" else None
         self.weight: Any = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
         self.rows: Any = None
@@ -35,6 +37,12 @@ class Linear(nn.Module):
 
     def tie(self, embedding: Any) -> None:
         """Predict by the vectors of an embedding, its table or its rows in clusters."""
+        if embedding.width != self.width:
+            raise ScalingError(
+                f"the head predicts by vectors of {self.width}, and the embedding's have {embedding.width}",
+                key="tie",
+                mend=f"take {{kind: Transform, width: {embedding.width}, …}} as head, or leave head out of tie",
+            )
         self.weight, self.rows = embedding.table, embedding.rows
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:

@@ -1,4 +1,4 @@
-"""Losses of heads whose logarithms of chances exist and whose logits do not."""
+"""Losses of heads whose logarithms of chances exist and whose logits do not, and the type that losses are taken in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from torch import Tensor
 from scaling.batch import IGNORE
 
 
+def at_least_float32(logits: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def log_softmax(logits: Float[Tensor, "*n v"]) -> Float[Tensor, "*n v"]:
-    """In float32 or better."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return at_least_float32(logits).log_softmax(-1)
 
 
 def smoothed(log_chances: Float[Tensor, "*n v"], targets: Int[Tensor, "*n"], smoothing: float) -> Float[Tensor, "*n"]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from scaling.batch import IGNORE
 from scaling.build import Recipe
 from scaling.nn.dropout import drop
+from scaling.nn.head.log_chances import at_least_float32
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
@@ -27,7 +28,7 @@ class Sequence(nn.Module):
     def loss(
         self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, " b"], smoothing: float = 0.0
     ) -> Float[Tensor, " b"]:
-        logits = self(hidden).float()
+        logits = at_least_float32(self(hidden))
         return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
 
 

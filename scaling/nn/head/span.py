@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE
+from scaling.nn.head.log_chances import at_least_float32
 from scaling.shape import Shape
 
 
@@ -23,7 +24,7 @@ class Span(nn.Module):
     def loss(
         self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, "b 2"], smoothing: float = 0.0
     ) -> Float[Tensor, " b"]:
-        logits = self(hidden).float().flatten(0, 1)
+        logits = at_least_float32(self(hidden)).flatten(0, 1)
         losses = F.cross_entropy(
             logits, labels.flatten(), ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
         )

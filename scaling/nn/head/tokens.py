@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.nn.dropout import drop
+from scaling.nn.head.log_chances import at_least_float32
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
@@ -25,7 +26,7 @@ class Tokens(nn.Module):
     def loss(
         self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
     ) -> Float[Tensor, "b t"]:
-        logits = self(hidden).float().flatten(0, 1)
+        logits = at_least_float32(self(hidden)).flatten(0, 1)
         losses = F.cross_entropy(
             logits, targets.flatten(), ignore_index=IGNORE, reduction="none", label_smoothing=smoothing
         )

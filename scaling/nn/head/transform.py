@@ -1,20 +1,29 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.nn.head.linear import Linear
+from scaling.number import Width
 from scaling.shape import Shape
 
 
 class Transform(Linear):
-    """logits = norm(φ(h U + c)) Wᵀ + b: BERT's masked-language-model head. (Devlin et al. 2018)"""
+    """logits = norm(φ(h U + c)) Wᵀ + b: BERT's masked-language-model head. (Devlin et al. 2018)
 
-    def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, bias: bool = True):
-        super().__init__(shape, bias=bias)
-        self.dense = nn.Linear(shape.width, shape.width)
-        self.activation, self.norm = activation(), norm(shape.width)
+    `width` is that of W's vectors where it is not the stream's; below 1 it is a fraction of it (ALBERT, ELECTRA).
+    """
+
+    def __init__(
+        self, shape: Shape, *, activation: Recipe, norm: Recipe, bias: bool = True, width: Width | None = None
+    ):
+        own = shape.width if width is None else shape.fraction("width", width)
+        super().__init__(replace(shape, width=own), bias=bias)
+        self.dense = nn.Linear(shape.width, own)
+        self.activation, self.norm = activation(), norm(own)
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return super().forward(self._transformed(hidden))

@@ -20,8 +20,9 @@ class Attention(nn.Module):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
-    `sqrt` is d_k^(−1/2), `width` is 1/d_k (muP), `none` is 1 (T5, whose query initialiser holds it). `norm` is
-    applied to each head's queries and keys (Henry et al. 2020). `dropout` acts on the attention weights.
+    `sqrt` is d_k^(−1/2), `width` is 1/d_k (muP), `none` is 1 (T5, whose query initialiser holds it). `bias: qkv` adds
+    one to queries, keys and values and none to the output (Qwen2). `norm` is applied to each head's queries and keys
+    (Henry et al. 2020). `dropout` acts on the attention weights.
     """
 
     pools = True
@@ -30,7 +31,7 @@ class Attention(nn.Module):
         self,
         shape: Shape,
         *,
-        bias: bool = False,
+        bias: bool | Literal["qkv"] = False,
         scale: Scale = "sqrt",
         norm: Recipe | None = None,
         dropout: BelowOne = 0.0,
@@ -38,10 +39,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
         self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
-        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bias)
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
-        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias)
+        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias))
+        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bool(bias))
+        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bool(bias))
+        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias is True)
         self.query_norm = norm(shape.head_width) if norm else None
         self.key_norm = norm(shape.head_width) if norm else None
 

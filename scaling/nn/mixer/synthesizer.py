@@ -38,6 +38,14 @@ class _Synthesizer(nn.Module, ABC):
                 value=length,
                 mend=f"set mixer.length to {shape.length} or size.length to {self.reach}",
             )
+        if shape.key_heads != shape.heads:
+            raise ScalingError(
+                f"{type(self).__name__} gives each of its {shape.heads} heads own keys and values, and "
+                f"size.key_heads is {shape.key_heads}",
+                key="kind",
+                value=type(self).__name__,
+                mend="leave out size.key_heads, or take Attention",
+            )
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width = shape.heads * shape.head_width
         dots = mix != "none"

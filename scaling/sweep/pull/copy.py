@@ -16,10 +16,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import seal
-from scaling.ledger.exclusive import disk, temporary_beside
+from scaling.ledger.exclusive import disk
 from scaling.sweep.pull.complete import Fetched
 from scaling.sweep.pull.reconcile import Reconciled
 from scaling.sweep.pull.shown import Shown, result, spec
@@ -72,13 +73,13 @@ class Copy:
         signed = {"run": one.run, "attempt": number, "wandb": one.path, "seen": one.seen, "claimed": one.created}
         ended = {"outcome": one.outcome, "reason": one.summary.get("reason"), "missing": lacks, "ended": one.created}
         with disk("cannot write a run"):
-            partial = temporary_beside(folder)
+            partial = atomic.temporary(folder)
             partial.mkdir(parents=True)
             (partial / "claim.json").write_bytes(seal(signed))
             (partial / "log.jsonl").write_bytes(found.log)
             (partial / "exit.json").write_bytes(seal(ended))
             if folder.exists():
-                aside = temporary_beside(folder)
+                aside = atomic.temporary(folder)
                 folder.rename(aside)
                 partial.rename(folder)
                 shutil.rmtree(aside)
@@ -117,6 +118,6 @@ def _write(path: Path, document: Mapping[str, Any]) -> None:
     if path.exists() and path.read_bytes() == content:
         return
     with disk("cannot write a run"):
-        partial = temporary_beside(path)
+        partial = atomic.temporary(path)
         partial.write_bytes(content)
         os.replace(partial, path)

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,16 @@ def files(folder: Path) -> list[Path]:
 
 def read(path: Path) -> tuple[Shown, History]:
     """The run in a file, and its history. A file that ends without an end, or is torn, is of a run that was killed."""
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as wandb
 
     told: dict[str, Any] = {"config": {}, "summary": {}, "name": path.stem, "sweep": None, "trunk": False}
     created, state, history = "", "crashed", History()
-    for content in records(path):
-        record = wandb.Record.FromString(content)  # type: ignore[attr-defined]
+    for content in checked(path):
+        try:
+            record = wandb.Record.FromString(content)  # type: ignore[attr-defined]
+        except DecodeError as error:
+            raise Damaged(path, str(error)) from None
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run = record.run
@@ -78,8 +83,21 @@ def read(path: Path) -> tuple[Shown, History]:
     return Shown(path=str(path), state=state, created=created, lines=len(history), **told), history
 
 
+class Damaged(ScalingError):
+    """A file whose bytes are not those that were written."""
+
+    def __init__(self, path: Path, what: str):
+        super().__init__(f"the file is damaged: {what}", file=path, mend="move it away to pull the other runs")
+
+
 def records(path: Path) -> Iterator[bytes]:
-    """The whole records of a file, in order, up to where it was torn."""
+    """The whole records of a file, in order, up to where it was torn or damaged."""
+    with suppress(Damaged):
+        yield from checked(path)
+
+
+def checked(path: Path) -> Iterator[bytes]:
+    """The same; `Damaged` where the file does not merely end early: cut off, or with room that nothing came into."""
     content = path.read_bytes()
     if not START.startswith(content[: len(START)]):  # one that was killed at once has written nothing
         raise ScalingError("is no file of W&B's client", file=path)
@@ -90,8 +108,13 @@ def records(path: Path) -> Iterator[bytes]:
             continue
         checksum, length, kind = struct.unpack_from("<IHB", content, at)
         body = content[at + HEAD : at + HEAD + length]
-        if len(body) < length or zlib.crc32(body, zlib.crc32(bytes([kind]))) != checksum:
+        if not any(content[at:]):
+            return  # room that was made for what did not come
+        fits = HEAD + length <= BLOCK - at % BLOCK and kind in (WHOLE, FIRST, MIDDLE, LAST)
+        if fits and len(body) < length:
             return
+        if not fits or zlib.crc32(body, zlib.crc32(bytes([kind]))) != checksum:
+            raise Damaged(path, f"the record at byte {at} is not what was written")
         at += HEAD + length
         parts = [body] if kind in (WHOLE, FIRST) else [*parts, body]
         if kind in (WHOLE, LAST):

@@ -1,0 +1,104 @@
+"""What kept pages claim is what their own printed numbers show."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scaling.cli import main
+from scaling.law.formats import markdown_table
+from scaling.law.tables import coverage, held_out
+from scaling.report.keep import fit_again
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+KEPT = sorted(path.parent for path in RESULTS.glob("*/fit.json"))
+ROW = re.compile(
+    r"\| ([\d.]+) \| [\d.]+ \| [\d.]+ to [\d.]+ \| ([\d.]+) to ([\d.]+)(?:\\\*)? \| (yes|no) \| ([+-][\d.]+)% \|"
+)
+each = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
+
+
+def fitted(folder: Path):
+    return json.loads((folder / "fit.json").read_text(encoding="utf-8"))
+
+
+@each
+def test_a_kept_page_counts_the_intervals_it_prints(folder):
+    document, text = fitted(folder), (folder / "README.md").read_text(encoding="utf-8")
+    rows = ROW.findall(text)
+    tested = document["held_out"]
+    assert len(rows) == tested["n"]
+    inside = [float(low) <= float(loss) <= float(high) for loss, low, high, _, _ in rows]
+    assert inside == [word == "yes" for _, _, _, word, _ in rows]
+    assert sum(inside) == round(tested["covered"] * tested["n"])
+    covered = coverage(tested)
+    assert covered is not None
+    assert covered in text
+    largest = max(abs(float(error)) for *_, error in rows)
+    assert largest == pytest.approx(100 * abs(tested["largest_relative_error"]), abs=0.006)
+
+
+@each
+def test_a_kept_page_shows_the_table_of_its_fit(folder):
+    document = fitted(folder)
+    names = dict(re.findall(r'data-run="(\w+)"><th scope="row">([^<]*)<', page := (folder / "index.html").read_text()))
+    table = held_out(document, names)
+    assert table is not None
+    assert markdown_table(table) in (folder / "README.md").read_text(encoding="utf-8")
+    for title in table.titles:
+        assert f">{title}</th>" in page
+    for row in table.rows:
+        for cell in row[1:]:
+            assert f">{cell.replace('-', '−') if cell[0] == '-' else cell}</td>" in page
+    assert "interval for a new run" not in page  # the words of a page that printed the other interval
+
+
+def test_the_list_of_kept_results_says_what_each_found():
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for name, claim in re.findall(r"\[(\w+)\]\(\w+/README\.md\).*within ([\d.]+)%", text):
+        worst = 100 * abs(fitted(RESULTS / name)["held_out"]["largest_relative_error"])
+        assert round(worst, len(claim.partition(".")[2])) == float(claim)
+    floor = fitted(RESULTS / "overtraining")["intervals"]["E"]
+    assert f"{floor['estimate']:.3f} [{floor['low']:.3f}, {floor['high']:.3f}]" in text
+    beta = fitted(RESULTS / "encoder_decoder_span_corruption")["intervals"]["beta"]
+    assert f"β is anywhere from {beta['low']:.2f} to {beta['high']:.2f}" in text
+
+
+def test_the_quickstart_under_other_seeds_counts_its_own_rows():
+    text = (RESULTS / "quickstart.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if re.match(r"\| \d+ \|", line)
+    ]
+    entropy = float(re.search(r"entropy, ([\d.]+) nats", text)[1])  # type: ignore[index]
+    for _, _, interval, holds, *_ in rows:
+        low, high = map(float, interval.split(" to "))
+        assert (low <= entropy <= high) == (holds == "yes")
+    contained, inside = (sum(row[place] == "yes" for row in rows) for place in (3, 6))
+    worst = max(abs(float(row[4].rstrip("%"))) for row in rows)
+    assert f"holds the entropy {contained} times of {len(rows)}; " in text
+    assert f"inside its interval of a new run {inside} times, and is foretold to {worst}% at worst" in text
+
+
+@pytest.mark.slow
+@each
+def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_path):
+    again = shutil.copytree(folder, tmp_path / folder.name)
+    fit_again(again)
+    for name in ("README.md", "points.csv"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    old, new = fitted(folder), fitted(again)
+    assert new["estimates"] == pytest.approx(old["estimates"], rel=1e-6)
+    assert new["held_out"]["covered"] == old["held_out"]["covered"]
+
+
+def test_a_folder_that_is_no_kept_report_is_refused(tmp_path, capsys):
+    (tmp_path / "index.html").write_text("a page")
+    assert main(["report", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "is no kept report" in err
+    assert err.count("\n") == 1

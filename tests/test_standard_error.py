@@ -1,0 +1,64 @@
+"""Lines that nobody reads stop no command, and a pipe that breaks inside of one is no reader that left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling.ledger import Ledger
+from tests.train.conftest import words
+from tests.train.test_completeness import SABOTEUR
+
+SCALING = [sys.executable, "-m", "scaling"]
+
+
+def outcomes(runs: Path) -> list[str]:
+    ledger = Ledger.open(runs)
+    return [record.exit["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.exit]
+
+
+@pytest.mark.parametrize("where", ["a reader that left", "a full disk"])
+def test_training_goes_on_where_its_progress_cannot_be_shown(where: str, tmp_path: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full:
+        lines = writer if where == "a reader that left" else full
+        command = [*SCALING, "train", *words(tmp_path / "runs")]
+        done = subprocess.run(command, stderr=lines, stdout=subprocess.PIPE, text=True, timeout=300)
+    os.close(writer)
+    assert done.returncode == 0
+    assert "finished, held-out loss" in done.stdout
+    assert outcomes(tmp_path / "runs") == ["finished"]
+
+
+def test_training_whose_lines_and_result_nobody_reads_is_finished(tmp_path: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*SCALING, "train", *words(tmp_path / "runs")]
+    assert subprocess.run(command, stderr=writer, stdout=writer, timeout=300).returncode == 0
+    os.close(writer)
+    assert outcomes(tmp_path / "runs") == ["finished"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_error(unbuffered: str, tmp_path: Path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run([*SCALING, "explain"], stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=300)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_pipe_that_breaks_in_training_fails_it(tmp_path: Path):
+    (tmp_path / "saboteur.py").write_text(SABOTEUR)
+    line = "model.block.channel={kind: Saboteur, error: 'raise BrokenPipeError(32, \"a pipe\")', call: 3}"
+    command = [*SCALING, "train", *words(tmp_path / "runs"), line, "--extend", str(tmp_path / "saboteur.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert "BrokenPipeError" in done.stderr
+    assert outcomes(tmp_path / "runs") == ["failed"]
