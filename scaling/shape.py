@@ -14,7 +14,7 @@ Width = Annotated[int, Range(least=1, most=1 << 20)]
 # Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
 SIZES = {
     "width": Width,
-    "layers": Annotated[int, Range(least=1, most=10_000)],
+    "layers": Annotated[int, Range(least=1, most=4096)],
     "heads": SmallInt,
     "vocabulary": Annotated[int, Range(least=1, most=1 << 30)],
     "length": Annotated[int, Range(least=1, most=1 << 24)],

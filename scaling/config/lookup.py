@@ -28,18 +28,26 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     if name.endswith(SUFFIXES):
         path = Path(name).expanduser()
         path = path if beside is None else beside / path
-        if not path.exists():
+        if not _exists(path):
             near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
             raise ScalingError(f"there is no file {str(path)!r}", mend=nearest(path.name, (file.name for file in near)))
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
     for folder in (beside, shipped() / group, shipped()):
-        if folder is not None and (found := folder / f"{name}.yaml").is_file():
+        if folder is not None and _exists(found := folder / f"{name}.yaml"):
             return found
     folder, slash, _ = name.partition("/")
     choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
     raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, choices or names(group)))
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a path; there is none of a name that no file can have."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def names(group: str) -> list[str]:

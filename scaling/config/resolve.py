@@ -56,6 +56,8 @@ def interpolate(root: Node) -> Node:
     for key, node in asking.items():
         for name in _REFERENCE.findall(str(node.value)):
             _check(node, key, name, every)
+        if "${" in _REFERENCE.sub("", str(node.value)):
+            raise node.error("a reference does not end", key=key, mend="write ${section.key}")
 
     from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
     from omegaconf.errors import OmegaConfBaseException

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.flops import flops
+from scaling.errors import ScalingError
 from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family
@@ -26,6 +27,8 @@ from scaling.model.places import Place, places
 from scaling.model.tower import Tower
 from scaling.shape import Shape
 
+DEEP = 128  # layers above which a model is counted from shallower ones
+PERIOD = 12  # layers after which a stack repeats itself, where it does: those of stages and of shared blocks do too
 SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head")
 
 
@@ -116,14 +119,58 @@ def cost(config: Config) -> Cost:
     """The cost of the model that a config describes on one window of its length, without allocating it."""
     key = json.dumps([config["model"], config["size"]], sort_keys=True)
     if key not in _counted:
-        with blank():
-            model = config.build("model", config["size"])
-        with torch.device("meta"):
-            _counted[key] = count(model, _window(model))
+        _counted[key] = _of_shallow(config) or _whole(config)
     return _counted[key]
 
 
 _counted: dict[str, Cost] = {}  # a study asks for the same few models many times
+
+
+def _whole(config: Config) -> Cost:
+    with blank():
+        model = config.build("model", config["size"])
+    with torch.device("meta"):
+        return count(model, _window(model))
+
+
+def _of_shallow(config: Config) -> Cost | None:
+    """The cost of a deep model from three shallow ones, where each `PERIOD` of layers costs what the last one did; None
+    where the model is not deep, or says itself what stands in which of its layers.
+    """
+    size = config["size"]
+    layers = size.get("layers")
+    own = {"encoder", "decoder"} & size.keys() or "layers" in (size.get("times") or {})
+    if own or config["model"].get("blocks") or not isinstance(layers, int) or layers <= DEEP:
+        return None
+    least = 2 * PERIOD + layers % PERIOD
+    try:
+        costs = [_whole(_with_layers(config, least + turn * PERIOD)) for turn in range(3)]
+    except ScalingError:  # a stack of so many layers that says their order
+        return None
+    first, second, third = costs
+    if third != _along(first, second, 2):
+        return None
+    return _along(first, second, (layers - least) // PERIOD)
+
+
+def _with_layers(config: Config, layers: int) -> Config:
+    return replace(config, tree={**config.tree, "size": {**config["size"], "layers": layers}})
+
+
+def _along(first: Cost, second: Cost, turns: int) -> Cost:
+    """Every figure of the first cost, and so many times what the second one has more."""
+
+    def figure(one: Any, other: Any) -> Any:
+        if isinstance(one, Mapping):
+            return Counter({key: figure(one[key], other[key]) for key in other})
+        return one + turns * (other - one)
+
+    figures = {
+        name: figure(getattr(first, name), getattr(second, name))
+        for name in (field.name for field in fields(Cost))
+        if name != "shape"
+    }
+    return Cost(**figures, shape=replace(first.shape, layers=figure(first.shape.layers, second.shape.layers)))
 
 
 def count(model: Family, batch: Batch) -> Cost:

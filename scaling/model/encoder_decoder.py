@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family, share_tables
 from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
@@ -153,6 +153,9 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
     """
     both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}
     shape = Shape.of({**both, **(size.get(name) or {})})
+    for key in own:
+        if key not in common:
+            raise ScalingError("a tower has no such key", key=f"{name}.{key}", mend=nearest(str(key), common))
     lines, recipes = overlay(dict(common), dict(own)), {}
     blocks = lines.pop("blocks")
     for slot, line in lines.items():

@@ -6,7 +6,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
-from scaling.number import Fraction, OpenFraction, PositiveInt
+from scaling.number import Fraction, OpenFraction, SmallInt
 from scaling.objective.choose import choose, distinct, first_of_runs, runs
 from scaling.objective.layout import tensor
 from scaling.objective.masked import Disguise, framed
@@ -32,7 +32,7 @@ class Spans:
         *,
         rate: OpenFraction = 0.15,
         p: OpenFraction = 0.2,
-        longest: PositiveInt = 10,
+        longest: SmallInt = 10,
         masked: Fraction = 0.8,
         random: Fraction = 0.1,
     ):

@@ -7,12 +7,21 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from scaling.config import Config, load, table_file
+from scaling.build import check
+from scaling.config import Config, TableFile, load, table_file
 from scaling.errors import ScalingError, from_os, nearest
 
-KEYS = ("title", "source", "published", "columns", "measures", "baseline", "seeds")
+KEYS: dict[str, Any] = {
+    "title": str,
+    "source": str,
+    "published": str,
+    "columns": Any,  # titles by column, checked beside the columns that were published
+    "measures": list[Literal["sequential", "path"]],
+    "baseline": str,
+    "seeds": int | dict[str, Any],
+}
 MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
 Figures = Mapping[str, float | str]
 
@@ -81,16 +90,22 @@ def read(name: str) -> Table:
     for key in told:
         if key not in KEYS:
             raise file.told.error(key, "a table has no such key", nearest(key, KEYS))
-    measures, columns = told.get("measures") or [], told.get("columns") or {}
-    if not isinstance(measures, list) or not set(map(str, measures)) <= set(MEASURES):
-        raise file.told.error("measures", "not a list of what is measured", f"write some of {', '.join(MEASURES)}")
-    figures, headings = _published(file.path("published")) if "published" in told else ({}, {})
+    try:
+        for key, value in told.items():
+            check(key, value, KEYS[key])
+        seeds = Seeds.of(told.get("seeds", 1))
+    except ScalingError as error:
+        raise file.told.place(error) from None
+    measures, columns = told.get("measures", []), told.get("columns", {})
+    figures, headings = _published(file) if "published" in told else ({}, {})
     known = {column for row in figures.values() for column in row}
     if not isinstance(columns, Mapping):
         raise file.told.error("columns", "expected titles by column", "write {bleu: BLEU}")
-    for column in columns:
+    for column, title in columns.items():
         if column not in known:
             raise file.told.error(f"columns.{column}", "nothing of that name was published", nearest(column, known))
+        if not isinstance(title, str):
+            raise file.told.error(f"columns.{column}", "expected a column's title", "write {bleu: BLEU}")
     for row in figures:
         if row not in file.rows:
             raise ScalingError(
@@ -111,22 +126,26 @@ def read(name: str) -> Table:
         source=told.get("source", ""),
         baseline=baseline,
         rows=rows,
-        seeds=Seeds.of(told.get("seeds", 1)),
+        seeds=seeds,
         columns=columns,
         measures=tuple(measures),
     )
 
 
-def _published(path: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     """Figures and headings by row, of a CSV with the columns `row`, `heading` and one for each figure."""
+    path = file.path("published")
     figures: dict[str, Figures] = {}
     headings: dict[str, str] = {}
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise from_os(error, f"{path} cannot be read") from None
+        what = from_os(error, "the file cannot be read")
+        raise file.told.error("published", what.what, "name a CSV file beside this one") from None
     except UnicodeDecodeError as error:
         raise ScalingError(f"not a CSV file: {error}", file=path) from None
+    except ValueError:
+        raise file.told.error("published", "no file can have this name") from None
     lines = csv.DictReader(io.StringIO(text))
     for key in ("row", "heading"):
         if key not in (lines.fieldnames or ()):

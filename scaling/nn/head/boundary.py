@@ -8,7 +8,7 @@ from scaling.batch import IGNORE
 from scaling.build import Recipe
 from scaling.nn.head.cross_entropy import cross_entropy_over
 from scaling.nn.head.linear import Linear
-from scaling.number import PositiveInt
+from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
@@ -18,7 +18,7 @@ class Boundary(Linear):
     A run of targets is a span, as the objective `Spans` makes them; p_i is the place i in it, of at most `longest`.
     """
 
-    def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, longest: PositiveInt = 10):
+    def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, longest: SmallInt = 10):
         super().__init__(shape)
         self.places = nn.Parameter(torch.empty(longest, shape.width))
         self.first, self.second = nn.Linear(3 * shape.width, shape.width), nn.Linear(shape.width, shape.width)

@@ -102,7 +102,7 @@ class UpsampledFunnel(Funnel):
         *,
         norm: Recipe,
         stages: Annotated[int, Range(least=1, most=64)] = 3,
-        decoder: Annotated[int, Range(least=0, most=10_000)] = 2,
+        decoder: Annotated[int, Range(least=0, most=512)] = 2,
         dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, block, position, norm=norm, stages=stages, dropout=dropout)

@@ -1,0 +1,410 @@
+"""No value of any key of any file may give a traceback, a hang or more memory: a command ends well, or in one line.
+
+Values of every kind are put under every key of a run's config (each key of each kind of each slot), of a study, of a
+sweep and of a table, and the command that reads the file is run in this process, through the real entry point. Only
+the training itself is left out. The fast portion draws from all cases with a fixed seed; the slow one runs them all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import itertools
+import math
+import random
+import resource
+import signal
+import time
+import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scaling import build
+from scaling.cli import main
+from scaling.config import read, shipped
+from scaling.config.layers import FIXED
+from scaling.config.resolve import TYPES, WORDS
+from scaling.number import Range
+from scaling.shape import SIZES
+from scaling.sweep import file as sweep_file
+from scaling.sweep import hyperband
+from scaling.sweep.distribution import KINDS as DISTRIBUTIONS
+from scaling.table import table
+
+REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
+ANSWER = 12.0  # and an answer
+GROWTH = 400 << 10  # kB by which a case may raise the process's memory
+FAST = 160  # cases of the fast portion, a file's kind
+
+VALUES: list[Any] = [
+    *(None, True, False, {}, [], [None], [[1, [2]]], {"a": 1}, {"kind": None}, {"kind": []}, {"kind": {"kind": 1}}),
+    *(math.nan, math.inf, -math.inf, 0, 0.0, -0.0, 1, 2, 3, 7, 0.5, 1.5, -1, -0.1, -4000, 1e-300, -1e-300),
+    *(1e18, 1e300, -1e300, 10**9, 2**31, 2**63 - 1, 2**63, -(2**63), 10**30, 10**400),
+    *("", " ", "nan", "1e400", "4k", "1T", "9" * 70, "null", "true", "kind", "é€𝛼", "\u2028\ufeff", "a\nb", "\x00"),
+    *("a" * 5000, "${seed}", "${nowhere}", "${x", "../../etc/passwd", "/dev/zero", "2026-99-99", "{a: 1}", "<b>%s{0}"),
+    *(datetime.date(2026, 11, 20), [0], [1, 2], [1, "a"], [math.nan], [10**400], {1: 2}, {True: 1}, {"": 1}),
+    *(["a"] * 1000, {"values": []}, [[]], [{}], {"a": {"b": {"c": []}}}),
+]
+
+TINY = {
+    "size": {"width": 8, "layers": 2, "heads": 2, "length": 16, "vocabulary": None},
+    "data": {"kind": "Synthetic", "symbols": 8, "validation": 512},
+    "train": {"steps": 5000, "batch": 4},
+    "schedule": {"kind": "Cosine", "warmup": 2},
+    "evaluate": {"points": 2},
+    "log": {"wandb": "disabled"},
+}
+PAIRS = {
+    "data": {"kind": "SyntheticPairs", "symbols": 8, "pairs": 64, "validation": 32, "longest": 9},
+    "objective": "Sequence",
+}
+# A line of each slot whose kind another piece needs.
+LINES: dict[str, Any] = {
+    "activation": "GeLU",
+    "norm": "RMSNorm",
+    "residual": "Pre",
+    "pattern": "Causal",
+    "position": "Rotary",
+    "embedding": "Token",
+    "mixer": "Attention",
+    "channel": {"kind": "Gated", "activation": "GeLU"},
+    "head": "Linear",
+    "block": {
+        "kind": "Serial",
+        "branches": ["mixer", "channel"],
+        "norm": "RMSNorm",
+        "residual": "Pre",
+        "mixer": "Attention",
+        "channel": {"kind": "Gated", "activation": "GeLU"},
+    },
+    "stack": {"kind": "Sequential", "norm": "RMSNorm"},
+    "corpus": {"kind": "Files", "files": "*.txt"},
+    "tokenizer": "Byte",
+    "objective": "Causal",
+    "decoder": {},
+    "encoder": {},
+}
+# What a key without a default holds in a line that can be built.
+NEEDED: dict[str, Any] = {
+    **LINES,
+    "classes": 3,
+    "size": 4,
+    "cutoffs": [4],
+    "widths": [8, 4],
+    "tie": [],
+    "branches": ["mixer", "channel"],
+    "files": "*.txt",
+    "path": "a",
+    "revision": "b",
+    "source": "a.txt",
+    "target": "b.txt",
+    "teacher": "c",
+    "axes": {"seed": [1, 2]},
+    "flops": [1e9, 2e9],
+    "multiples": [1, 2],
+    "lr": 1e-3,
+    "parameters": 1e4,
+    "study": "a",
+}
+# Where a slot's line stands, in the config of which model.
+PLACES = {
+    "activation": ("decoder", "model.block.channel.activation"),
+    "norm": ("decoder", "model.block.norm"),
+    "residual": ("decoder", "model.block.residual"),
+    "pattern": ("decoder", "model.pattern"),
+    "position": ("decoder", "model.position"),
+    "embedding": ("decoder", "model.embedding"),
+    "mixer": ("decoder", "model.block.mixer"),
+    "cross": ("encoder_decoder", "model.decoder.block.cross"),
+    "channel": ("decoder", "model.block.channel"),
+    "head": ("decoder", "model.head"),
+    "sentence": ("bert", "model.sentence"),
+    "boundary": ("spanbert", "model.boundary"),
+    "block": ("decoder", "model.block"),
+    "stack": ("decoder", "model.stack"),
+    "halting": ("decoder", "model.stack.halting"),
+    "memory": ("encoder_decoder", "model.memory"),
+    "model": ("decoder", "model"),
+    "data": ("decoder", "data"),
+    "corpus": ("decoder", "data.corpus"),
+    "tokenizer": ("decoder", "data.tokenizer"),
+    "objective": ("decoder", "objective"),
+    "optimizer": ("decoder", "optimizer"),
+    "schedule": ("decoder", "schedule"),
+    "parametrization": ("decoder", "parametrization"),
+}
+AROUND = {
+    "model.stack.halting": {"model": {"stack": {"kind": "Universal", "norm": "RMSNorm"}}},
+    "data.corpus": {"data": {"kind": "Text", "corpus": LINES["corpus"], "tokenizer": "Byte"}},
+    "data.tokenizer": {"data": {"kind": "Text", "corpus": LINES["corpus"], "tokenizer": "Byte"}},
+}
+BASES = {"encoder_decoder": PAIRS, "bert": {"objective": "Masked"}, "spanbert": {"objective": "Spans"}}
+# The config of another model, for kinds that the one of their slot does not take.
+OF_KIND = {
+    ("model", "Encoder"): "bert",
+    ("model", "EncoderDecoder"): "encoder_decoder",
+    ("objective", "Masked"): "bert",
+    ("objective", "NextSentence"): "bert",
+    ("objective", "Spans"): "bert",
+    ("objective", "Sequence"): "encoder_decoder",
+    ("data", "SyntheticPairs"): "encoder_decoder",
+    ("stack", "Funnel"): "bert",
+    ("stack", "UpsampledFunnel"): "bert",
+}
+
+STUDY = {
+    "question": "How does loss fall?",
+    "base": "decoder",
+    "set": {**TINY, "train": {"batch": 4}},
+    "grid": {"train.tokens": [1000, 2000, 3000], "size.width": [8, 12, 16]},
+    "held_out": {"size.width": [24], "train.tokens": [4000]},
+    "rate": {"kind": "Power", "lr": 1e-3, "parameters": 1000},
+    "law": "chinchilla",
+    "target": {"N": 1e4, "D": 1e6},
+    "suppose": {"E": 1.0, "noise": 0.01},
+    "define": {"architecture": "a decoder"},
+    "minutes": 5,
+    "at": {"small": {"minutes": 1}},
+}
+SWEEP = {
+    "program": "scaling",
+    "command": ["scaling", "train", "warm.yaml", "${args_no_hyphens}"],
+    "method": "grid",
+    "metric": {"name": "evaluate/loss", "goal": "minimize"},
+    "early_terminate": {"type": "hyperband", "min_iter": 1},
+    "parameters": {"optimizer.lr": {"values": [0.01, 0.02]}, "seed": {"values": [1, 2]}},
+    "run_cap": 4,
+    "name": "a",
+    "description": "b",
+    "project": "c",
+    "entity": "d",
+    "controller": {"type": "cloud"},
+    "apiVersion": "0",
+    "kind": "sweep",
+}
+TABLE = {
+    "base": "decoder",
+    **TINY,
+    "size": {**TINY["size"], "vocabulary": 16},
+    "rows": {"Vanilla": {}, "GeLU": {"model": {"block": {"channel": {"activation": "GeLU"}}}}},
+    "table": {
+        "title": "A",
+        "source": "B",
+        "baseline": "Vanilla",
+        "seeds": {"baseline": 2, "others": 1},
+        "measures": [],
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file with a value under one of its keys, and the command that reads it."""
+
+    command: tuple[str, ...]
+    tree: typing.Mapping[str, Any]
+    key: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.command[0]} {self.key}={self.value!r}"[:150]
+
+
+def changed(tree: Any, path: typing.Sequence[str], value: Any) -> Any:
+    """A tree with another value at a path."""
+    if not path:
+        return value
+    inside = tree if isinstance(tree, dict) else {}
+    return {**inside, path[0]: changed(inside.get(path[0], {}), path[1:], value)}
+
+
+def line(name: str, kind: type) -> dict[str, Any]:
+    """A line of a kind with the keys that it needs."""
+    needed = {
+        key: NEEDED[key] for key, parameter in build.keys(kind).items() if parameter.default is inspect.Parameter.empty
+    }
+    return {"kind": name, **needed, **({"rank": 4} if name == "Factorized" else {})}
+
+
+def model(base: str, place: str) -> dict[str, Any]:
+    """A small run's config, with what has to stand around a place of it."""
+    return {"base": base, **TINY, **BASES.get(base, {}), **AROUND.get(place, {})}
+
+
+def of_runs() -> Iterator[Case]:
+    for slot, (base, place) in PLACES.items():
+        tree = model(base, place)
+        for name, kind in build.kinds(slot).items():
+            below = changed(model(OF_KIND.get((slot, name), base), place), place.split("."), line(name, kind))
+            annotations = {key: parameter.annotation for key, parameter in build.keys(kind).items()}
+            for key, annotation in {**annotations, "nonsense": Any}.items():
+                for value in [*VALUES, *edges(annotation)]:
+                    yield Case(("train",), changed(below, [*place.split("."), key], value), f"{place}.{key}", value)
+        for value in VALUES:
+            yield Case(("train",), changed(tree, place.split("."), value), place, value)
+            yield Case(("train",), changed(tree, [*place.split("."), "kind"], value), f"{place}.kind", value)
+    keys = [key for key, _ in read(shipped() / "defaults.yaml").walk() if key.partition(".")[0] in FIXED]
+    keys += [f"size.{key}" for key in ("times", "nonsense", "times.layers", "encoder", "encoder.layers", *SIZES)]
+    for key, value in itertools.product([*keys, "size", "model", "base", "rows", "table", "nonsense"], VALUES):
+        tree = changed({"base": "decoder", **TINY}, key.split("."), value)
+        yield Case(("train",), tree, key, value)
+    for section, types in (("size.", SIZES), ("", {**TYPES, **WORDS})):
+        for key, annotation in types.items():
+            for value in edges(annotation):
+                place = section + key
+                yield Case(("train",), changed({"base": "decoder", **TINY}, place.split("."), value), place, value)
+
+
+def edges(annotation: Any) -> Iterator[float]:
+    """The numbers at the ends of an annotation's range and inside it, which are answered and take no time either."""
+    for part in typing.get_args(annotation):
+        yield from edges(part)
+        if isinstance(part, Range):
+            whole = typing.get_args(annotation)[0] is int
+            low = next((bound for bound in (part.least, part.above) if bound is not None), -1e300)
+            high = next((bound for bound in (part.most, part.below) if bound is not None), 1e300)
+            inside = math.sqrt(max(low, 1) * high) if high > 1 else (low + high) / 2
+            yield from (int(number) if whole else float(number) for number in (low, high, inside))
+
+
+def paths(tree: typing.Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*above, key))
+
+
+def of_studies() -> Iterator[Case]:
+    own = [path for path in paths(STUDY) if path[0] != "set"]
+    for path, value in itertools.product([*own, ("nonsense",), ("set",), ("set", "optimizer.lr")], VALUES):
+        yield Case(("plan",), changed(STUDY, path, value), ".".join(path), value)
+    for name, kind in build.kinds("grid").items():
+        for key, value in itertools.product([*build.keys(kind), "kind"], VALUES):
+            yield Case(("plan",), {**STUDY, "grid": {**line(name, kind), key: value}}, f"grid.{key}", value)
+    for name, kind in build.kinds("rate").items():
+        for key, value in itertools.product([*build.keys(kind), "kind"], VALUES):
+            yield Case(("plan",), {**STUDY, "rate": {**line(name, kind), key: value}}, f"rate.{key}", value)
+
+
+def of_sweeps() -> Iterator[Case]:
+    keys = [*paths(SWEEP), *((key,) for key in sweep_file.KEYS), ("nonsense",), ("metric", "target"), ("metric", "goa")]
+    keys += [("early_terminate", key) for key in hyperband.KEYS]
+    for path, value in itertools.product(keys, VALUES):
+        yield Case(("sweep", "--dry-run"), changed(SWEEP, path, value), ".".join(path), value)
+    for name, (needed, optional) in DISTRIBUTIONS.items():
+        own = {"values": [1, 2], "probabilities": [0.5, 0.5], "value": 1, "min": 1, "max": 2}
+        told = {"distribution": name, **{key: own[key] for key in needed}}
+        for key, value in itertools.product([*needed, *optional, "nonsense"], VALUES):
+            parameters = {"optimizer.lr": {**told, key: value}, "seed": {"values": [1, 2]}}
+            tree = {**SWEEP, "method": "random", "parameters": parameters}
+            yield Case(("sweep", "--dry-run"), tree, f"parameters.optimizer.lr.{key}", value)
+
+
+def of_tables() -> Iterator[Case]:
+    keys = [path for path in paths(TABLE) if path[0] in ("rows", "table", "base")]
+    keys += [("table", key) for key in table.KEYS] + [("rows", "GeLU", "base"), ("rows", "GeLU", "nonsense")]
+    for path, value in itertools.product(keys, VALUES):
+        yield Case(("table", "--counts"), changed(TABLE, path, value), ".".join(path), value)
+
+
+FILES = {"runs": of_runs, "studies": of_studies, "sweeps": of_sweeps, "tables": of_tables}
+
+
+@contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Raise in the block once it has computed for so long: a hang is a failure, and not the end of the tests."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError(f"still computing after {seconds} s")
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+class Trained(Exception):
+    """Nothing was wrong, and the training would begin."""
+
+
+def check(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> str | None:
+    """What is wrong with how a command answers a case, None where nothing is."""
+    path = folder / "case.yaml"
+    path.write_text(yaml.safe_dump(dict(case.tree), allow_unicode=True, sort_keys=False), encoding="utf-8")
+    started, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    words = [case.command[0], str(path), *case.command[1:]]
+    if case.key != "runs" and case.command[0] in ("train", "plan"):
+        words.append(f"runs={folder / 'runs'}")
+    try:
+        with bounded(2 * ANSWER):
+            code = main(words)
+    except Trained:
+        code = 0
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    took = time.process_time() - started
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    said = capsys.readouterr().err
+    if grown > GROWTH:
+        return f"{grown >> 10} MB more memory"
+    if code == 0:
+        return f"{took:.1f} s" if took > ANSWER else None
+    if code != 2 or said.count("\n") != 1 or not said.startswith("scaling: "):
+        return f"code {code}: {said[-300:]}"
+    if took > REFUSAL:
+        return f"refused after {took:.1f} s: {said[:200]}"
+    return None if any(part in said for part in parts(case.key, case.value)) else f"the key is not named: {said[:300]}"
+
+
+def parts(key: str, value: Any) -> Iterator[str]:
+    """What a refusal may name: a part of the key, or what its value holds."""
+    yield from key.split(".")
+    if isinstance(value, dict):
+        for inner, below in value.items():
+            yield from parts(f"{inner!s:.20}", below)
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Commands go up to where the training would begin; what they import is imported."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise Trained
+
+    from scaling.train import run
+
+    monkeypatch.setattr(run, "train", stop)
+    monkeypatch.setattr("scaling.study.calibration.calibrate", stop)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.chdir(tmp_path)
+    for name, tree in (("study", STUDY), ("warm", {"base": "decoder", **TINY})):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tree))
+    return tmp_path
+
+
+def run_all(cases: list[Case], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(cases[0], folder, capsys)  # imports torch and Lightning, which is no part of any case's time
+    wrong = {str(case): fault for case in cases if (fault := check(case, folder, capsys))}
+    faults = "\n".join(f"{case}\n    {fault}" for case, fault in wrong.items())
+    assert not wrong, f"{len(wrong)} of {len(cases)}:\n{faults}"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_value_under_any_key_is_an_answer_or_one_line(name, untrained, capsys):
+    every = list(FILES[name]())
+    run_all(random.Random(20261123).sample(every, min(FAST, len(every))), untrained, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_every_value_under_every_key_is_an_answer_or_one_line(name, untrained, capsys):
+    run_all(list(FILES[name]()), untrained, capsys)
