@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import Batch
 from scaling.config import load, read, shipped
-from scaling.cost import cost, count
+from scaling.cost import cost, count, shared_flops
 from scaling.model.places import places
 
 counting = importlib.import_module("scaling.cost.count")  # whose name in the package is its function's
@@ -204,3 +204,23 @@ def test_three_thousand_layers_are_counted_in_seconds():
         found.parameters_by_slot[slot] for slot in ("mixer", "channel", "norm", "head")
     )
     assert found.shape.layers == 3000
+
+
+@pytest.mark.parametrize(
+    ("change", "shares"),
+    [
+        ("model.position=TransformerXL", True),
+        ("model.block.mixer={kind: FactorizedSynthesizer}", True),
+        ("model.position=RelativeBias", False),
+        ("model.position=Rotary", False),
+    ],
+)
+def test_work_that_the_rows_of_a_batch_share_is_known_exactly(change, shares):
+    """Five windows cost five times one, less four times what they share, on real tensors too."""
+    config = load("decoder", ["size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}", change])
+    model = config.build("model", config["size"])
+    tokens = torch.zeros(5, 24, dtype=torch.long)
+    five = count(model, Batch(tokens, tokens, labels=tokens[:, 0])).flops_train
+    shared = shared_flops(config)
+    assert (shared > 0) == shares
+    assert five == 5 * cost(config).flops_train - 4 * shared

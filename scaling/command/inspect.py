@@ -33,17 +33,21 @@ def run(arguments: argparse.Namespace) -> None:
         return count(arguments.table, arguments.words, arguments.json)
     configs = {name: found.check() for name, found in config.configs(arguments).items()}
 
-    from scaling.cost import cost  # imports torch: after the configs have been checked
+    from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
 
     costs = {name: cost(resolved) for name, resolved in configs.items()}
+    shared = {name: shared_flops(resolved) for name, resolved in configs.items()}
     if arguments.json:
-        documents = [{"model": name, **found.to_json()} for name, found in costs.items()]
+        documents = [
+            {"model": name, **found.to_json(), "flops_train_shared_per_token": shared[name] / found.tokens}
+            for name, found in costs.items()
+        ]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     else:
-        _print(costs)
+        _print(costs, shared)
 
 
-def _print(costs: dict[str, Cost]) -> None:
+def _print(costs: dict[str, Cost], shared: dict[str, int]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -69,6 +73,11 @@ def _print(costs: dict[str, Cost]) -> None:
         if any(cost.flops_forward_by_slot[slot] for cost in every):
             row(f"  {slot}", *(f"{cost.flops_forward_by_slot[slot] / cost.tokens:,.0f}" for cost in every), style="dim")
     row("FLOPs training, a token", *(f"{cost.flops_train_per_token:,.0f}" for cost in every), style="bold")
+    if any(shared.values()):
+        row(
+            "  shared by the rows of a batch",
+            *(f"{shared[name] / cost.flops_train:.1%} of it" for name, cost in costs.items()),
+        )
     for formula in every[0].approximations:
         row(
             f"  by {formula.replace('_', ' ')}",

@@ -2,6 +2,7 @@
 
 FLOPs are those of the matrix products that run (two for a multiply and add), forward and backward, as
 `torch.utils.flop_counter` sees them: attention counts the full square that its kernel computes, look-ups count nothing.
+They are those of one window; what the rows of a batch share counts for each (`shared_flops`).
 Beside the exact figures stand the approximations that papers use, so that a point carries every definition of N and C.
 """
 
@@ -115,25 +116,32 @@ class Cost:
         }
 
 
-def cost(config: Config) -> Cost:
-    """The cost of the model that a config describes on one window of its length, without allocating it."""
-    key = json.dumps([config["model"], config["size"]], sort_keys=True)
+def cost(config: Config, rows: int = 1) -> Cost:
+    """The cost of the model that a config describes on one window of its length, or more, without allocating it."""
+    key = json.dumps([config["model"], config["size"], rows], sort_keys=True)
     if key not in _counted:
-        _counted[key] = _of_shallow(config) or _whole(config)
+        _counted[key] = _of_shallow(config, rows) or _whole(config, rows)
     return _counted[key]
+
+
+def shared_flops(config: Config) -> int:
+    """The FLOPs of a window's training that the rows of a batch share, as they do tables of relative positions: a batch
+    of B windows takes B times `flops_train`, less B − 1 times these.
+    """
+    return 2 * cost(config).flops_train - cost(config, 2).flops_train
 
 
 _counted: dict[str, Cost] = {}  # a study asks for the same few models many times
 
 
-def _whole(config: Config) -> Cost:
+def _whole(config: Config, rows: int = 1) -> Cost:
     with blank():
         model = config.build("model", config["size"])
     with torch.device("meta"):
-        return count(model, _window(model))
+        return count(model, _window(model, rows))
 
 
-def _of_shallow(config: Config) -> Cost | None:
+def _of_shallow(config: Config, rows: int = 1) -> Cost | None:
     """The cost of a deep model from three shallow ones, where each `PERIOD` of layers costs what the last one did; None
     where the model is not deep, or says itself what stands in which of its layers.
     """
@@ -144,7 +152,7 @@ def _of_shallow(config: Config) -> Cost | None:
         return None
     least = 2 * PERIOD + layers % PERIOD
     try:
-        costs = [_whole(_with_layers(config, least + turn * PERIOD)) for turn in range(3)]
+        costs = [_whole(_with_layers(config, least + turn * PERIOD), rows) for turn in range(3)]
     except ScalingError:  # a stack of so many layers that says their order
         return None
     first, second, third = costs
@@ -205,14 +213,14 @@ def _is_vocabulary(place: Place) -> bool:
     return place.role in ("embedding", "position") or (place.slot == "head" and place.role == "output")
 
 
-def _window(model: Family) -> Batch:
-    """One window of the model's own lengths; every token a target, and a label where a head wants one."""
+def _window(model: Family, rows: int) -> Batch:
+    """Windows of the model's own lengths; every token a target, and a label where a head wants one."""
     tower = _towers(model)[-1]
-    tokens = torch.zeros(1, tower.shape.length, dtype=torch.long)
+    tokens = torch.zeros(rows, tower.shape.length, dtype=torch.long)
     source = None
     if isinstance(model, EncoderDecoder):
-        source = torch.zeros(1, model.encoder.shape.length, dtype=torch.long)
-    labels = torch.zeros(1, dtype=torch.long)
+        source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
+    labels = torch.zeros(rows, dtype=torch.long)
     return Batch(tokens, tokens, labels=labels, source=source)
 
 

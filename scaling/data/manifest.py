@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,31 @@ class Manifest:
     request: Mapping[str, Any]  # the data line
     stamp: Mapping[str, Any]  # what the corpus was when it was read
     dropped: int = 0  # training documents left out because validation has them
+    # What each side of a split would be as one shard; None where it is one, and of data prepared before there was this.
+    joined: Mapping[str, Mapping[str, tuple[Shard, ...]]] | None = None
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the tokens and of what they mean, whatever data line or machine they come from."""
-        plain = asdict(self)
+        """A hash of the tokens and of what they mean, whatever data line, machine or size of shards they come from."""
+        return self._digest(self.splits if self.joined is None else self.joined)
+
+    @property
+    def layout(self) -> str:
+        """The same hash of the shards as they lie in the folder."""
+        return self._digest(self.splits)
+
+    def _digest(self, splits: Mapping[str, Mapping[str, tuple[Shard, ...]]]) -> str:
+        plain = asdict(replace(self, splits=splits))
         kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
         return digest({"format": FORMAT, **kept})[:16]
 
     def write(self, folder: Path) -> None:
-        atomic.write_json(folder / NAME, {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)})
+        plain = asdict(self)
+        if self.joined is None:
+            del plain["joined"]
+        else:
+            plain["layout"] = self.layout
+        atomic.write_json(folder / NAME, {"format": FORMAT, "fingerprint": self.fingerprint, **plain})
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -73,14 +88,12 @@ class Manifest:
             told = held.pop("fingerprint")
             if held.pop("format") != FORMAT:
                 raise ScalingError("it was prepared by another version", file=file, mend=_AGAIN)
-            splits = {
-                split: {side: tuple(Shard(**shard) for shard in shards) for side, shards in sides.items()}
-                for split, sides in held.pop("splits").items()
-            }
-            manifest = cls(splits=splits, **held)
+            layout = held.pop("layout", None)
+            splits, joined = _shards(held.pop("splits")), held.pop("joined", None)
+            manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **held)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ScalingError(f"the manifest is damaged: {error}", file=file, mend=_AGAIN) from error
-        if manifest.fingerprint != told:
+        if manifest.fingerprint != told or layout not in (None, manifest.layout) or (joined and layout is None):
             raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, mend=_AGAIN)
         return manifest
 
@@ -93,6 +106,13 @@ class Manifest:
         if what == "documents":
             return sum(shard.documents for shard in sides.get("text", ()))
         return sum(getattr(shard, what) for shards in sides.values() for shard in shards)
+
+
+def _shards(plain: Mapping[str, Any]) -> dict[str, dict[str, tuple[Shard, ...]]]:
+    return {
+        split: {side: tuple(Shard(**shard) for shard in shards) for side, shards in sides.items()}
+        for split, sides in plain.items()
+    }
 
 
 _AGAIN = "remove the folder and run `scaling data prepare` again"

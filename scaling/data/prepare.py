@@ -25,7 +25,7 @@ from scaling.data.codec import Codec
 from scaling.data.corpus.document import Document, Snapshot, size
 from scaling.data.manifest import NAME, TOKENIZER, Manifest, Shard, digest
 from scaling.data.progress import bar
-from scaling.data.shards import Part
+from scaling.data.shards import Part, joined
 from scaling.data.split import Splitter
 from scaling.data.store import check
 from scaling.data.text import Text
@@ -79,8 +79,9 @@ def _publish(text: Text, folder: Path, work: Path) -> Path:
     manifest = Manifest.read(work)
     home = folder / manifest.fingerprint
     atomic.write_json(folder / "requests" / f"{text.key}.json", {"fingerprint": manifest.fingerprint, **text.request})
-    if home.exists():
+    if home.exists():  # the same data, perhaps in shards of another size
         _discard(work)
+        manifest = Manifest.read(home)
     else:
         shutil.rmtree(work / "parts", ignore_errors=True)
         work.rename(home)
@@ -212,7 +213,22 @@ def _manifest(text: Text, stamp: Mapping[str, Any], codec: Codec, work: Path) ->
         splits=splits,
         request=text.request,
         stamp=stamp,
+        joined=_joined(splits, work),
     )
+
+
+def _joined(
+    splits: Mapping[str, Mapping[str, tuple[Shard, ...]]], work: Path
+) -> dict[str, dict[str, tuple[Shard, ...]]] | None:
+    """Each side of each split as one shard, by which data are named; None where there is one part alone."""
+    names = {split: {side: f"{split}/00000.{side}" for side in sides} for split, sides in splits.items()}
+    lone = {split: {side: shards[0].name for side, shards in sides.items()} for split, sides in splits.items()}
+    if lone == names and all(len(shards) == 1 for sides in splits.values() for shards in sides.values()):
+        return None
+    return {
+        split: {side: (joined(work, shards, names[split][side]),) for side, shards in sides.items()}
+        for split, sides in splits.items()
+    }
 
 
 def _plain(splits: Mapping[str, Mapping[str, Shard]]) -> dict[str, dict[str, Any]]:

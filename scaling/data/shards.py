@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,21 @@ from scaling.data.manifest import Shard
 from scaling.errors import ScalingError
 
 _HELD = 1 << 22  # bytes of tokens held back to be written at once
+
+
+def joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
+    """What consecutive shards would be as one: their tokens end to end, and where in these each document ends."""
+    tokens, ends, start = hashlib.sha256(), hashlib.sha256(), 0
+    for shard in shards:
+        files = shard.files(folder)
+        with files[0].open("rb") as file:
+            while block := file.read(_HELD):
+                tokens.update(block)
+        ends.update((np.fromfile(files[1], "<u8") + np.uint64(start)).astype("<u8").tobytes())
+        start += shard.tokens
+    sums = {key: sum(getattr(shard, key) for shard in shards) for key in ("tokens", "documents", "bytes", "unknown")}
+    largest = max(shard.largest for shard in shards)
+    return Shard(name, largest=largest, tokens_sha256=tokens.hexdigest(), ends_sha256=ends.hexdigest(), **sums)
 
 
 class Part:

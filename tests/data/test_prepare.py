@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import random
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ import pytest
 
 from scaling.config import load
 from scaling.data import shards
-from scaling.data.manifest import Manifest
+from scaling.data.manifest import Manifest, digest
 from scaling.data.prepare import prepare
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
@@ -110,9 +112,44 @@ def test_every_tokenizer_prepares_what_opens_again(text: Line, root: Path, token
 
 @pytest.mark.parametrize("size", [1000, 100_000])
 def test_the_size_of_shards_changes_no_token(text: Line, root: Path, size: int) -> None:
-    one, other = (open_split(prepare(text(shard=shard), root), "train") for shard in (4000, size))
-    assert documents(one) == documents(other)
-    assert one.tokens == other.tokens
+    homes = [prepare(text(shard=shard), root / str(shard)) for shard in (4000, size)]
+    for split in ("train", "validation"):
+        one, other = (open_split(home, split) for home in homes)
+        assert documents(one) == documents(other)
+        assert one.tokens == other.tokens
+        assert one.fingerprint == other.fingerprint
+
+
+@pytest.mark.parametrize("size", [1000, 4000])
+def test_data_of_one_shard_keep_the_fingerprint_of_before_whatever_their_shards(text: Line, root: Path, size) -> None:
+    """That of one shard is the hash that it always was, so runs of before keep their names; it names all layouts."""
+    whole = Manifest.read(prepare(text(shard=1 << 26), root / "whole"))
+    plain = asdict(whole)
+    kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
+    assert whole.fingerprint == digest({"format": 1, **kept})[:16]
+    assert "joined" not in (root / "whole" / whole.fingerprint / "manifest.json").read_text()
+    parts = Manifest.read(prepare(text(shard=size), root / "parts"))
+    assert len(parts.splits["train"]["text"]) > 1
+    assert parts.fingerprint == whole.fingerprint != parts.layout
+
+
+def test_data_in_shards_that_were_prepared_before_keep_their_name_and_are_read(text: Line, root: Path) -> None:
+    home = prepare(text(), root)
+    manifest = json.loads((home / "manifest.json").read_text())
+    old = manifest.pop("layout")
+    del manifest["joined"]
+    (home / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": old}))
+    home = home.rename(root / old)
+    request = root / "requests" / f"{text().key}.json"
+    request.write_text(json.dumps({**json.loads(request.read_text()), "fingerprint": old}))
+    assert text().open("train", root).fingerprint == f"{old}-train"
+    assert prepare(text(), root) == home
+
+
+def test_other_shards_of_data_that_are_there_are_those(text: Line, root: Path) -> None:
+    one = prepare(text(shard=4000), root)
+    assert prepare(text(shard=1000), root) == one
+    assert text(shard=1000).open("train", root).manifest.request["shard"] == 4000
 
 
 # --- stopped on the way ---

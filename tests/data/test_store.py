@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.data.manifest import Manifest
 from scaling.data.prepare import prepare
 from scaling.data.source import Source
 from scaling.data.store import PackedSource, PairedSource, check, open_split
@@ -168,7 +169,11 @@ def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> No
 
 def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> None:
     manifest = home / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"vocabulary": 300', '"vocabulary": 301'))
+    plain, shard = manifest.read_text(), Manifest.read(home).splits["train"]["text"][1]
+    manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
+    with pytest.raises(ScalingError, match="its fingerprint does not fit"):
+        text().open("train", root)
+    manifest.write_text(plain.replace(shard.tokens_sha256, "0" * 64))  # of a shard that the fingerprint does not name
     with pytest.raises(ScalingError, match="its fingerprint does not fit"):
         text().open("train", root)
     manifest.write_text("{")
