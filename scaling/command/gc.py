@@ -1,9 +1,11 @@
-"""Free disk space: say what can go, and with --free let it go. Specs, logs and results always stay.
+"""Free disk space: list what can go, and with --free remove it. Specs, logs and results always stay.
 
 What can go: checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
+The final weights of finished runs stay, since export and generate need them; --weights frees them too.
 
 scaling gc                        what it would free
 scaling gc --free                 free it
+scaling gc --free --weights       and the final weights of every finished run
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from scaling.errors import ScalingError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="runs=FOLDER", help="where the ledger is")
     parser.add_argument("--free", action="store_true", help="do it, instead of saying what would be done")
+    parser.add_argument("--weights", action="store_true", help="also the final weights of finished runs")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -27,14 +30,14 @@ def run(arguments: argparse.Namespace) -> None:
     ledger, names = opened(arguments.words)
     if names:
         raise ScalingError("it takes no names", mend="it frees what no run needs any more, in the whole folder")
-    found = list(collect.waste(ledger))
+    found = list(collect.waste(ledger, arguments.weights))
     total = collect.free(found) if arguments.free else sum(item.bytes for item in found)
     if arguments.json:
         items = [{**vars(item), "path": str(item.path)} for item in found]
         print(text({"freed": arguments.free, "bytes": total, "items": items}))
         return
     for item in found:
-        print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<12}  {item.path.relative_to(ledger.root)}")
+        print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<13}  {item.path.relative_to(ledger.root)}")
     what = "freed" if arguments.free else "can be freed; --free does it" if found else "to free"
     print(f"{size(total)} in {len(found)} places {what}")
 

@@ -3,6 +3,7 @@
 scaling train decoder size=ladder/100k data=python train.tokens=20M
 scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
 scaling train study=quickstart run=0123456789abcdef     one run of a planned study
+scaling train decoder size=ladder/100k --again          a finished run anew, compared with its result
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scaling.errors import ScalingError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     config.add_arguments(parser)
+    parser.add_argument("--again", action="store_true", help="train a finished run anew and compare the results")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document")
 
 
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         prepare(arguments.words)
     with teller() as tell:
-        result = train(resolved, [tell])
+        result = train(resolved, [tell], again=arguments.again)
     if not first():
         return 0
     if arguments.json:
@@ -66,5 +68,16 @@ def _summary(result: Mapping[str, Any]) -> str:
     told = f"run {result['run']}: {result['outcome']}" + (" before" if result["already"] else "")
     if result["loss"] is None:
         return f"{told}: {result['reason']}"
+    if "differences" in result:
+        told += "; " + _compared(result["differences"])
     excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
     return f"{told}, held-out loss {result['loss']:.4f} nats a token{excess}, {result['tokens']:,} tokens"
+
+
+def _compared(differences: Mapping[str, Any]) -> str:
+    """How training again compares with the result that stands, in a line."""
+    if not differences:
+        return "trained again, with the same result"
+    key, (stands, again) = next(iter(differences.items()))
+    more = f" and {len(differences) - 1} more keys differ" if len(differences) > 1 else ""
+    return f"trained again, and {key} is {again!r} where the result that stands has {stands!r}{more}"

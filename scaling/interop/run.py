@@ -27,6 +27,7 @@ from scaling.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
+from scaling.ledger.result import NAME as RESULT
 from scaling.model.blank import blank
 from scaling.model.family import Family
 
@@ -98,7 +99,9 @@ def _of_ledger(folder: Path, runs: Path) -> Run:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
     found = checkpoint.latest(folder.glob("attempts/*/checkpoints"))
     if found is None:
-        raise ScalingError("the run has no whole checkpoint", file=folder, mend="train it first, or again")
+        done = (folder / RESULT).is_file()
+        mend = "add --again to the command that trained it: its weights were freed" if done else "train it first"
+        raise ScalingError("the run has no whole checkpoint", file=folder, mend=mend)
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
     tokenizer = store.root(runs) / prepared / TOKENIZER
     run = _run(spec, found.folder / CHECKPOINT_WEIGHTS, tokenizer if prepared and tokenizer.is_file() else None)

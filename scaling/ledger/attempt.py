@@ -14,10 +14,11 @@ harms no one; `superseded` tells it so at its next heartbeat.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,15 +101,17 @@ def claim(run: Path, number: int, machine: Machine, means: Means) -> Path | None
 class Attempt:
     """A claimed attempt. As a context it beats, and leaves an exit behind however the block ends.
 
+    One that is `anew` trains a run that is done: from its start, without touching the checkpoints of other attempts.
     Leaving the block by an exception writes the exit `failed` (`stopped` for an interrupt or a full disk) with the
     reason; leaving it without `finish` or `end` writes `stopped`.
     """
 
-    def __init__(self, folder: Path, lease: Lease, means: Means, pinned: Collection[int]):
+    def __init__(self, folder: Path, lease: Lease, means: Means, pinned: Collection[int], anew: bool = False):
         self.folder, self.number = folder, int(folder.name)
         self.run = folder.parent.parent
         self.run_id = self.run.name
         self.pinned = frozenset(pinned)
+        self.anew = anew
         self.superseded = False
         self._means: Means = means
         self._ended = False
@@ -120,7 +123,8 @@ class Attempt:
 
         One that does not belong to the run counts as damaged.
         """
-        found = checkpoint.latest((folder / "checkpoints" for folder in _numbered(self.run)), belongs)
+        folders = [] if self.anew else [folder / "checkpoints" for folder in _numbered(self.run)]
+        found = checkpoint.latest(folders, belongs)
         self.log.write({"kind": "resume", "from_step": None if found is None else found.step})
         return found
 
@@ -134,8 +138,7 @@ class Attempt:
         self.log.sync()
         with checkpoint.writing(own, step, note or {}) as folder:
             yield folder
-        older = [path / "checkpoints" for path in _numbered(self.run) if int(path.name) < self.number]
-        checkpoint.prune(own, older, KEEP, self.pinned)
+        checkpoint.prune(own, [] if self.anew else self._older(), KEEP, self.pinned)
 
     def history(self) -> list[dict[str, Any]]:
         """What all attempts at the run logged so far, as one history."""
@@ -155,8 +158,22 @@ class Attempt:
                 "run %s: attempt %d found another result than attempt %s, which stands: %s is %r there and %r here",
                 *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, found),
             )
+            self._leave_weights_that_stand()
         self._exit(told)
+        if verdict.differences:
+            with suppress(OSError):
+                os.utime(self.run)  # the index knows a run's folder by its time, and reads it again
         return verdict
+
+    def _leave_weights_that_stand(self) -> None:
+        """Drop what this attempt saved of a step whose checkpoint is there from the attempts whose result stands."""
+        for step, path in checkpoint.steps(self.folder / "checkpoints").items():
+            if checkpoint.at(self._older(), step) is not None:
+                checkpoint.drop(path)
+
+    def _older(self) -> list[Path]:
+        """The folders with the checkpoints of the attempts before this one."""
+        return [path / "checkpoints" for path in _numbered(self.run) if int(path.name) < self.number]
 
     def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
         """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.

@@ -1,8 +1,8 @@
 """Collect: what disk space can be had back without losing anything that is still needed.
 
 Freed are the checkpoints of runs that have a result, and of idle trunks whose every branch has one, except steps that a
-branch of any study still starts from; and what killed processes left half-written, anywhere in the ledger. Specs, logs
-and results stay.
+branch of any study still starts from; and what killed processes left half-written, anywhere in the ledger. The final
+weights of finished runs stay unless asked for. Specs, logs and results always stay.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Literal
 
 from scaling import atomic
 from scaling.ledger import checkpoint
+from scaling.ledger.attempt import Record
 from scaling.ledger.exclusive import disk
 from scaling.ledger.store import Ledger
 
@@ -31,29 +32,37 @@ class Waste:
 
     run: str | None
     path: Path
-    kind: Literal["checkpoint", "half-written"]
+    kind: Literal["checkpoint", "final weights", "half-written"]
     bytes: int
 
 
-def waste(ledger: Ledger) -> Iterator[Waste]:
-    """What can go, run by run; nothing is touched. A damaged plan is refused: what its branches need is not known."""
+def waste(ledger: Ledger, weights: bool = False) -> Iterator[Waste]:
+    """What can go, run by run; nothing is touched. A damaged plan is refused: what its branches need is not known.
+
+    `weights`: also the last checkpoint of each finished run, without which it cannot be exported or generate.
+    """
     for study in ledger.studies():
         ledger.plan(study)
     trunks = ledger.trunks()
     working = False
     for run in ledger.runs():
-        done, needed, row = ledger.result(run) is not None, ledger.needed(run), ledger.status(run)
+        result, needed, row = ledger.result(run), ledger.needed(run), ledger.status(run)
+        done = result is not None
         spent = done or (run in trunks and not needed and row.state != "running")
-        for record in ledger.attempts(run):
+        records = ledger.attempts(run)
+        # An attempt that trains a finished run again still writes.
+        busy = {record.number for record in records if done and ledger.is_running(record)}
+        final = _final(records) if result is not None and result["outcome"] == "finished" else None
+        for record in records:
             folder = record.folder / "checkpoints"
-            if spent:
+            if spent and record.number not in busy:
                 for step, path in checkpoint.steps(folder).items():
-                    if step not in needed:
-                        yield Waste(run, path, "checkpoint", _size(path))
-            idle = done or record.exit is not None or ledger.is_gone(record)
+                    if step not in needed and (path != final or weights):
+                        yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
+            idle = (done and record.number not in busy) or record.exit is not None or ledger.is_gone(record)
             for place in (record.folder, folder):
                 yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
-        idle = done or row.state not in ("running", "stale")
+        idle = not busy if done else row.state not in ("running", "stale")
         for place in (ledger.folder(run), ledger.folder(run) / "attempts"):
             yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
         working |= not idle
@@ -67,7 +76,7 @@ def free(found: Iterable[Waste]) -> int:
     total = 0
     for item in found:
         with disk("cannot free"):
-            if item.kind == "checkpoint":
+            if item.kind != "half-written":
                 checkpoint.drop(item.path)
             elif item.path.is_dir() and not item.path.is_symlink():
                 shutil.rmtree(item.path, ignore_errors=True)
@@ -75,6 +84,16 @@ def free(found: Iterable[Waste]) -> int:
                 item.path.unlink(missing_ok=True)
         total += item.bytes
     return total
+
+
+def _final(records: Iterable[Record]) -> Path | None:
+    """The checkpoint with a finished run's weights. A damaged one is not it where a whole one is there."""
+    folders = [record.folder / "checkpoints" for record in records]
+    paths = [path for folder in folders for path in checkpoint.steps(folder).values()]
+    if len(paths) <= 1:
+        return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
+    found = checkpoint.latest(folders)
+    return None if found is None else found.folder
 
 
 def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:

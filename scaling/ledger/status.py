@@ -72,12 +72,12 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
     if not attempts:
         return Row(run=run.name, name=_name(spec), state="waiting", seen=_touched(run))
     newest = attempts[-1]
-    seen = _touched(newest.heartbeat) or _touched(newest.folder)
+    seen = _seen(newest)
     logged = next((entry for record in reversed(attempts) if (entry := last_entry(record.log, "loss"))), {})
     return Row(
         run=run.name,
         name=_name(spec),
-        state=_state(newest, seen, machine, lease),
+        state=attempt_state(newest, machine, lease),
         step=logged.get("step"),
         steps=logged.get("steps"),
         loss=logged.get("loss"),
@@ -89,14 +89,16 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
     )
 
 
-def _state(newest: Record, seen: float | None, machine: Machine, lease: Lease) -> State:
-    if newest.exit is not None:
-        outcome = newest.exit.get("outcome")
+def attempt_state(attempt: Record, machine: Machine, lease: Lease) -> State:
+    """How an attempt that has no result ended, or whether it seems to run."""
+    if attempt.exit is not None:
+        outcome = attempt.exit.get("outcome")
         # An exit that speaks of a result whose file is gone or damaged leaves the run to be done again.
         return outcome if outcome in ("out_of_memory", "failed", "stopped") else "stopped"
-    if has_ended(newest.heartbeat):
+    if has_ended(attempt.heartbeat):
         return "stopped"
-    if is_gone(newest.claim, machine) or (seen is not None and time.time() - seen > lease.silence):
+    seen = _seen(attempt)
+    if is_gone(attempt.claim, machine) or (seen is not None and time.time() - seen > lease.silence):
         return "stale"
     return "running"
 
@@ -118,6 +120,10 @@ def short(reason: object) -> str | None:
     """The beginning of a reason, in one line; the exit has the whole of it."""
     text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
     return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
+
+
+def _seen(attempt: Record) -> float | None:
+    return _touched(attempt.heartbeat) or _touched(attempt.folder)
 
 
 def _touched(path: Path) -> float | None:

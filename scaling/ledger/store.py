@@ -6,6 +6,7 @@ Any number of workers on any number of machines may use the same folder at once;
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -23,7 +24,7 @@ from scaling.ledger.heartbeat import Lease, Watch
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.machine import Machine, is_gone, this_machine
 from scaling.ledger.result import differences, read_result
-from scaling.ledger.status import Row, status
+from scaling.ledger.status import Row, attempt_state, status
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +110,12 @@ class Ledger:
         return attempts.records(self.folder(run))
 
     def history(self, run: str) -> list[dict[str, Any]]:
-        """What the run's attempts logged, as one history in which each step stands once."""
-        return log.merged(record.log for record in self.attempts(run))
+        """What the run's attempts logged, as one history in which each step stands once; those that trained it again
+        after its result was published are left out.
+        """
+        result = self.result(run)
+        last = math.inf if result is None else result["attempt"]
+        return log.merged(record.log for record in self.attempts(run) if record.number <= last)
 
     def checkpoint(self, run: str, step: int) -> Checkpoint | None:
         """The whole checkpoint of exactly this step by any attempt, None where there is none."""
@@ -125,11 +130,12 @@ class Ledger:
     def status(self, run: str) -> Row:
         return status(self.folder(run), self._known_spec(run), self.machine, self.lease)
 
-    def claim(self, run: str, pinned: Collection[int] = ()) -> Attempt | None:
+    def claim(self, run: str, pinned: Collection[int] = (), again: bool = False) -> Attempt | None:
         """A new attempt at the run, or None where it is done, or someone else works on it.
 
         Where the newest attempt neither ended nor is known to be dead, this looks at its heartbeat; call again until
         the lease has run out. The attempt keeps the checkpoints of `pinned` steps, and those that studies need.
+        With `again` a run that is done is trained anew, and what comes out is compared with the result that stands.
         """
         folder = self.folder(run)
         # First the attempts, then the result: an exit is written after its result, so seeing the exit is seeing both.
@@ -138,13 +144,14 @@ class Ledger:
             return None
         if newest is not None:
             os.listdir(folder)  # over NFS, opening a folder forgets that a file was once not there
-        if read_result(folder) is not None:
+        done = read_result(folder) is not None
+        if done and not again:
             return None
         pinned = {*pinned, *self.needed(run)}  # all that can fail is done before the claim, which would be left behind
         claimed = attempts.claim(folder, 1 if newest is None else newest.number + 1, self.machine, self._means)
         if claimed is None:
             return None
-        return Attempt(claimed, self.lease, self._means, pinned)
+        return Attempt(claimed, self.lease, self._means, pinned, anew=done)
 
     def bury(self, run: str) -> None:
         """End the newest attempt where it is known to be dead, so that a worker who comes new need not watch it first.
@@ -166,6 +173,10 @@ class Ledger:
     def is_gone(self, record: Record) -> bool:
         """True where the attempt's process ran on this machine and is known to run no more."""
         return is_gone(record.claim, self.machine)
+
+    def is_running(self, record: Record) -> bool:
+        """Whether someone seems to work on the attempt; a guess for listings and for what is not to be freed."""
+        return attempt_state(record, self.machine, self.lease) == "running"
 
     def _is_worked_on(self, record: Record) -> bool:
         return record.exit is None and not self.is_gone(record) and not self._watch.is_stale(record.heartbeat)

@@ -1,4 +1,4 @@
-"""One rank of a run, as the supervisor starts it: `python -m scaling.train.rank CONFIG FAILURE EXTENSION [TRUNK]`."""
+"""One rank of a run, as the supervisor starts it: `python -m scaling.train.rank CONFIG FAILURE EXTENSION [HOW]`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from scaling.standard_error import keep_going
 from scaling.train.signals import Stopped, leave, listening
 
 
-def main(config: str, failure: str, extension: str, trunk: str | None = None) -> int:
-    """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first."""
+def main(config: str, failure: str, extension: str, how: str | None = None) -> int:
+    """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first.
+
+    `how`: the steps of a trunk, or "again" for a run that is done and trained anew.
+    """
     keep_going()
     parent.follow()  # before what takes seconds to import
     try:
@@ -24,10 +27,10 @@ def main(config: str, failure: str, extension: str, trunk: str | None = None) ->
 
             resolved = load(config, extend=extension or None)
             with teller() as tell:
-                if trunk is None:
-                    train(resolved, [tell])
+                if how in (None, "again"):
+                    train(resolved, [tell], again=how == "again")
                 else:
-                    grow(resolved, int(trunk), [tell])
+                    grow(resolved, int(how), [tell])
         return 0
     except Stopped as stopped:
         leave(stopped.code)

@@ -57,18 +57,23 @@ class Pruned(Exception):
         super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
 
 
-def train(config: Config, tell: Collection[Tell] = ()) -> dict[str, Any]:
-    """The result of the run that a config describes: the one that stands, or that of training it now."""
+def train(config: Config, tell: Collection[Tell] = (), again: bool = False) -> dict[str, Any]:
+    """The result of the run that a config describes: the one that stands, or that of training it now.
+
+    With `again` a run that is done is trained anew; the result has the differences from the one that stands.
+    """
     experiment = assemble(config)
     ledger = _ledger(config)
-    if ledger is not None and not launched() and (known := ledger.result(ledger.add(experiment.spec))) is not None:
+    known = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
+    if ledger is not None and known is not None and not again:
         told_again(experiment, ledger, known)
         return {**known, "already": True}
-    found = train_run(experiment, ledger, tell)
+    found = train_run(experiment, ledger, tell, again)
     if found is not None or ledger is None:
-        return {**(found or {}), "already": False}
+        repeated = {} if ledger is None or known is None else {"differences": _differences(ledger, known["run"])}
+        return {**(found or {}), "already": False, **repeated}
     known = ledger.result(run_id(experiment.spec))
-    if known is not None:
+    if known is not None and not again:
         return {**known, "already": True}
     raise ScalingError(
         "another worker is at this run",
@@ -78,14 +83,22 @@ def train(config: Config, tell: Collection[Tell] = ()) -> dict[str, Any]:
     )
 
 
-def train_run(experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = ()) -> dict[str, Any] | None:
+def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
+    """Where the newest attempt differs from the result that stands: by key, what stands and what it gave."""
+    return dict((ledger.attempts(run)[-1].exit or {}).get("differences", {}))
+
+
+def train_run(
+    experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = (), again: bool = False
+) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
-    Only the first of several ranks has a ledger and a result; the others return nothing.
+    With `again` a run that is done is trained anew, from its first step. Only the first of several ranks has a ledger
+    and a result; the others return nothing.
     """
-    if ledger is not None and _started(experiment):
+    if ledger is not None and _started(experiment, again):
         return ledger.result(ledger.add(experiment.spec))
-    with joined() as ranks, _claimed(experiment, ledger, ranks) as claim:
+    with joined() as ranks, _claimed(experiment, ledger, ranks, again) as claim:
         return None if claim is None else _trained(experiment, ranks, *claim, tell)
 
 
@@ -118,27 +131,29 @@ def _ledger(config: Config) -> Ledger | None:
     return Ledger.create(config["runs"]) if first() else None
 
 
-def _started(experiment: Experiment) -> bool:
+def _started(experiment: Experiment, again: bool = False) -> bool:
     """Where the run takes several ranks and this is none of them: have them train it, and say so."""
     if launched() or (ranks := wanted(experiment.config)) == 1:
         return False
-    supervise(experiment.config, ranks, None if experiment.horizon else experiment.steps)
+    supervise(experiment.config, ranks, None if experiment.horizon else experiment.steps, again)
     return True
 
 
 @contextmanager
 def _claimed(
-    experiment: Experiment, ledger: Ledger | None, ranks: Ranks
+    experiment: Experiment, ledger: Ledger | None, ranks: Ranks, again: bool = False
 ) -> Iterator[tuple[Attempt | None, Checkpoint | None] | None]:
     """The first rank's attempt, and the checkpoint that all start from; None where another worker has the run."""
-    attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
+    attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
     if not ranks.told(attempt is not None):
         yield None
         return
     with attempt or nullcontext(), _within_memory(experiment, attempt):
         found = None
         if ledger is not None and attempt is not None:
-            found = attempt.resume(lambda one: belongs(one, experiment)) or _branch(ledger, experiment)
+            found = attempt.resume(lambda one: belongs(one, experiment))
+            if found is None and not attempt.anew:
+                found = _branch(ledger, experiment)
         place = ranks.told(None if found is None else [found.step, str(found.folder)])
         yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
 

@@ -32,8 +32,10 @@ class RankFailed(Exception):
     """A rank raised, hung or was killed; the message is its traceback."""
 
 
-def supervise(config: Config, ranks: int, trunk: int | None = None, silence: float = SILENCE) -> None:
-    """Train a run on `ranks` processes of this machine, to its end.
+def supervise(
+    config: Config, ranks: int, trunk: int | None = None, again: bool = False, silence: float = SILENCE
+) -> None:
+    """Train a run on `ranks` processes of this machine, to its end; a finished one anew with `again`.
 
     A signal that ends a command is handed on to every rank: they agree, save and leave. Then it ends this process too.
     """
@@ -42,7 +44,7 @@ def supervise(config: Config, ranks: int, trunk: int | None = None, silence: flo
         config.save(folder / "config.yaml")
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        words = [str(folder / "config.yaml"), *([] if trunk is None else [str(trunk)])]
+        words = [str(folder / "config.yaml"), *(["again"] if again else [] if trunk is None else [str(trunk)])]
         signals.begin_run()
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
@@ -70,11 +72,11 @@ def _started(
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
         PULSE: str(writer),
     }
-    config, *trunk = words
+    config, *how = words
     for rank in range(ranks):
         own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         yield subprocess.Popen(
-            [sys.executable, "-m", "scaling.train.rank", config, str(_failure(folder, rank)), extend or "", *trunk],
+            [sys.executable, "-m", "scaling.train.rank", config, str(_failure(folder, rank)), extend or "", *how],
             env=own,
             pass_fds=(writer,),
             stdin=subprocess.DEVNULL,

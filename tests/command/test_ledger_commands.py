@@ -154,13 +154,25 @@ def test_a_reason_of_megabytes_is_shown_by_its_beginning(ledger: Ledger, ask: As
 
 def test_gc_says_first_and_frees_then(ledger: Ledger, ask: Ask) -> None:
     before = sorted(ledger.root.rglob("*"))
-    assert "10." in ask("gc")
+    assert "5." in ask("gc")
     assert sorted(ledger.root.rglob("*")) == before
     told = _strict(ask("gc", "--free", "--json"))
     assert told["freed"] is True
-    assert {item["run"] for item in told["items"]} == {_named(ledger, 0), _named(ledger, 1)}
+    assert {item["run"] for item in told["items"]} == {_named(ledger, 1)}
     assert ledger.checkpoint(_named(ledger, 2), 100) is not None, "the run that stopped midway goes on from there"
     assert ask("gc").startswith("0 B")
+
+
+def test_gc_frees_final_weights_only_where_they_are_named(ledger: Ledger, ask: Ask) -> None:
+    finished = _named(ledger, 0)
+    ask("gc", "--free")
+    assert ledger.checkpoint(finished, 100) is not None
+    (item,) = _strict(ask("gc", "--weights", "--json"))["items"]
+    assert (item["run"], item["kind"]) == (finished, "final weights")
+    assert ledger.checkpoint(finished, 100) is not None, "without --free nothing is removed"
+    ask("gc", "--weights", "--free")
+    assert ledger.checkpoint(finished, 100) is None
+    assert ledger.result(finished) is not None
 
 
 def test_doctor_fits_on_a_screen(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,13 +76,62 @@ def test_collecting_says_first_and_frees_then(ledger: Ledger, runs: list[str], f
     ledger.save_plan("study", {"runs": [{"run": runs[2], "trunk": {"run": finished[0], "step": 2}}]})
     found = list(collect.waste(ledger))
     told = {(item.run, int(item.path.name)) for item in found}
-    assert told == {(finished[0], 4), (finished[1], 2), (finished[1], 4)}
+    assert told == {(finished[1], 2)}
     assert all(item.path.exists() for item in found), "nothing was touched"
-    assert collect.free(found) == sum(item.bytes for item in found) > 3000
+    assert collect.free(found) == sum(item.bytes for item in found) > 1000
     assert not any(item.path.exists() for item in found)
     assert ledger.checkpoint(finished[0], 2) is not None, "a branch still needs it"
-    assert ledger.result(finished[0]) is not None
+    assert all(ledger.checkpoint(run, 4) is not None for run in finished), "the final weights"
     assert list(collect.waste(ledger)) == []
+    named = list(collect.waste(ledger, weights=True))
+    assert {(item.run, item.kind) for item in named} == {(run, "final weights") for run in finished}
+    collect.free(named)
+    assert ledger.checkpoint(finished[0], 2) is not None, "a branch still needs it"
+    assert ledger.checkpoint(finished[0], 4) is None
+    assert ledger.result(finished[0]) is not None
+
+
+def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(
+    ledger: Ledger, finished: list[str]
+) -> None:
+    (record,) = ledger.attempts(finished[0])
+    (record.folder / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
+    collect.free(collect.waste(ledger))
+    assert ledger.checkpoint(finished[0], 2) is not None
+
+
+def test_nothing_of_an_attempt_that_trains_a_run_again_is_freed(ledger: Ledger, finished: list[str]) -> None:
+    attempt = ledger.claim(finished[0], again=True)
+    assert attempt is not None
+    with attempt:
+        with attempt.checkpoint(2) as folder:
+            (folder / "model").write_bytes(b"again")
+        collect.free(collect.waste(ledger))
+        assert (attempt.folder / "checkpoints" / "000000000002").exists()
+        assert ledger.checkpoint(finished[0], 4) is not None
+        attempt.end("stopped", "enough")
+    assert (finished[0], 2) in {(item.run, int(item.path.name)) for item in collect.waste(ledger)}
+
+
+def test_another_result_of_training_again_is_listed_and_leaves_the_weights_that_stand(
+    ledger: Ledger, finished: list[str]
+) -> None:
+    index.rows(ledger)
+    attempt = ledger.claim(finished[0], again=True)
+    assert attempt is not None
+    with attempt:
+        assert attempt.resume() is None, "it begins anew"
+        attempt.log.write({"kind": "train", "step": 4, "steps": 4, "loss": 9.5})
+        for step in (2, 3, 4):
+            with attempt.checkpoint(step) as folder:
+                (folder / "model").write_bytes(b"another")
+        attempt.finish("finished", {"loss": 2.25, "step": 4})
+    row = next(row for row in index.rows(ledger) if row.run == finished[0])
+    assert (row.loss, row.reason) == (2.0, "attempt 2 found another result")
+    assert [entry["loss"] for entry in ledger.history(finished[0]) if "loss" in entry] == [2.5]
+    kept = ledger.checkpoint(finished[0], 4)
+    assert kept is not None
+    assert (kept.folder / "model").read_bytes() == bytes(1000)
 
 
 def test_an_idle_trunk_is_spent_when_its_branches_are_done(ledger: Ledger, runs: list[str]) -> None:
