@@ -51,8 +51,8 @@ class Manifest:
     specials: Mapping[str, int]
     tokenizer: str  # SHA-256 of tokenizer.json
     splits: Mapping[str, Mapping[str, tuple[Shard, ...]]]
-    request: Mapping[str, Any]  # the data line
-    stamp: Mapping[str, Any]  # what the corpus was when it was read
+    request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
+    stamp: Mapping[str, Any]  # what its corpus was when it was read
     dropped: int = 0  # training documents left out because validation has them
     # What each side of a split would be as one shard; None where it is one, and of data prepared before there was this.
     joined: Mapping[str, Mapping[str, tuple[Shard, ...]]] | None = None

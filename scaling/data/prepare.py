@@ -4,7 +4,7 @@ preparing/KEY/          the work so far; nothing reads tokens from here
     stamp.json          what the corpus was when the work began
     tokenizer.json
     parts/00003.json    written last, once the shards of part 3 are on disk
-requests/KEY.json       which fingerprint a data line became
+requests/KEY.json       which fingerprint a data line became, and what its files were then
 FINGERPRINT/            the whole, put in place by one rename
 """
 
@@ -45,7 +45,7 @@ def prepare(text: Text, folder: Path) -> Path:
 
 def _prepared(text: Text, folder: Path) -> Path:
     home = text.home(folder)
-    if home is not None and text.outdated(Manifest.read(home)) is None:
+    if home is not None and text.outdated(folder) is None:
         check(home, Manifest.read(home))
         return home
     with _about("corpus"):
@@ -60,7 +60,7 @@ def _prepared(text: Text, folder: Path) -> Path:
         if changed is not None:
             raise ScalingError("it changed while it was read", file=changed, mend="run the same command again")
         _manifest(text, stamp, codec, work).write(work)
-    return _publish(text, folder, work)
+    return _publish(text, stamp, folder, work)
 
 
 def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
@@ -74,11 +74,11 @@ def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
         partial.unlink()
 
 
-def _publish(text: Text, folder: Path, work: Path) -> Path:
+def _publish(text: Text, stamp: Mapping[str, Any], folder: Path, work: Path) -> Path:
     """One rename makes it whole. The pointer comes first: alone it says nothing, and the work is found again."""
     manifest = Manifest.read(work)
     home = folder / manifest.fingerprint
-    atomic.write_json(folder / "requests" / f"{text.key}.json", {"fingerprint": manifest.fingerprint, **text.request})
+    text.enter(folder, manifest.fingerprint, stamp)
     if home.exists():  # the same data, perhaps in shards of another size
         _discard(work)
         manifest = Manifest.read(home)

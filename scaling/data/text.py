@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,28 +52,45 @@ class Text:
                 key="data",
                 mend="run `scaling data prepare` with the same data= and runs= first",
             )
-        outdated = self.outdated(Manifest.read(home))
+        outdated = self.outdated(folder)
         if outdated is not None:
             raise outdated
         return open_split(home, split)
 
     def home(self, folder: Path) -> Path | None:
         """The folder that holds this, where it has been prepared."""
+        named = self._entry(folder).get("fingerprint")
+        home = folder / named if isinstance(named, str) else None
+        return home if home is not None and home.is_dir() else None
+
+    def enter(self, folder: Path, fingerprint: str, stamp: Mapping[str, Any]) -> None:
+        """Record what this became, and of which corpus: others of equal text have the same fingerprint."""
+        file = folder / "requests" / f"{self.key}.json"
+        atomic.write_json(file, {"fingerprint": fingerprint, "stamp": stamp, **self.request})
+
+    def _entry(self, folder: Path) -> dict[str, Any]:
         try:
-            named = atomic.read_json(folder / "requests" / f"{self.key}.json")["fingerprint"]
-        except (OSError, ValueError, KeyError):
-            return None
-        home = folder / named
-        return home if home.is_dir() else None
+            entry = atomic.read_json(folder / "requests" / f"{self.key}.json")
+        except (OSError, ValueError):
+            return {}
+        return entry if isinstance(entry, dict) else {}
 
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on beside the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
 
-    def outdated(self, manifest: Manifest) -> ScalingError | None:
-        """What has changed since the data were prepared."""
+    def outdated(self, folder: Path) -> ScalingError | None:
+        """What has changed since this was prepared."""
         again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
-        changed = self.corpus.changed(dict(manifest.stamp))
+        home = self.home(folder)
+        assert home is not None, "it has been prepared"
+        manifest, stamp = Manifest.read(home), self._entry(folder).get("stamp")
+        if stamp is None and digest(manifest.request) == digest(self.request):
+            stamp = manifest.stamp  # prepared before each data line had a stamp of its own
+        if stamp is None:
+            what = f"it shares {manifest.fingerprint} with other data, and its own files were not recorded"
+            return ScalingError(what, key="data.corpus", mend="run `scaling data prepare` again")
+        changed = self.corpus.changed(dict(stamp))
         if changed is not None:
             what = f"it has changed since it was prepared as {manifest.fingerprint}"
             return ScalingError(what, file=changed, mend=again)

@@ -319,6 +319,66 @@ def test_changed_data_under_an_old_fingerprint(text: Line, corpus: Path, root: P
     assert text().open("train", root).fingerprint.startswith(old.name)
 
 
+def test_a_change_concerns_only_the_data_line_that_names_the_file(
+    text: Line, corpus: Path, root: Path, tmp_path: Path
+) -> None:
+    documents = [part for file in sorted(corpus.iterdir()) for part in file.read_text().split("\n\n")]
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+    plain, table = text(), text(corpus={"kind": "Files", "files": str(lines)})
+    home = prepare(plain, root)
+    assert prepare(table, root) == home, "equal text has one fingerprint"
+    content = (corpus / "0.txt").read_text()
+    (corpus / "0.txt").write_text(content.replace("loss", "gain"))
+    table.open("train", root)
+    assert prepare(table, root) == home
+    with pytest.raises(ScalingError, match=r"0\.txt: it has changed"):
+        plain.open("train", root)
+    assert prepare(plain, root) != home
+    assert prepare(table, root) == home
+    (corpus / "0.txt").write_text(content)
+    assert prepare(plain, root) == home
+    lines.write_text(lines.read_text().replace("loss", "gain"))
+    plain.open("train", root)
+    with pytest.raises(ScalingError, match=r"a\.jsonl: it has changed"):
+        table.open("train", root)
+    shutil.rmtree(home)
+    assert prepare(plain, root) == home, "prepared first, or alone, or last"
+
+
+def test_a_new_file_of_a_glob_is_a_change(text: Line, corpus: Path, root: Path) -> None:
+    home = prepare(text(), root)
+    (corpus / "2.txt").write_text("a third file\n\nof two paragraphs")
+    with pytest.raises(ScalingError, match=r"2\.txt: it has changed"):
+        text().open("train", root)
+    assert prepare(text(), root) != home
+    text().open("train", root)
+
+
+def test_one_relative_path_in_two_folders_is_two_corpora(
+    text: Line, corpus: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = text(corpus={"kind": "Files", "files": "corpus/*.txt"})
+    monkeypatch.chdir(tmp_path)
+    home = prepare(line, root)
+    other = tmp_path / "elsewhere" / "corpus"
+    other.mkdir(parents=True)
+    (other / "0.txt").write_text((corpus / "0.txt").read_text())
+    monkeypatch.chdir(other.parent)
+    with pytest.raises(ScalingError, match="it has changed"):
+        line.open("train", root)
+    assert prepare(line, root) != home
+
+
+def test_data_prepared_before_each_line_had_its_own_stamp_still_open(text: Line, root: Path) -> None:
+    home = prepare(text(), root)
+    pointer = root / "requests" / f"{text().key}.json"
+    entry = json.loads(pointer.read_text())
+    del entry["stamp"]
+    pointer.write_text(json.dumps(entry))
+    assert text().open("train", root).fingerprint.startswith(home.name)
+
+
 def test_mixed_tokenizers(text: Line, corpus: Path, root: Path, tmp_path: Path) -> None:
     home = prepare(text(), root)
     published = tmp_path / "tokenizer.json"

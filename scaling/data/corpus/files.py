@@ -52,7 +52,7 @@ class Files:
         return Snapshot({"files": reading.stamp(train + validation)}, size if plain else None, documents)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return reading.changed(stamp["files"])
+        return reading.changed(stamp["files"], self.files, self.validation)
 
     def _read(self, files: Sequence[Path], split: str | None) -> Iterator[Document]:
         unit = "document" if self.document == "file" else self.document
@@ -90,7 +90,7 @@ class Parallel:
         )
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return reading.changed(stamp["files"])
+        return reading.changed(stamp["files"], self.source, self.target)
 
     def _file(self, key: str) -> list[Path]:
         found = reading.find(getattr(self, key), key)

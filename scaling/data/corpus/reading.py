@@ -28,13 +28,17 @@ def quiet_datasets() -> ModuleType:
 
 def find(patterns: str | Sequence[str], key: str) -> list[Path]:
     """The files that paths or globs name, sorted within each; an error where one names none."""
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if not _matches(pattern):
+            raise ScalingError("there is no such file", key=key, value=pattern, mend="give a path or a glob of files")
+    return _matches(patterns)
+
+
+def _matches(patterns: str | Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         named = sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True))
-        files = [Path(name).resolve() for name in named if Path(name).is_file()]
-        if not files:
-            raise ScalingError("there is no such file", key=key, value=pattern, mend="give a path or a glob of files")
-        found += files
+        found += [Path(name).resolve() for name in named if Path(name).is_file()]
     return list(dict.fromkeys(found))
 
 
@@ -67,8 +71,10 @@ def stamp(files: Sequence[Path]) -> dict[str, Any]:
     return {str(file): _stamp(file) for file in files}
 
 
-def changed(stamps: Mapping[str, Any]) -> Path | None:
-    """The first file that is no longer what its stamp says. One that is gone is no contradiction."""
+def changed(stamps: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
+    """The first file that is no longer what its stamp says, or that `patterns` name and no stamp does. One that is gone
+    is no contradiction.
+    """
     for name, (size, time, digest) in stamps.items():
         file = Path(name)
         if not file.exists():
@@ -77,7 +83,7 @@ def changed(stamps: Mapping[str, Any]) -> Path | None:
         # Hashing is for files that were touched: the time of change alone proves nothing.
         if (status.st_size, status.st_mtime_ns) != (size, time) and (status.st_size != size or sha256(file) != digest):
             return file
-    return None
+    return next((file for named in patterns for file in _matches(named or ()) if str(file) not in stamps), None)
 
 
 def sha256(file: Path) -> str:
