@@ -362,7 +362,8 @@ def check(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> str |
         return f"code {code}: {said[-300:]}"
     if took > REFUSAL:
         return f"refused after {took:.1f} s: {said[:200]}"
-    return None if any(part in said for part in parts(case.key, case.value)) else f"the key is not named: {said[:300]}"
+    named = any(part.casefold() in said.casefold() for part in parts(case.key, case.value))
+    return None if named or case.key == "set" else f"the key is not named: {said[:300]}"
 
 
 def parts(key: str, value: Any) -> Iterator[str]:

@@ -29,7 +29,7 @@ _TAB = re.compile(r"^ *\t", re.MULTILINE)
 
 def read(path: str | Path) -> Node:
     """The one document of a YAML file; an empty file is an empty mapping."""
-    return _parsed(_text(Path(path)), shown(path))
+    return _parsed(text(Path(path)), shown(path))
 
 
 @lru_cache(maxsize=256)
@@ -69,7 +69,8 @@ def shown(path: str | Path) -> str:
     return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else str(path)
 
 
-def _text(path: Path) -> str:
+def text(path: Path) -> str:
+    """The text of a file that a person wrote; what has no end, as a device has none, is not read."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

@@ -128,7 +128,7 @@ def _at(value: Any, key: str) -> Any:
         return _at(value[int(head)], rest) if dot else value[int(head)]
     # A sweep's file has dots inside its keys: the longest key that fits is meant.
     end = len(key)
-    while end > 0:
+    while end >= 0:
         if key[:end] in value:
             return value[key] if end == len(key) else _at(value[key[:end]], key[end + 1 :])
         end = key.rfind(".", 0, end)

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from scaling.build import check
 from scaling.cost import Cost
 from scaling.errors import ScalingError
-from scaling.number import NonNegativeFloat, PositiveFloat
+from scaling.number import Long, NonNegativeFloat, PositiveFloat
 
 Cell = dict[str, Any]  # a run's own keys
 Axes = Mapping[str, Sequence[Any]]
@@ -73,7 +74,7 @@ class IsoFLOP:
             each = {"exact": cost.flops_train_per_token, **cost.approximations}[self.definition]
             tokens = budget / each
             if self.low <= tokens / cost.parameters_non_embedding <= self.high:
-                yield {**cell, "train.tokens": round(tokens)}
+                yield {**cell, "train.tokens": _whole("flops", budget, tokens)}
 
 
 class TokensPerParameter:
@@ -100,7 +101,15 @@ class TokensPerParameter:
         for cell, multiple in itertools.product(self.product.cells(price), self.multiples):
             cost = price(cell)
             size = cost.parameters if self.parameters == "all" else cost.parameters_non_embedding
-            yield {**cell, "train.tokens": round(multiple * size)}
+            yield {**cell, "train.tokens": _whole("multiples", multiple, multiple * size)}
+
+
+def _whole(key: str, value: float, tokens: float) -> int:
+    """The tokens that a run of the grid sees."""
+    try:
+        return check("tokens", round(tokens) if math.isfinite(tokens) else tokens, Long)
+    except ScalingError as error:
+        raise ScalingError(f"a run would see {tokens:.4g} tokens; {error.what}", key=key, value=value) from None
 
 
 def _bounds(told: Sequence[float] | None) -> tuple[float, float]:

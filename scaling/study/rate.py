@@ -57,7 +57,10 @@ class Swept:
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
     """b and a; with one size the rate is one for all."""
-    ledger = Ledger.open(runs)
+    try:
+        ledger = Ledger.open(runs)
+    except ScalingError as error:
+        raise error.at(key="rate.study", value=study) from None
     losses: dict[str, dict[float, list[float]]] = {}
     counts: dict[str, int] = {}
     for _, spec, result in index.results(ledger, ledger.runs_of(study)):

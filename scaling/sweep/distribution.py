@@ -208,7 +208,7 @@ def _curve(kind: str, told: Mapping[str, float]) -> Curve:
         "beta": lambda share: float(betaincinv(a, b, share)),
     }
     shape = kind.removeprefix("q_")
-    values = tuple(_steps(low, high, told["q"])) if kind == "q_uniform" else None
+    values = _steps(low, high, told["q"]) if kind == "q_uniform" else None
     return Curve(quantiles[shape], told.get("q"), values, closed=shape not in ("normal", "log_normal"))
 
 

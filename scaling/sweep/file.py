@@ -23,6 +23,7 @@ import yaml
 
 from scaling.build import check
 from scaling.config import Config, document
+from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.number import PositiveInt, is_number
 from scaling.sweep.command import words_of
@@ -129,7 +130,7 @@ def read(path: str | Path) -> Sweep:
 def _loaded(path: Path) -> Any:
     """What PyYAML reads; it refuses a few things that our own reader, which has read the file before, does not."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        return yaml.safe_load(text(path))
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         what, mend = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from scaling.build import check
 from scaling.config import Config, TableFile, load, table_file
-from scaling.errors import ScalingError, from_os, nearest
+from scaling.config.reader import text
+from scaling.errors import ScalingError, nearest
 
 KEYS: dict[str, Any] = {
     "title": str,
@@ -138,15 +139,10 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     figures: dict[str, Figures] = {}
     headings: dict[str, str] = {}
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        what = from_os(error, "the file cannot be read")
-        raise file.told.error("published", what.what, "name a CSV file beside this one") from None
-    except UnicodeDecodeError as error:
-        raise ScalingError(f"not a CSV file: {error}", file=path) from None
-    except ValueError:
-        raise file.told.error("published", "no file can have this name") from None
-    lines = csv.DictReader(io.StringIO(text))
+        content = text(path)
+    except ScalingError as error:
+        raise file.told.error("published", error.what, "name a CSV file beside this one") from None
+    lines = csv.DictReader(io.StringIO(content))
     for key in ("row", "heading"):
         if key not in (lines.fieldnames or ()):
             raise ScalingError("published figures need this column", file=path, key=key, mend="row,heading,…")
