@@ -7,7 +7,7 @@ a Gaussian process over the logarithms of the law's axes; slope(x) is how much t
 is the noise of one run. θ is fitted as if u were zero, so what the fit absorbs of u is taken off. Kennedy and O'Hagan
 2001, J. Royal Statist. Soc. B 63(3), section 4; the kernel is in Rasmussen and Williams 2006, section 4.2.1.
 
-The size of u carries over between studies: it is between 0.23 and 0.64 on seven published ones, whatever their
+The size of u carries over between studies: it is between 0.23 and 0.71 on seven published ones, whatever their
 architecture, data and loss (docs/coverage.md). That is the prior of a study; its own residuals then weigh in.
 """
 
@@ -26,7 +26,7 @@ LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
 SIZES = np.geomspace(1e-3, 20.0, 45)
 NOISES = np.geomspace(0.02, 1.6, 40)  # relative to the residuals
-LEARNED = 0.75  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
+LEARNED = 0.85  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
 SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals counts half
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
 EXACT = 1e-12  # residuals below this are rounding: the points lie on the law
