@@ -26,7 +26,7 @@ from scaling.law.predictions import predict_runs, rows_of
 from scaling.law.reading import read
 
 LEVEL = 0.95
-KINDS = {"f": "random fifths", "bigN": "the largest fifth by N", "bigD": "by D", "bigC": "by C"}
+KINDS = {"f": "random fifths", "bigN": "largest fifth by N", "bigD": "largest fifth by D", "bigC": "largest fifth by C"}
 NOTHING_KNOWN = 100.0  # a standard deviation of log size that leaves all to the residuals
 SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 DECADES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -130,7 +130,7 @@ def tables(studies: Mapping[str, Points]) -> list[str]:
         *_rule(6),
         *(line for kind, tests in tested.items() for line in _row(KINDS[kind], *_counted(tests))),
         "",
-        *_row("study", "size of u", *(f"{words}: in a new run's" for words in KINDS.values())),
+        *_row("study", "size of u", *KINDS.values()),
         *_rule(1 + len(KINDS)),
         *(
             line
