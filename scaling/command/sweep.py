@@ -98,7 +98,7 @@ def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int
     if arguments.workers is not None:
         at = [at[number % len(at)] for number in range(arguments.workers)]
     size = sweep.size or len(at)
-    folder = _folder(sweep, looks.first["runs"])
+    folder = _folder(sweep, words, looks.first["runs"])
     with workers(sweep, at[:size], folder / "workers.log") as crew:
         outlook = check.check(sweep, looks)
         check.alone(sweep, looks.first)
@@ -130,9 +130,9 @@ def _cell(trial: Trial) -> str:
     return " ".join(f"{key}={value}" for key, value in trial.cell.items())
 
 
-def _folder(sweep: Sweep, runs: str) -> Path:
-    """Where the sweep keeps what is its own, beside the runs."""
-    return Path(runs) / "sweeps" / f"{sweep.name}-{sweep.fingerprint[:8]}"
+def _folder(sweep: Sweep, words: list[str], runs: str) -> Path:
+    """Where the sweep with these overrides keeps what is its own, next to the runs."""
+    return Path(runs) / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
 
 
 def _told(sweep: Sweep, outlook: Outlook) -> str:

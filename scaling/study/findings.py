@@ -90,7 +90,8 @@ def _variant(one: Run) -> dict[str, str]:
 def write_points(table: list[dict[str, Any]], path: Path) -> None:
     """The table as CSV: the same bytes for the same runs."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    header = list(dict.fromkeys(key for row in table for key in row))  # some columns are of some runs only
+    writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     atomic.write(path, text.getvalue())

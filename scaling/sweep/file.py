@@ -107,6 +107,14 @@ class Sweep:
         told = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
+    def identity(self, words: Sequence[str]) -> str:
+        """A hash of all that changes its runs or its search, with the overrides for every run."""
+        overrides = dict(word.removeprefix("--").split("=", 1) for word in words)
+        counted = {key: value for key, value in overrides.items() if key != "runs" and not key.startswith("log.")}
+        search = {key: self.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
+        told = json.dumps([search, self.words, counted], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
     def error(self, key: str, error: ScalingError) -> ScalingError:
         """A mistake under a key of the file, with its line."""
         place = self.found.error(key, "") if key else error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaling.train.point import plain
+from scaling.train.point import COLUMNS, plain
 
 if TYPE_CHECKING:
     from scaling.sweep.trial import Trial
@@ -16,8 +17,22 @@ def name(cell: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={plain(value)}" for key, value in sorted(cell.items()))
 
 
-def row(run: str, name: str, status: str, loss: float | None, point: Mapping[str, Any]) -> dict[str, Any]:
-    return {"run": run, "name": name, "status": status, "held_out": 0, "loss": loss, **point}
+def row(
+    run: str, name: str, status: str, loss: float | None, cell: Mapping[str, Any], point: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A run with a column for each swept key; one that every point has already, like `seed`, is that column."""
+    own = {"run": run, "name": name, "status": status, "held_out": 0, "loss": loss}
+    swept = {key: value for key, value in sorted(_columns(cell)) if key not in own and key not in COLUMNS}
+    return {**own, **swept, **point}
+
+
+def _columns(cell: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Swept keys and their values; a mapping has a column for each of its keys."""
+    for key, value in cell.items():
+        if isinstance(value, Mapping):
+            yield from _columns(value, f"{above}{key}.")
+        else:
+            yield above + key, json.dumps(value) if isinstance(value, list | tuple) else plain(value)
 
 
 def rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -26,7 +41,7 @@ def rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     for trial in trials:
         report = trial.report
         if report is not None and report.run is not None:
-            told = row(report.run, name(trial.cell), report.outcome, report.loss, report.point)
+            told = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
             found.setdefault(report.run, told)
     return ordered(found.values())
 

@@ -66,6 +66,51 @@ def test_a_law_reads_the_points(done):
     assert len(read(path)) == 4
 
 
+def test_swept_keys_are_columns_of_the_points(tmp_path, monkeypatch):
+    from scaling.law.reading import read
+
+    monkeypatch.chdir(tmp_path)
+    parameters = {
+        "optimizer.weight_decay": {"values": [0.0, 0.1]},
+        "seed": {"values": [3]},
+        "size": {"values": [{"width": 8}]},
+    }
+    path = write(tmp_path / "decay.yaml", parameters=parameters)
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 0
+    table = points(tmp_path)
+    assert [(row["optimizer.weight_decay"], row["size.width"], row["seed"]) for row in table] == [
+        ("0", "8", "3"),
+        ("0.1", "8", "3"),
+    ]
+    (file,) = tmp_path.glob("runs/sweeps/*/points.csv")
+    assert len(read(file, where=["optimizer.weight_decay=0.1"])) == 1
+
+
+def test_the_same_sweep_with_another_seed_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "small.yaml", parameters={"optimizer.lr": {"values": [1e-3]}})
+    seeds = []
+    for words in ([], ["seed=7"], ["log.every=2"], ["seed=7"]):
+        assert main(["sweep", str(path), "--local", "--workers", "1", *words]) == 0
+        files = sorted(tmp_path.glob("runs/sweeps/*/points.csv"))
+        seeds.append(sorted(row["seed"] for file in files for row in csv.DictReader(file.open(newline=""))))
+    assert [len(one) for one in seeds] == [1, 2, 2, 2]
+    assert "7" in seeds[-1]
+
+
+def test_points_of_runs_with_different_columns_are_one_table(tmp_path):
+    from scaling.study.findings import write_points
+    from scaling.sweep.table import row
+
+    cells = [{"data": {"kind": "Synthetic", "symbols": 8}}, {"data": {"kind": "Text"}, "optimizer.betas": [0.9, 0.95]}]
+    table = [row(str(number), "", "finished", 2.0, cell, {"N": 1}) for number, cell in enumerate(cells)]
+    write_points(table, tmp_path / "points.csv")
+    with (tmp_path / "points.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["data.symbols"], second["data.symbols"]) == ("8", "")
+    assert (first["optimizer.betas"], second["optimizer.betas"]) == ("", "[0.9, 0.95]")
+
+
 def test_what_hyperband_stops_ends_as_pruned(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write(

@@ -102,8 +102,9 @@ def points(pulled: Pulled, copy: Copy) -> list[dict[str, Any]]:
         if not one.trunk:
             ended = copy.ledger.result(one.run) or {"outcome": MISSING, "loss": None}
             shown = one.attempts[0]
-            name = _named(shown, pulled.sweeps.get(shown.sweep or ""))
-            told.append(row(one.run, name, ended["outcome"], ended["loss"], point(shown)))
+            sweep = pulled.sweeps.get(shown.sweep or "")
+            drawn = {} if sweep is None else cell(shown, sweep.parameters)
+            told.append(row(one.run, _named(shown, sweep), ended["outcome"], ended["loss"], drawn, point(shown)))
     return ordered(told)
 
 
