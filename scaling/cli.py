@@ -26,7 +26,7 @@ VERBS = {
     "agent": "one agent of a W&B sweep, for a whole node",
     "pull": "bring runs back from W&B, whole, as points and as a ledger that tables and fits read",
     "inspect": "parameters, FLOPs and memory of models, side by side",
-    "explain": "what can stand in a slot: kinds, formulas, keys, citations",
+    "explain": "what a name in a config means: slots, kinds, sections, laws; formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
     "data": "list, prepare and show corpora: counts, bytes a token, windows",
     "runs": "list runs: state, progress, loss, speed, host, age",
@@ -108,23 +108,42 @@ def _run(words: list[str]) -> int:
 
 
 def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a verb; overrides mix freely with its flags, as people and W&B agents type them."""
+    """The arguments of a verb; overrides mix freely with its flags, as people and W&B agents type them.
+
+    The ledger's folder is `runs=FOLDER` or `--runs FOLDER`: `arguments.runs` of the verb, and the last of its words.
+    """
     command = importlib.import_module(f"scaling.command.{verb}")
     parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
-    return parser.parse_intermixed_args(parser.without_dashes(words))
+    parser.add_argument("--runs", metavar="FOLDER", help="the folder of the ledger (runs); as runs=FOLDER")
+    arguments = parser.parse_intermixed_args(parser.spelled(words))
+    if arguments.runs == "":
+        raise ScalingError("expected a folder", key="runs", mend="write runs=FOLDER")
+    if arguments.runs is not None and "words" in arguments:
+        arguments.words = [*arguments.words, f"runs={arguments.runs}"]
+    return arguments
 
 
 class _Parser(argparse.ArgumentParser):
     """argparse whose complaints are our one line, and which takes `--optimizer.lr=1` for the override it is."""
 
-    def without_dashes(self, words: Sequence[str]) -> list[str]:
-        """The words with the dashes of overrides taken off; a flag of the verb stays a flag."""
+    def spelled(self, words: Sequence[str]) -> list[str]:
+        """The words with the dashes of overrides taken off; a flag stays a flag, and `runs=` becomes one."""
         from scaling.config import SECTIONS, bare
 
-        sections = [name for name in (*SECTIONS, "row") if f"--{name}" not in self._option_string_actions]
-        return [bare(word, sections) for word in words]
+        flags = self._option_string_actions
+        sections = [name for name in (*SECTIONS, "row") if f"--{name}" not in flags]
+        before = [None, *words]
+        return [
+            f"--{word}" if word.startswith("runs=") and not self._takes_value(last) else bare(word, sections)
+            for last, word in zip(before, words, strict=False)
+        ]
+
+    def _takes_value(self, word: str | None) -> bool:
+        """Whether the next word is the value of this one, whatever it looks like."""
+        action = None if word is None else self._option_string_actions.get(word)
+        return action is not None and action.nargs != 0
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise ScalingError(message, mend=f"see `{self.prog} --help`")
@@ -134,4 +153,8 @@ def _help() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
     usage = "usage: scaling VERB … (`scaling VERB --help` tells more)"
-    return "\n".join([usage, "", *lines, "", "Overrides of a config are key=value, anywhere among the words."])
+    spelling = [
+        "Overrides of a config are key=value, anywhere among the words.",
+        "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given.",
+    ]
+    return "\n".join([usage, "", *lines, "", *spelling])

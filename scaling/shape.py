@@ -24,6 +24,18 @@ SIZES = {
     "hidden": Annotated[int, Range(least=1, most=1 << 24)],
 }
 
+MEANINGS = {
+    "width": "of the residual stream",
+    "layers": "blocks of a stack",
+    "heads": "of attention, in each layer",
+    "vocabulary": "different tokens; null: what the data need",
+    "length": "tokens of a window",
+    "head_width": "of a query and a key; width / heads unless given",
+    "value_width": "of a value; head_width unless given",
+    "key_heads": "heads of keys and values, which the heads share; heads unless given",
+    "hidden": "width of the feed-forward layer; 4 width unless given",
+}
+
 # Sizes that may be left out, and what has them.
 WHOSE = {
     "head_width": "heads",

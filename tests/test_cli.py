@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from scaling.cli import VERBS, main
+from scaling.cli import VERBS, main, parsed
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
 
@@ -139,3 +139,45 @@ def test_an_error_is_told_with_its_place_in_one_line():
     assert str(from_os(OSError(2, "No such file or directory", "f"), "cannot be read")) == (
         "f: cannot be read: No such file or directory"
     )
+
+
+NEEDED = {
+    "plan": ["quickstart"],
+    "study": ["quickstart"],
+    "table": ["narang2021"],
+    "work": ["quickstart"],
+    "report": ["quickstart"],
+    "agent": ["me/scaling/abcd1234"],
+    "pull": ["me/scaling"],
+    "data": ["list"],
+    "show": ["3fa9"],
+    "diff": ["3fa9", "71c0"],
+    "generate": ["3fa9"],
+    "export": ["3fa9"],
+    "import": ["folder"],
+    "fit": ["points.csv"],
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("spelling", [["runs=/shared/runs"], ["--runs=/shared/runs"], ["--runs", "/shared/runs"]])
+def test_the_folder_of_the_ledger_is_spelled_alike_on_every_command(verb: str, spelling: list[str]) -> None:
+    names = NEEDED.get(verb, [])
+    for words in ([*spelling, *names], [*names, *spelling], [*spelling, *names, *spelling]):
+        arguments = parsed(verb, words)
+        assert arguments.runs == "/shared/runs"
+        if "words" in arguments:
+            assert arguments.words[-1] == "runs=/shared/runs"
+            assert [word for word in arguments.words[:-1] if "runs" in word] == []
+
+
+def test_the_value_of_a_flag_that_looks_like_the_ledger_stays_its_value() -> None:
+    arguments = parsed("generate", ["3fa9", "--prompt", "runs=3", "--runs", "elsewhere"])
+    assert arguments.prompt == ["runs=3"]
+    assert arguments.runs == "elsewhere"
+
+
+@pytest.mark.parametrize("words", [["runs", "runs="], ["runs", "--runs="], ["export", "3fa9", "--runs"]])
+def test_a_ledger_without_a_folder_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1

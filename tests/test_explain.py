@@ -72,3 +72,42 @@ def test_a_piece_of_ones_own_is_explained_beside_ours(tmp_path, capsys, monkeypa
 def test_an_unknown_slot_is_one_line(capsys):
     assert main(["explain", "block.chanel"]) == 2
     assert capsys.readouterr().err == "scaling: there is no slot 'chanel'; did you mean 'channel'?\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Rotary", ["position", "10000.0", "Su et al. 2021"]),
+        ("rotary", ["Rotary"]),
+        ("block.channel.Gated", ["Shazeer 2020", "activation"]),
+        ("law", ["chinchilla", "power_law_c", "Hoffmann et al. 2022"]),
+        ("chinchilla", ["E + A N^-α + B D^-β", "alpha", "nats"]),
+        ("study", ["question", "grid", "held_out", "needed"]),
+        ("size", ["width", "key_heads", "100k", "gpt2"]),
+        ("sweep", ["early_terminate", "program: scaling"]),
+    ],
+)
+def test_a_name_that_a_config_writes_is_explained(name, words, capsys):
+    assert explained(capsys, name)
+    assert main(["explain", name]) == 0
+    text = capsys.readouterr().out
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize("slot", build.SLOTS)
+def test_every_kind_is_explained_by_its_own_name(slot, capsys):
+    for kind in build.kinds(slot):
+        assert any(slot in one["slots"] for one in explained(capsys, f"{slot}.{kind}")["kinds"])
+
+
+def test_every_law_is_explained_by_its_own_name(capsys):
+    from scaling.law import LAWS
+
+    for law in LAWS:
+        if law.name not in ("learning_rate", "shape"):
+            assert explained(capsys, law.name)["law"] == law.name
+
+
+def test_a_misspelled_kind_is_answered_with_the_nearest(capsys):
+    assert main(["explain", "Rotray"]) == 2
+    assert "'Rotary'" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def _ledger(overrides: Sequence[str]) -> Ledger | None:
     from scaling.command.runs import DEFAULT
     from scaling.ledger import Ledger
 
-    folder = next((word.partition("=")[2] for word in overrides if word.lstrip("-").startswith("runs=")), None)
+    folder = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("runs=")), None)
     try:
         return Ledger.open(DEFAULT if folder is None else folder)
     except ScalingError:

@@ -1,8 +1,14 @@
-"""What can stand in a slot: its kinds, each with its formula, its keys, and the paper it comes from.
+"""What a name in a config means: a slot and its kinds, each with its formula, its keys, and the paper it comes from.
 
 scaling explain                      every slot with its kinds
 scaling explain block.channel        the kinds of one slot
+scaling explain Rotary               one kind
 scaling explain train                the keys of a section that holds no pieces
+scaling explain size                 the keys of a size, and the sizes that have names
+scaling explain law                  every scaling law, as `law:` of a study and `scaling fit --law` name them
+scaling explain chinchilla           one law, with its parameters
+scaling explain study                the keys of a study's file
+scaling explain sweep                the keys of a sweep's file
 scaling explain mixer --extend my.py with the kinds of a module of yours among them
 """
 
@@ -13,39 +19,143 @@ import inspect
 import json
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, nearest
+
+if TYPE_CHECKING:
+    from scaling.law import Form
 
 WIDTH = 100
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("slot", nargs="?", metavar="SLOT", help="a slot, a dotted key that ends in one, or a section")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a slot, a dotted key that ends in one, a kind, a section, a law"
+    )
     parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling import build
-    from scaling.config.layers import FIXED
 
     if arguments.extend:
         build.extend(arguments.extend)
-    if arguments.slot is None:
+    if arguments.name is None:
         document: Any = {slot: sorted(build.kinds(slot)) for slot in build.SLOTS}
-        told = "\n".join(_listed(slot, kinds) for slot, kinds in document.items())
-    elif arguments.slot in FIXED:
-        document = _section(arguments.slot)
-        told = "\n".join(_aligned([[key, *map(str, row.values())] for key, row in document["keys"].items()]))
+        text = "\n".join(_listed(slot, kinds) for slot, kinds in document.items())
     else:
-        slot = arguments.slot.rpartition(".")[2]
-        if slot not in build.SLOTS:
-            raise ScalingError(f"there is no slot {slot!r}", mend=nearest(slot, [*build.SLOTS, *FIXED]))
-        document = {"slot": slot, "kinds": [_kind(piece) for piece in build.kinds(slot).values()]}
-        told = "\n\n".join(_told(kind) for kind in document["kinds"])
-    print(json.dumps(document, indent=2, ensure_ascii=False) if arguments.json else told)
+        document, text = _explained(arguments.name)
+    print(json.dumps(document, indent=2, ensure_ascii=False) if arguments.json else text)
+
+
+def _explained(name: str) -> tuple[Any, str]:
+    """What a name means, as a document and as text: a section, a topic, a slot, a kind or a law, in this order."""
+    from scaling import build
+    from scaling.config.layers import FIXED
+
+    if name in FIXED:
+        document = _section(name)
+        return document, "\n".join(_rows(document["keys"]))
+    if name in _TOPICS:
+        return _TOPICS[name]()
+    last = name.rpartition(".")[2]
+    if last in build.SLOTS:
+        kinds = [_kind(piece) for piece in build.kinds(last).values()]
+        return {"slot": last, "kinds": kinds}, "\n\n".join(_told(kind) for kind in kinds)
+    pieces = _pieces(last)
+    if pieces:
+        kinds = [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]
+        return {"kinds": kinds}, "\n\n".join(f"{_told(kind)}\n\n  slot: {', '.join(kind['slots'])}" for kind in kinds)
+    from scaling.law import LAWS
+
+    laws = {law.name: law for law in LAWS}
+    if name.lower() in laws:
+        document = _law(laws[name.lower()])
+        return document, _law_told(document)
+    every = [*build.SLOTS, *FIXED, *_TOPICS, *laws, *(kind for slot in build.SLOTS for kind in build.kinds(slot))]
+    what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
+    raise ScalingError(f"there is no {what} {last!r}", mend=nearest(last, every))
+
+
+def _pieces(name: str) -> dict[type, list[str]]:
+    """The kinds of that name, whatever its capitals, each with the slots that take it."""
+    from scaling import build
+
+    pieces: dict[type, list[str]] = {}
+    for slot in build.SLOTS:
+        for kind, piece in build.kinds(slot).items():
+            if kind.lower() == name.lower():
+                pieces.setdefault(piece, []).append(slot)
+    return pieces
+
+
+def _sizes() -> tuple[Any, str]:
+    from scaling.build import describe
+    from scaling.config import read, shipped
+    from scaling.shape import MEANINGS, SIZES
+
+    keys = {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES}
+    folder = shipped() / "size"
+    named = {file.stem: list(read(file).mapping or {}) for file in sorted(folder.glob("*.yaml"))}
+    lines = [*_rows(keys), "", "named as FAMILY/SIZE; of the ladder the name of the size is enough:", ""]
+    text = "\n".join([*lines, *(_listed(family, entries) for family, entries in named.items())])
+    return {"section": "size", "keys": keys, "named": named}, text
+
+
+def _laws() -> tuple[Any, str]:
+    from scaling.law import LAWS
+
+    laws = [_law(law) for law in LAWS]
+    return {"laws": laws}, "\n".join(_aligned([[law["law"], law["formula"], law["citation"]] for law in laws]))
+
+
+def _law(law: Form) -> dict[str, Any]:
+    parameters = {one.name: {"unit": one.unit, "lower": one.lower, "upper": one.upper} for one in law.parameters}
+    columns = list(law.inputs)
+    return {
+        "law": law.name,
+        "formula": law.formula,
+        "citation": law.citation,
+        "columns": columns,
+        "target": law.target,
+        "parameters": parameters,
+    }
+
+
+def _law_told(law: dict[str, Any]) -> str:
+    rows = [[name, row["unit"]] for name, row in law["parameters"].items()]
+    columns = f"of the columns {', '.join(law['columns'])}; parameters:"
+    lines = [law["law"], *_wrapped(law["formula"]), *_wrapped(law["citation"]), "", f"  {columns}"]
+    return "\n".join([*lines, *(f"  {row}" for row in _aligned(rows))])
+
+
+def _study() -> tuple[Any, str]:
+    from scaling.study.fields import KEYS, NEEDED
+
+    keys = {key: {"needed": key in NEEDED, "meaning": meaning} for key, meaning in KEYS.items()}
+    rows = _aligned([[key, "needed" if row["needed"] else "", row["meaning"]] for key, row in keys.items()])
+    return {"file": "study", "keys": keys}, "\n".join(rows)
+
+
+def _sweep() -> tuple[Any, str]:
+    from scaling.build import describe
+    from scaling.sweep.file import KEYS, NEEDED
+
+    keys = {
+        key: {"type": describe(KEYS[key]), "needed": key in NEEDED, "meaning": NEEDED.get(key)} for key in sorted(KEYS)
+    }
+    rows = [[key, row["type"], "needed" if row["needed"] else "", row["meaning"] or ""] for key, row in keys.items()]
+    return {"file": "sweep", "keys": keys}, "\n".join(_aligned(rows))
+
+
+_TOPICS = {"size": _sizes, "law": _laws, "study": _study, "sweep": _sweep}
+
+
+def _rows(keys: dict[str, dict[str, Any]]) -> list[str]:
+    return _aligned([[key, *map(str, row.values())] for key, row in keys.items()])
 
 
 def _kind(piece: type) -> dict[str, Any]:

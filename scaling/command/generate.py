@@ -29,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=f"the strategy's kind ({STRATEGY}) and its keys")
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="a text to continue; repeats")
     parser.add_argument("--steps", type=int, default=64, metavar="N", help="the most tokens to write (64)")
-    parser.add_argument("--runs", default="runs", metavar="FOLDER", help="the ledger (runs)")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, … (cuda where there is one)")
     parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="prompts, continuations and scores as one JSON document")
@@ -37,11 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling import build
+    from scaling.command.runs import DEFAULT
     from scaling.config.override import overrides
 
     if arguments.extend:
         build.extend(arguments.extend)
-    _, keys = overrides(arguments.words, ())
+    _, keys = overrides([word for word in arguments.words if not word.startswith("runs=")], ())
     strategy = build.build("decode", {"kind": STRATEGY, **keys.plain()})
     texts = arguments.prompt or _lines()
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.decode import generate
     from scaling.interop.run import read
 
-    found = read(arguments.run, arguments.runs)
+    found = read(arguments.run, arguments.runs or DEFAULT)
     codec = Codec.load(found.tokenizer) if found.tokenizer else None
     model = found.model(_device(arguments.device, torch))
     ids = found.described.ids

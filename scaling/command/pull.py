@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling.command.runs import DEFAULT
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -44,9 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     words = [word for word in arguments.words if "=" in word]
     if len(names) != 1:
         raise ScalingError("name one project, sweep or folder", key="PROJECT", mend="as in scaling pull me/scaling")
-    if words and not (arguments.study or arguments.table):
-        raise ScalingError("overrides are a study's or a table's", key=words[0], mend="name it: --study or --table")
-    copy, pulled, path = bring(names[0], arguments.to, lambda: _planned(arguments, words))
+    overrides = [word for word in words if not word.startswith("runs=")]
+    if overrides and not (arguments.study or arguments.table):
+        raise ScalingError("overrides are a study's or a table's", key=overrides[0], mend="name it: --study or --table")
+    copy, pulled, path = bring(
+        names[0], arguments.to, lambda: _planned(arguments, words), runs=arguments.runs or DEFAULT
+    )
     if arguments.json:
         print(json.dumps(_document(copy, pulled, path), indent=1))
     else:
@@ -55,9 +59,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def bring(
-    name: str, to: str | None = None, planned: Callable[[], tuple[str, Plan] | None] = lambda: None
+    name: str,
+    to: str | None = None,
+    planned: Callable[[], tuple[str, Plan] | None] = lambda: None,
+    runs: str = DEFAULT,
 ) -> tuple[Copy, Pulled, Path]:
-    """Pull what `name` says, and write its points; a plan makes them those of its study."""
+    """Pull what `name` says, and write its points; a plan makes them those of its study.
+
+    The folder is `to`, or else one of its own in the folder `runs` of the ledger.
+    """
     from scaling.sweep.pull import offline, online
 
     folder = Path(name)
@@ -71,7 +81,7 @@ def bring(
 
     source = offline.Offline(folder) if place is None else online.Online(place)
     under = folder.resolve().name if place is None else str(place).replace("/", "-")
-    copy = Copy(Path(to or Path("runs", "pulled", under)))
+    copy = Copy(Path(to or Path(runs, "pulled", under)))
     pulled = pull(source, copy, _progress)
     table = points(pulled, copy)
     if found is not None:

@@ -51,7 +51,7 @@ def opened(words: Sequence[str]) -> tuple[Ledger, list[str]]:
         key, sign, value = word.partition("=")
         if not sign:
             names.append(word)
-        elif key.lstrip("-") != "runs":
+        elif key != "runs":
             raise ScalingError(f"there is no key {key!r} here", mend=nearest(key, ["runs"]))
         else:
             folder = value

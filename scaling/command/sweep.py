@@ -63,21 +63,29 @@ def _registered(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -
     from scaling.sweep import check
     from scaling.sweep.register import register
 
-    if words:
+    ledger = [word for word in words if word.startswith("runs=")]
+    others = [word for word in words if word not in ledger]
+    if others:
         raise ScalingError(
-            "a registered sweep's agents read the file alone", key=words[0], mend="write it into command"
+            "a registered sweep's agents read the file alone", key=others[0], mend="write it into command"
         )
-    outlook = check.check(sweep, check.read(sweep))
+    outlook = check.check(sweep, check.read(sweep, ledger))
     path = None if arguments.dry_run else register(sweep)
     if arguments.json:
         print(json.dumps({**vars(outlook), "sweep": path}, indent=1))
         return 0
     print(_told(sweep, outlook))
     if path is not None:
-        print(f"registered as {path}; on each node: scaling agent {path} (or: wandb agent {path})")
+        print(f"registered as {path}; on each node: {_agents(path, ledger)}")
     elif not arguments.dry_run:
         print("no W&B key: nothing was sent; `wandb login`, or run it here with --local")
     return 0
+
+
+def _agents(path: str, ledger: list[str]) -> str:
+    """The commands that train a registered sweep; the ledger's folder reaches our agent alone."""
+    ours = " ".join(["scaling agent", path, *ledger])
+    return ours if ledger else f"{ours} (or: wandb agent {path})"
 
 
 def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int:

@@ -13,8 +13,27 @@ from scaling.config import Config, find
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
 
-KEYS = ("question", "base", "set", "grid", "held_out", "rate", "law", "target", "suppose", "define", "minutes", "at")
-NEEDED = ("question", "base", "grid")
+# Every field of a study's file, and what it states.
+KEYS = {
+    "question": "one sentence, the heading of the report",
+    "base": "a model, a table or a file: what every run starts from",
+    "set": "keys of a config that hold for every run, as {train.batch: 16}",
+    "grid": "axes whose product are the runs to fit, as {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
+    "held_out": "axes of the runs that test the fit and are no part of it",
+    "rate": "a rule for the learning rate of each run: `scaling explain rate`",
+    "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
+    "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
+    "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
+    "define": "answers to the questions of the checklist, which the report shows",
+    "minutes": "what the study takes; a slower machine takes the scale `small`",
+    "at": "further scales of the study by name, each the fields that differ",
+}
+# The fields that a study cannot be without, and how each is written.
+NEEDED = {
+    "question": "write question: How does loss fall with size?",
+    "base": "write base: decoder",
+    "grid": "write grid: {size: [10k, 30k, 100k], train.tokens: [1M, 2M, 4M]}",
+}
 SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
 
 Line = Mapping[str, Any]
@@ -51,9 +70,9 @@ def check(found: Config, path: Path, told: Line, at: str | None) -> None:
         inside = at is not None and field in found[f"at.{at}"]
         return found.error(f"at.{at}.{key}" if inside else key, what, mend)
 
-    for key in NEEDED:
+    for key, mend in NEEDED.items():
         if key not in told:
-            raise ScalingError("a study needs it", key=key, file=path)
+            raise ScalingError("a study needs it", key=key, file=path, mend=mend)
     if "minutes" in told and SMALL not in told.get("at", {}):
         raise error(
             "minutes", "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"

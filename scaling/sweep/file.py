@@ -26,7 +26,7 @@ from scaling.config import Config, document
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.number import PositiveInt, is_number
-from scaling.sweep.command import words_of
+from scaling.sweep.command import MEND, words_of
 from scaling.sweep.distribution import Choice, Distribution, distribution
 from scaling.sweep.hyperband import Hyperband, hyperband
 from scaling.train.mirror import METRICS
@@ -49,7 +49,13 @@ KEYS: dict[str, Any] = {
     "run_cap": PositiveInt,
 }
 METRIC_KEYS: dict[str, Any] = {"name": str, "goal": Literal["minimize", "maximize"], "target": float}
-NEEDED = ("method", "parameters", "program", "command")
+# The keys that a sweep cannot be without, and how each is written.
+NEEDED = {
+    "method": "write method: grid, random or bayes",
+    "parameters": "write parameters: {optimizer.lr: {values: [1.0e-3, 3.0e-3]}}",
+    "program": "write program: scaling",
+    "command": MEND,
+}
 MOST_RUNS = 100_000
 
 Cell = dict[str, Any]
@@ -131,7 +137,7 @@ def read(path: str | Path) -> Sweep:
     tree = _loaded(path)
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("expected the keys of a sweep", file=path, mend="write method and parameters")
-    _plain(tree, found)
+    _plain(tree, found.tree, found)
     return _checked(path.stem, tree, found)
 
 
@@ -148,19 +154,33 @@ def _loaded(path: Path) -> Any:
         raise ScalingError(what, file=path, mend="put what is meant as text into quotes") from None
 
 
-def _plain(value: Any, found: Config, place: str = "") -> None:
-    """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, and 2026-11-20 for a date."""
+def _plain(value: Any, ours: Any, found: Config, place: str = "") -> None:
+    """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, 2026-11-20 for a date, and 1e-3 for
+    text, where `ours` is the number that our own reader takes it for.
+    """
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 what = f"W&B reads the key {key!r} as {type(key).__name__}, and not as text"
                 raise found.error(place or str(key).lower(), what, "put it into quotes")
-            _plain(inner, found, f"{place}.{key}" if place else key)
+            below = ours.get(key) if isinstance(ours, Mapping) else None
+            _plain(inner, below, found, f"{place}.{key}" if place else key)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _plain(inner, found, f"{place}.{index}")
+            below = ours[index] if isinstance(ours, list) and index < len(ours) else None
+            _plain(inner, below, found, f"{place}.{index}")
+    elif isinstance(value, str) and is_number(ours):
+        raise found.error(place, f"W&B reads {value} as text and not as a number", f"write {_with_point(value)}")
     elif not (value is None or isinstance(value, str | bool) or is_number(value)):
         raise found.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
+
+
+def _with_point(number: str) -> str:
+    """1e-3 as 1.0e-3, and 1.5e4 as 1.5e+4, which PyYAML reads as numbers."""
+    mantissa, _, exponent = number.lower().partition("e")
+    mantissa += "" if "." in mantissa else ".0"
+    sign = "" if exponent[:1] in ("+", "-", "") else "+"
+    return f"{mantissa}e{sign}{exponent}" if exponent else mantissa
 
 
 def of(name: str, tree: dict[str, Any]) -> Sweep:
@@ -172,11 +192,11 @@ def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
     for key in tree:
         if key not in KEYS:
             raise found.error(key, "a sweep has no such key", nearest(key, KEYS))
-    for key in NEEDED:
-        if key not in tree:
-            raise ScalingError("a sweep needs it", key=key, file=_file(found))
+    for key, mend in NEEDED.items():
+        if tree.get(key) is None:
+            raise ScalingError("a sweep needs it", key=key, file=_file(found), mend=mend)
     for key, value in tree.items():
-        if value is not None or key in NEEDED:
+        if value is not None:
             _at(found, "", lambda key=key, value=value: check(key, value, KEYS[key]))
     method = tree["method"]
     if method not in METHODS:

@@ -77,7 +77,10 @@ class Server:
         """The server and key that the W&B client would use, None without a key; nothing is asked yet."""
         import wandb
 
-        known = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
+        try:
+            known = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
+        except ValueError as error:  # pydantic's, which names the setting
+            raise _misset(error) from None
         base = str(known.base_url).rstrip("/")
         key = known.api_key or _login(base)
         return Server(base, key) if key else None
@@ -156,6 +159,18 @@ class Server:
         if answer.get("errors"):
             raise Refused(f"W&B refused: {answer['errors'][0].get('message')}")
         return answer["data"]
+
+
+def _misset(error: ValueError) -> ScalingError:
+    """A setting of W&B's that its client refuses: the variable of the environment that holds it, where one does."""
+    reasons = getattr(error, "errors", list)()
+    name = str(next((part for reason in reasons for part in reason["loc"]), ""))
+    variable = f"WANDB_{name.upper()}"
+    what = reasons[0]["msg"] if reasons else " ".join(str(error).split())[:200]
+    if variable not in os.environ:
+        return ScalingError(f"W&B refuses its settings: {what}", **({"key": name} if name else {}))
+    mend = f"correct {variable}, or unset it"
+    return ScalingError(f"W&B refuses it: {what}", key=variable, value=os.environ[variable], mend=mend)
 
 
 def _login(base: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -90,6 +91,15 @@ TEXTS = {
     "a date": ("[1, 2]", "[2026-11-20]", "parameters.seed.values.0", "datetime.date(2026, 11, 20)"),
     "no date": ("[1, 2]", "[2026-99-99]", "bad.yaml", "no such value: month must be in 1..12"),
     "no number": ("[1, 2]", "[.nan]", "parameters.seed.values.0", "nan"),
+    "a number without a point": ("[1, 2]", "[1e-3, 3e-3]", "bad.yaml:5: parameters.seed.values.0", "write 1.0e-3"),
+    "a number without a sign": ("[1, 2]", "[1.0, 1.5e4]", "parameters.seed.values.1", "write 1.5e+4"),
+    "one number": ("{values: [1, 2]}", "{value: -1e-3}", "parameters.seed.value", "write -1.0e-3"),
+    "an end without a point": ("{values: [1, 2]}", "{min: 1e-4, max: 0.1}", "parameters.seed.min", "write 1.0e-4"),
+    "a number within a mapping": ("[1, 2]", "[{a: 1e-3}]", "parameters.seed.values.0.a", "write 1.0e-3"),
+    "no program": ("program: scaling\n", "", "program", "write program: scaling"),
+    "an empty program": ("program: scaling\n", "program:\n", "program", "write program: scaling"),
+    "no command": ("command: [scaling, train, decoder, '${args}']\n", "", "command", "write command: [scaling, train"),
+    "no method": ("method: grid\n", "", "method", "write method: grid"),
     "more digits than a number has": ("[1, 2]", f"[{'9' * 5000}]", "bad.yaml", "no such value"),
 }
 
@@ -220,3 +230,29 @@ def test_the_words_are_those_of_the_real_agent(tmp_path):
         theirs = create_sweep_command_args({"args": {key: {"value": value} for key, value in cell.items()}})
         assert sweep.told(cell)[len(sweep.words) :] == theirs["args_no_hyphens"]
         assert shlex.split(shlex.join(theirs["args_no_hyphens"])) == theirs["args_no_hyphens"]
+
+
+@pytest.mark.parametrize("words", [["runs=elsewhere"], ["--runs", "elsewhere"]])
+def test_a_dry_run_takes_the_folder_of_the_ledger(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(write(tmp_path / "sweep.yaml")), "--dry-run", *words]) == 0
+    out, err = capsys.readouterr()
+    assert "FLOPs" in out
+    assert err == ""
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("address", ["", "nowhere"])
+@pytest.mark.parametrize("verb", ["sweep", "agent", "pull"])
+def test_an_address_that_wandb_refuses_is_one_line(verb, address, tmp_path):
+    words = {"sweep": [str(write(tmp_path / "sweep.yaml"))], "agent": ["me/scaling/abcd1234"], "pull": ["me/scaling"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "scaling", verb, *words[verb]],
+        env={**os.environ, "WANDB_BASE_URL": address, "WANDB_API_KEY": "0" * 40},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "WANDB_BASE_URL" in done.stderr
