@@ -168,7 +168,7 @@ def _misset(error: ValueError) -> ScalingError:
     variable = f"WANDB_{name.upper()}"
     what = reasons[0]["msg"] if reasons else " ".join(str(error).split())[:200]
     if variable not in os.environ:
-        return ScalingError(f"W&B refuses its settings: {what}", **({"key": name} if name else {}))
+        return ScalingError(f"W&B refuses its settings: {what}", key=name or None)
     mend = f"correct {variable}, or unset it"
     return ScalingError(f"W&B refuses it: {what}", key=variable, value=os.environ[variable], mend=mend)
 
