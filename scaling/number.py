@@ -16,6 +16,11 @@ MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
 
 
+def plural(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Range:
     """The numbers between two bounds: `least` and `most` belong to it, `above` and `below` do not."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scaling.command.show import SOME, compact
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -42,9 +43,22 @@ def run(arguments: argparse.Namespace) -> None:
     if not found:
         print("no difference")
         return
-    width = max(map(len, found))
-    for key, (left, right) in found.items():
-        print(f"{text(key)[1:-1]:<{width}}  {_told(left)} → {_told(right)}")
+    lines = [line for key, (left, right) in found.items() for line in _lines(key, left, right)]
+    width = max(len(key) for key, _ in lines)
+    for key, line in lines:
+        print(f"{text(key)[1:-1]:<{width}}  {line}")
+
+
+def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
+    """A difference in lines: of two lists of one length, the places that differ where these are few."""
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        apart = [place for place, (one, other) in enumerate(zip(left, right, strict=True)) if one != other]
+        if len(apart) <= SOME:
+            yield from ((f"{key}.{place}", f"{_told(left[place])} → {_told(right[place])}") for place in apart)
+            return
+        yield key, f"{_told(left)} → {_told(right)}, {len(apart)} of {len(left)} values differ"
+        return
+    yield key, f"{_told(left)} → {_told(right)}"
 
 
 def _ledger(overrides: Sequence[str]) -> Ledger | None:
@@ -82,6 +96,4 @@ def _claims(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(value: Any) -> str:
-    from scaling.ledger.document import text
-
-    return "–" if value is None else text(value)
+    return "–" if value is None else compact(value)

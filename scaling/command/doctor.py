@@ -22,6 +22,7 @@ from typing import Literal
 from scaling.command.gc import size
 from scaling.command.runs import DEFAULT
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
 MALICIOUS = {"lightning": ("2.6.2", "2.6.3")}  # uploads that were not the project's own
@@ -148,7 +149,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
         )
     if there == folder.absolute():
         try:
-            yield Finding("runs", "good", f"{len(Ledger.open(folder).runs())} runs in {folder}")
+            yield Finding("runs", "good", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")
         except ScalingError as error:
             yield Finding("runs", "notice", str(error))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.study.estimate import Elsewhere
@@ -131,7 +132,7 @@ def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
 
 def _said(document: dict[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
     total, outlook = document["total"], document["outlook"]
-    yield f"{total['runs']:,} runs, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
+    yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
     if total["trunks"]:
         yield (
             f"{total['trunks']} shared trunks save {total['saved']:.0%} of {total['C_without_trunks']:.3g}; "
@@ -169,7 +170,8 @@ def _foretold(outlook: dict[str, Any]) -> Iterator[str]:
             f"N {size:,}: D {', '.join(f'{count:.2g}' for count in tokens)}"
             for size, tokens in better["tokens_by_size"].items()
         )
-        yield f"a better grid for no more compute, run apart: {better['runs']} runs, {_interval(better)}: {grid}"
+        runs = plural(better["runs"], "run")
+        yield f"a better grid for no more compute, run apart: {runs}, {_interval(better)}: {grid}"
 
 
 def _interval(told: dict[str, Any]) -> str:

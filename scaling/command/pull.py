@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.command.runs import DEFAULT
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.study.plan import Plan
@@ -145,7 +146,7 @@ def _told(pulled: Pulled, path: Path) -> str:
         lines.append(f"{pulled.running} still running: the same command brings them when they have ended")
     if pulled.foreign:
         lines.append(f"{pulled.foreign} not ours, left out")
-    lines.append(f"{sum(pulled.outcomes().values())} runs: {outcomes}")
+    lines.append(f"{plural(sum(pulled.outcomes().values()), 'run')}: {outcomes}")
     lines += _some([f"not complete: {name}: {'; '.join(told)}" for name, told in pulled.missing.items()])
     lines += _some([f"another result: {told}" for told in pulled.differing])
     return "\n".join([*lines, f"points: {path}"])

@@ -11,15 +11,18 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaling.errors import ScalingError, nearest
+from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.ledger import Ledger, Row
 
 DEFAULT = "runs"  # the folder, as in defaults.yaml
+WIDEST = 48  # letters of a name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +42,24 @@ def run(arguments: argparse.Namespace) -> None:
     if studies:
         names = {one["run"]: printable(one["name"]) for one in ledger.plan(studies[0])["runs"] if "name" in one}
         rows = [replace(row, name=names.get(row.run, row.name)) for row in rows]
+    rows = _named(ledger, rows)
     print(text([vars(row) for row in rows]) if arguments.json else _table(rows))
+
+
+def _named(ledger: Ledger, rows: Sequence[Row]) -> list[Row]:
+    """The rows, those without a name called by what differs between them."""
+    from scaling.ledger import index
+    from scaling.ledger.names import names
+    from scaling.ledger.status import printable
+
+    unnamed = [row.run for row in rows if row.name is None]
+    specs = {run: spec for run, spec, _ in index.results(ledger, unnamed) if spec is not None}
+    for run in unnamed:
+        if run not in specs:
+            with suppress(ScalingError):  # a damaged spec leaves its run without a name
+                specs[run] = ledger.spec(run)
+    told = {run: printable(name) or None for run, name in names(specs).items()}
+    return [replace(row, name=told.get(row.run, row.name)) for row in rows]
 
 
 def opened(words: Sequence[str]) -> tuple[Ledger, list[str]]:
@@ -62,7 +82,7 @@ def _table(rows: Sequence[Row]) -> str:
     now = time.time()
     columns: dict[str, Callable[[Row], str]] = {
         "run": lambda row: row.run,
-        "name": lambda row: (row.name or "")[:40],
+        "name": lambda row: _cut(row.name or ""),
         "state": lambda row: row.state,
         "step": lambda row: "" if row.step is None else f"{row.step}/{row.steps or '?'}",
         "loss": lambda row: "" if row.loss is None else f"{row.loss:.4f}",
@@ -75,7 +95,11 @@ def _table(rows: Sequence[Row]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     states = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
-    return "\n".join([*lines, "", f"{len(rows)} runs" + (f": {states}" if states else "")])
+    return "\n".join([*lines, "", plural(len(rows), "run") + (f": {states}" if states else "")])
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= WIDEST else name[: WIDEST - 1] + "…"
 
 
 def age(seconds: float) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
+SOME = 4  # values of a long list that are printed
 ROWS = 12  # lines of text that a curve takes
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # Unicode braille: the bits of a cell's two columns
 
@@ -70,7 +71,16 @@ def _section(title: str, values: dict[str, Any]) -> str:
 
     width = max(map(len, values), default=0)
     # As JSON a value cannot carry what a terminal would obey.
-    return "\n".join([title, *(f"  {text(key)[1:-1]:<{width}}  {text(value)}" for key, value in values.items())])
+    return "\n".join([title, *(f"  {text(key)[1:-1]:<{width}}  {compact(value)}" for key, value in values.items())])
+
+
+def compact(value: Any) -> str:
+    """A value as JSON, of a long list its beginning and its length."""
+    from scaling.ledger.document import text
+
+    if isinstance(value, list) and len(value) > SOME + 1:
+        return f"[{', '.join(compact(one) for one in value[:SOME])}, … {len(value)} values]"
+    return text(value)
 
 
 def _losses(history: Sequence[dict[str, Any]], kind: str) -> list[tuple[int, float]]:

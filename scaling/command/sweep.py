@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.sweep.check import Outlook
@@ -145,7 +146,7 @@ def _folder(sweep: Sweep, words: list[str], runs: str) -> Path:
 
 def _told(sweep: Sweep, outlook: Outlook) -> str:
     """What will run, and what it will take."""
-    runs = "runs without end" if outlook.runs is None else f"{outlook.runs:,} runs"
+    runs = "runs without end" if outlook.runs is None else plural(outlook.runs, "run")
     each = ", each" if outlook.runs is None else ""
     about = "" if outlook.exact else "about "
     sizes = f"{outlook.smallest:,}" + ("" if outlook.smallest == outlook.largest else f" to {outlook.largest:,}")

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaling.number import plural
+
 if TYPE_CHECKING:
     from scaling.study.launch import Unfinished
     from scaling.table.lines import Printed
@@ -145,7 +147,7 @@ def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) 
             return held, None
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
-    print(f"study {name}: {len(found.runs)} runs in {ledger.root}", file=sys.stderr)
+    print(f"study {name}: {plural(len(found.runs), 'run')} in {ledger.root}", file=sys.stderr)
     with view() as tell:
         missing = train(ledger, name, found, tell, workers=arguments.workers, retry_failed=arguments.retry_failed)
     trained = results(ledger, table, name)

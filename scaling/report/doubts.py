@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from scaling.number import plural
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import percent, plural
+from scaling.report.numbers import percent
 
 
 def diagnostics(document: Mapping[str, Any]) -> Html:

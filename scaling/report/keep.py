@@ -13,12 +13,13 @@ from scaling.errors import ScalingError
 from scaling.law.formats import markdown_table, markdown_text
 from scaling.law.tables import held_out
 from scaling.ledger import Ledger
+from scaling.number import plural
 from scaling.report import figures, provenance
 from scaling.report.answer import answer, tested
 from scaling.report.doubts import unreliable
 from scaling.report.made import Made, made
 from scaling.report.markup import Html, join
-from scaling.report.numbers import plural, scientific, span
+from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
 from scaling.report.runs import names
 from scaling.study.findings import FIGURES, Findings, find

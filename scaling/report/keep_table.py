@@ -9,7 +9,8 @@ from pathlib import Path
 from scaling import atomic
 from scaling.config import find, table_file
 from scaling.errors import ScalingError
-from scaling.report.numbers import plural, scientific, span
+from scaling.number import plural
+from scaling.report.numbers import scientific, span
 from scaling.table import points
 from scaling.table.form import markdown
 from scaling.table.lines import Printed

@@ -109,7 +109,3 @@ def span(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
     return f"{seconds / 86400:.1f} days"
-
-
-def plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 
 from scaling.ledger import Ledger
+from scaling.number import plural
 from scaling.report import colour, figures, sections
 from scaling.report.answer import answer, tested
 from scaling.report.doubts import unreliable
 from scaling.report.made import made
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import plural
 from scaling.report.plot import colours
 from scaling.report.provenance import provenance
 from scaling.report.rows import advantages

@@ -9,9 +9,10 @@ from dataclasses import asdict
 import yaml
 
 from scaling.config import shipped
+from scaling.number import plural
 from scaling.report.made import Made
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import plural, scientific, span
+from scaling.report.numbers import scientific, span
 from scaling.study.findings import Findings
 from scaling.study.plan import Plan
 from scaling.study.question import named

@@ -10,11 +10,12 @@ from scaling.law.exponents import COMPUTE
 from scaling.law.picture.words import short
 from scaling.law.points import MEANINGS
 from scaling.law.tables import Table, coverage, held_out, optima, predictions
+from scaling.number import plural
 from scaling.report.answer import floor
 from scaling.report.doubts import checklist, diagnostics
 from scaling.report.made import Made
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, known, percent, plural, raised, scientific, signed, span, symbol
+from scaling.report.numbers import ends, formula, known, percent, raised, scientific, signed, span, symbol
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
 from scaling.report.strip import strip

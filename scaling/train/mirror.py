@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scaling.train.aside import Aside, Entry
 from scaling.train.point import point
+from scaling.train.run_name import run_name
 from scaling.train.signals import PRUNE
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _given(experiment: Experiment, run: str, attempt: int, folder: Path, found: 
     return {
         "project": log["project"] or "scaling",
         "group": log["group"],
-        "name": log["name"] or run,
+        "name": run_name(experiment),
         "tags": [str(tag) for tag in log["tags"]],
         "id": f"{run}-{attempt:03d}",
         "job_type": "train" if experiment.horizon else "trunk",

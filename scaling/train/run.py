@@ -40,6 +40,7 @@ from scaling.train.parametrization import initialise
 from scaling.train.processor import flushed, keep_freed
 from scaling.train.ranks import Ranks, first, joined, launched, wanted
 from scaling.train.recorder import Recorder
+from scaling.train.run_name import run_name
 from scaling.train.signals import PRUNE, Stopped
 from scaling.train.supervisor import supervise
 from scaling.train.surroundings import surroundings
@@ -135,7 +136,9 @@ def _started(experiment: Experiment, again: bool = False) -> bool:
     """Where the run takes several ranks and this is none of them: have them train it, and say so."""
     if launched() or (ranks := wanted(experiment.config)) == 1:
         return False
-    supervise(experiment.config, ranks, None if experiment.horizon else experiment.steps, again)
+    # Ranks read a saved config, which no longer has what the command line set.
+    config = experiment.config.varied({"log.name": run_name(experiment)})
+    supervise(config, ranks, None if experiment.horizon else experiment.steps, again)
     return True
 
 

@@ -219,3 +219,63 @@ def test_no_ledger_is_one_line(verb: str, tmp_path: Path, capsys: pytest.Capture
     assert main([verb, *(["ffff"] if verb == "show" else []), f"runs={tmp_path / 'none'}"]) == 2
     assert "there is no ledger here" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def _finished(ledger: Ledger, spec: dict[str, Any], losses: list[float]) -> str:
+    run = ledger.add(spec)
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    with attempt:
+        attempt.finish("finished", {"loss": losses[-1], "step": 4, "windows": losses})
+    return run
+
+
+@pytest.fixture
+def unnamed(tmp_path: Path) -> tuple[Ledger, list[str]]:
+    """Three runs without names: two learning rates, two widths with their heads, and results with 64 losses each."""
+    ledger = Ledger.create(tmp_path / "unnamed")
+    runs = []
+    for number, (lr, width) in enumerate([(0.001, 8), (0.01, 8), (0.01, 16)]):
+        size = {"width": width, "heads": width // 8, "layers": 1}
+        losses = [2.0 + number * (place == 5) + place / 64 for place in range(64)]
+        runs.append(_finished(ledger, {"optimizer": {"lr": lr}, "size": size, "seed": 3}, losses))
+    return ledger, runs
+
+
+def test_runs_are_named_by_what_differs_between_them(
+    unnamed: tuple[Ledger, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, runs = unnamed
+    assert main(["runs", f"runs={ledger.root}", "--json"]) == 0
+    named = {row["run"]: row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert [named[run] for run in runs] == ["lr=0.001 width=8", "lr=0.01 width=8", "lr=0.01 width=16"]
+    assert main(["runs", f"runs={ledger.root}"]) == 0
+    assert "lr=0.001 width=8" in capsys.readouterr().out
+
+
+def test_one_run_is_counted_as_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = Ledger.create(tmp_path / "one")
+    _finished(ledger, {"seed": 1}, [2.0])
+    assert main(["runs", f"runs={ledger.root}"]) == 0
+    assert "1 run: 1 finished" in capsys.readouterr().out
+
+
+def test_a_long_list_is_shown_by_its_beginning(
+    unnamed: tuple[Ledger, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, runs = unnamed
+    assert main(["show", runs[0], f"runs={ledger.root}"]) == 0
+    told = capsys.readouterr().out
+    assert "… 64 values]" in told
+    assert max(map(len, told.splitlines())) < 120
+
+
+def test_diff_shows_only_the_places_of_a_list_that_differ(
+    unnamed: tuple[Ledger, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, runs = unnamed
+    assert main(["diff", *runs[:2], f"runs={ledger.root}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["optimizer.lr", "result.windows.5"]
+    assert main(["diff", *runs[:2], f"runs={ledger.root}", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["result.windows"][0]) == 64
