@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from scaling.study.calibration import calibrate
     from scaling.study.estimate import elsewhere, estimates, totals
+    from scaling.study.identified import shortfall
     from scaling.study.memory import Layout
     from scaling.study.outlook import outlook
     from scaling.study.question import read
@@ -57,13 +58,16 @@ def run(arguments: argparse.Namespace) -> None:
     workers = sized(found).workers
     speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration", workers)
     rows = estimates(found, speed, places)
+    missing = shortfall(found)
+    vocabularies = [one.experiment.cost.shape.vocabulary for one in found.runs]
     document = {
         "study": question.name,
         "question": question.question,
         "data": data,
         "runs": rows,
         "total": {**totals(found, rows, speed, places), "workers": workers},
-        "outlook": outlook(question, rows, _fitted(runs, question)),
+        "shortfall": None if missing is None else missing.to_json(),
+        "outlook": outlook(question, rows, _fitted(runs, question), vocabularies),
     }
     if arguments.json:
         print(json.dumps(document, indent=1))
@@ -85,14 +89,15 @@ def _planned(question: Question, words: Sequence[str]) -> tuple[Plan, Data]:
 
 
 def _fitted(runs: str, question: Question) -> dict[str, float]:
-    """The estimates of the law, where the study has been fitted before."""
+    """The estimates of the law, where the study has been fitted before and its points identified each of them."""
     from scaling import atomic
 
     file = Path(runs) / "studies" / question.name / "report" / "fit.json"
     if not file.exists():
         return {}
     known = atomic.read_json(file)
-    return dict(known["estimates"]) if known.get("law") == question.law else {}
+    identified = known.get("law") == question.law and known.get("not_identified") == []
+    return dict(known["estimates"]) if identified else {}
 
 
 def _show(document: dict[str, Any], places: Sequence[Elsewhere]) -> None:
@@ -153,6 +158,8 @@ def _said(document: dict[str, Any], places: Sequence[Elsewhere]) -> Iterator[str
             f"on {there['devices']:,} × {place.name} at {place.utilisation:.0%} of the peak: "
             f"{_span(there['seconds'])}, {there['device_hours']:,.1f} device hours{money}{fits}"
         )
+    if document["shortfall"] is not None:
+        yield document["shortfall"]["sentence"]
     if outlook is not None:
         yield from _foretold(outlook)
 

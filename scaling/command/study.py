@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.report.summary import mirror
     from scaling.report.write import write
+    from scaling.study.identified import shortfall
     from scaling.study.launch import train
     from scaling.study.record import enter
     from scaling.study.suited import suited
@@ -41,6 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
     if why is not None:
         print(f"scaling: {why}", file=sys.stderr)
+    missing_points = shortfall(found)
+    if missing_points is not None:
+        print(f"scaling: {missing_points}", file=sys.stderr)
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
     with view() as tell:

@@ -15,6 +15,7 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_ids
 from scaling.study.assembly import Words, assembled
 from scaling.study.grid import Cell
+from scaling.study.identified import smallest_grid, spelled
 from scaling.study.question import Question, flat
 from scaling.study.rate import Rate
 from scaling.train.experiment import VARIED, Experiment, assemble
@@ -183,12 +184,14 @@ def _enough(question: Question, runs: Sequence[Run]) -> None:
     from scaling.law import named
 
     points = {(one.experiment.cost.parameters, one.steps) for one in runs if not one.held_out}
-    needed = len(named(question.law).parameter_names)
+    law = named(question.law)
+    needed = len(law.parameter_names)
     if len(points) <= needed:
         raise ScalingError(
             f"{_left(len(points))} left to fit {needed} parameters",
             key="grid",
-            mend="add sizes or budgets, hold out less, or ask for a law with fewer parameters",
+            mend="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
+            f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}",
         )
 
 
