@@ -150,6 +150,7 @@ def _tell(
     length = config["size"].get("length")
     counts = {split: _counts(split, source, home, length) for split, source in sources.items()}
     if arguments.json:
+        counts = {split: {**counted, **_deprecated(counted)} for split, counted in counts.items()}
         windows = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
         document = {"folder": None if home is None else str(home), **counts, **({"windows": windows} if rows else {})}
         print(json.dumps(document, indent=2))
@@ -162,6 +163,7 @@ def _tell(
     table.add_column("" if home is None else home.name)
     for split in counts:
         table.add_column(split, justify="right")
+    counts = {split: _labelled(counted) for split, counted in counts.items()}
     for row in dict.fromkeys(key for counted in counts.values() for key in counted):
         nothing = "endless" if row == "tokens" or row.startswith("windows") else "–"
         table.add_row(row, *(_cell(counted.get(row), nothing) for counted in counts.values()))
@@ -183,9 +185,25 @@ def _counts(split: str, source: Source, home: Path | None, length: int | None) -
         manifest = Manifest.read(home)
         counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
     if length is not None:
-        counts["pairs" if source.lengths is not None else f"windows of {length}"] = source.windows(length)
-    counts |= {"vocabulary": source.vocabulary, "bytes a token": source.bytes_per_token}
-    return counts | ({} if source.entropy is None else {"entropy, nats a token": source.entropy})
+        windows = source.windows(length)
+        counts |= {"pairs": windows} if source.lengths is not None else {"windows": windows, "window_length": length}
+    counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
+    return counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
+
+
+def _labelled(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts under the headings of the table."""
+    labels = {
+        "windows": f"windows of {counts.get('window_length')}",
+        "bytes_per_token": "bytes a token",
+        "entropy_nats_per_token": "entropy, nats a token",
+    }
+    return {labels.get(key, key): value for key, value in counts.items() if key != "window_length"}
+
+
+def _deprecated(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that the JSON had before they were snake_case, for scripts that read them."""
+    return {key: value for key, value in _labelled(counts).items() if key not in counts}
 
 
 def _cell(value: Any, nothing: str) -> str:

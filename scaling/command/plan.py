@@ -175,7 +175,7 @@ def _foretold(outlook: dict[str, Any]) -> Iterator[str]:
     if better is not None:
         grid = "; ".join(
             f"N {size:,}: D {', '.join(f'{count:.2g}' for count in tokens)}"
-            for size, tokens in better["tokens_by_size"].items()
+            for size, tokens in ((line["N"], line["D"]) for line in better["grid"])
         )
         runs = plural(better["runs"], "run")
         yield f"a better grid for no more compute, run apart: {runs}, {_interval(better)}: {grid}"

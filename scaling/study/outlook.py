@@ -136,5 +136,6 @@ def _better(
         "C": chosen.cost,
         "low": chosen.expected.low,
         "high": chosen.expected.high,
-        "tokens_by_size": grid,
+        "grid": [{"N": size, "D": tokens} for size, tokens in grid.items()],
+        "tokens_by_size": grid,  # deprecated: numbers as keys
     }

@@ -57,6 +57,9 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     assert shown["train"]["bytes"] + shown["validation"]["bytes"] == len(TEXT) - 2 * 299
     assert shown["train"]["documents"] + shown["validation"]["documents"] == 300
     assert shown["train"]["bytes a token"] == pytest.approx(shown["train"]["bytes"] / shown["train"]["tokens"])
+    for key, before in (("bytes_per_token", "bytes a token"), ("windows", "windows of 32")):
+        assert shown["train"][key] == shown["train"][before], "the key of before is still there"
+    assert shown["train"]["window_length"] == 32
     assert shown["train"]["windows of 32"] == shown["train"]["tokens"] // 32
     assert shown["train"]["vocabulary"] == 300
     for window in shown["windows"]:
