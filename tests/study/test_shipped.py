@@ -98,7 +98,10 @@ def test_a_study_of_175b_plans_on_4096_devices(tmp_path, capsys):
 
 
 def test_a_plan_tells_time_trunks_and_the_interval_to_come(tmp_path, capsys):
-    words = [str(Path(__file__).parent / "small.yaml"), f"runs={tmp_path}"]
+    study = tmp_path / "small.yaml"
+    supposed = "suppose: {E: 1.5, A: 5, B: 30, alpha: 0.5, beta: 0.6}\n"
+    study.write_text((Path(__file__).parent / "small.yaml").read_text() + supposed)
+    words = [str(study), f"runs={tmp_path}"]
     assert main(["plan", *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     rows, total = document["runs"], document["total"]
