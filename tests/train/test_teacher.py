@@ -51,5 +51,5 @@ def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
 
 
 def test_smoothing_is_a_share(run):
-    with pytest.raises(ScalingError, match=r"train\.smoothing=1\.5.*a share"):
+    with pytest.raises(ScalingError, match=r"train\.smoothing=1\.5.*below 1"):
         run(train__smoothing=1.5)
