@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from scaling.build import recipe
 from scaling.errors import ScalingError
 from scaling.nn.activation import ReLU
 from scaling.nn.channel import MixtureOfExperts, Switch
@@ -216,6 +217,8 @@ def test_what_mesh_tensorflow_counts():
     ],
 )
 def test_bad_lines(kind, keys, told):
+    line = {"kind": kind, "activation": "ReLU", **keys}
     with pytest.raises(ScalingError) as error:
+        recipe("channel", line)
         layer(kind, **keys)
     assert error.value.key == told

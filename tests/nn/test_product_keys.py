@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from scaling.build import recipe
 from scaling.errors import ScalingError
 from scaling.nn.channel import ProductKeys
 from scaling.nn.context import Context, Mask, Places
@@ -89,5 +90,6 @@ def test_what_mesh_tensorflow_counts():
 )
 def test_bad_lines(keys, told):
     with pytest.raises(ScalingError) as error:
+        recipe("channel", {"kind": "ProductKeys", "norm": "LayerNorm", **keys})
         memory(**keys)
     assert error.value.key == told

@@ -179,7 +179,7 @@ def test_one_block_runs_for_every_layer():
     [
         ("{kind: Universal, norm: RMSNorm, before: -1}", "model.stack.before=-1"),
         ("{kind: Universal, norm: RMSNorm, halting: {kind: ACT, rest: 1.5}}", "model.stack.halting.rest=1.5"),
-        ("{kind: Universal, norm: RMSNorm, halting: {kind: ACT, cost: -1}}", "model.stack.halting.cost=-1.0"),
+        ("{kind: Universal, norm: RMSNorm, halting: {kind: ACT, cost: -1}}", "model.stack.halting.cost=-1"),
         ("{kind: Universal, norm: RMSNorm, halting: ATC}", "'ACT'"),
         ("{kind: Universal, norm: RMSNorm, time: lerned}", "'learned'"),
     ],
