@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.build import recipe
+from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.activation import ReLU
 from scaling.nn.channel import MixtureOfExperts, Switch
@@ -217,8 +217,6 @@ def test_what_mesh_tensorflow_counts():
     ],
 )
 def test_bad_lines(kind, keys, told):
-    line = {"kind": kind, "activation": "ReLU", **keys}
     with pytest.raises(ScalingError) as error:
-        recipe("channel", line)
-        layer(kind, **keys)
+        build("channel", {"kind": kind, "activation": "ReLU", "experts": EXPERTS, **keys}, SHAPE)
     assert error.value.key == told

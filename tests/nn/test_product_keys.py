@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import recipe
+from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.channel import ProductKeys
 from scaling.nn.context import Context, Mask, Places
@@ -90,6 +90,5 @@ def test_what_mesh_tensorflow_counts():
 )
 def test_bad_lines(keys, told):
     with pytest.raises(ScalingError) as error:
-        recipe("channel", {"kind": "ProductKeys", "norm": "LayerNorm", **keys})
-        memory(**keys)
+        build("channel", {"kind": "ProductKeys", "norm": "LayerNorm", "keys": KEYS, **keys}, SHAPE)
     assert error.value.key == told
