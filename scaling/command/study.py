@@ -40,13 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.study.view import view
 
     found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
-    if why is not None:
-        print(f"scaling: {why}", file=sys.stderr)
-    missing_points = shortfall(found)
-    if missing_points is not None:
-        print(f"scaling: {missing_points}", file=sys.stderr)
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
+    for remark in (why, shortfall(found)):
+        if remark is not None:
+            print(f"scaling: {remark}", file=sys.stderr)
     with view() as tell:
         missing = train(
             ledger,
