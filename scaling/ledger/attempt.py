@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, get_args
@@ -30,6 +31,7 @@ from scaling.ledger import checkpoint, log
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.document import Damaged, read, seal
 from scaling.ledger.exclusive import Means, disk, publish
+from scaling.ledger.forms import CLAIM, EXIT, Form, misfit
 from scaling.ledger.heartbeat import Heartbeat, Lease
 from scaling.ledger.machine import Machine, signature
 from scaling.ledger.result import (
@@ -79,7 +81,9 @@ def records(run: Path) -> list[Record]:
     for folder in _numbered(run):
         if (folder / "claim.json").exists():
             number = int(folder.name)
-            found.append(Record(number, folder, _read(folder / "claim.json") or {}, _read(folder / "exit.json")))
+            found.append(
+                Record(number, folder, _read(folder / "claim.json", CLAIM) or {}, _read(folder / "exit.json", EXIT))
+            )
     return found
 
 
@@ -236,8 +240,8 @@ def _numbered(run: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, form: Form) -> dict[str, Any] | None:
     try:
-        return read(path)
+        return read(path, partial(misfit, form=form))
     except Damaged:
         return None

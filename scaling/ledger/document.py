@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,19 @@ def unseal(content: bytes) -> dict[str, Any]:
     return document
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole."""
+def read(path: Path, wrong: Callable[[dict[str, Any]], str | None] = lambda _: None) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole, or `wrong` says
+    which key of it is of another form.
+    """
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return unseal(content)
+        document = unseal(content)
+        if (key := wrong(document)) is not None:
+            raise Damaged(f"{key} is of another form")
+        return document
     except Damaged as damage:
         raise Damaged(f"{path}: {damage}") from None
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from scaling.errors import ScalingError
 from scaling.ledger.attempt import records
 from scaling.ledger.document import Damaged, parse, read, text
 from scaling.ledger.exclusive import replace
+from scaling.ledger.forms import SPEC, misfit
 from scaling.ledger.identity import RUN_ID
 from scaling.ledger.result import read_result
 from scaling.ledger.status import Row, finished
@@ -68,7 +70,7 @@ def _line(run: Path, look: str) -> _Line | None:
     if result is None:
         return None
     try:
-        document = read(run / "spec.json") or {}
+        document = read(run / "spec.json", partial(misfit, form=SPEC)) or {}
     except Damaged:
         document = {}
     spec = document.get("spec")

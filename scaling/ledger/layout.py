@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from scaling.errors import ScalingError
 from scaling.ledger.document import Damaged, read, seal
 from scaling.ledger.exclusive import Means, disk, probe, publish, replace
+from scaling.ledger.forms import LAYOUT, misfit
 
 VERSION = 1
 NAME = "ledger.json"
@@ -54,7 +56,7 @@ def open_layout(root: Path) -> Layout:
 
 def _read(root: Path) -> Layout:
     try:
-        found = read(root / NAME)
+        found = read(root / NAME, partial(misfit, form=LAYOUT))
     except Damaged:
         raise ScalingError("ledger.json is damaged", mend="delete it; it is made anew", file=root / NAME) from None
     except OSError as error:

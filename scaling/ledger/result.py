@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from scaling.ledger import forms
 from scaling.ledger.document import Damaged, parse, read, seal, text
 from scaling.ledger.exclusive import Means, publish
 
@@ -102,7 +103,7 @@ def _set_aside(path: Path, means: Means) -> None:
 def _valid(path: Path) -> dict[str, Any] | None:
     """The result in a file; None where it is damaged, or sealed and no result."""
     try:
-        result = read(path)
+        result = read(path, forms.of_result)
     except Damaged:
         return None
     return result if result is not None and result.get("outcome") in RESULTS else None

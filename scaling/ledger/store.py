@@ -10,12 +10,13 @@ import math
 import os
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import attempt as attempts
-from scaling.ledger import checkpoint, layout, log
+from scaling.ledger import checkpoint, forms, layout, log
 from scaling.ledger.attempt import Attempt, Record
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.document import Damaged, read, seal, text
@@ -183,11 +184,10 @@ class Ledger:
 
     def _known_spec(self, run: str) -> dict[str, Any] | None:
         try:
-            document = read(self.folder(run) / "spec.json")
+            document = read(self.folder(run) / "spec.json", partial(forms.misfit, form=forms.SPEC))
         except Damaged:
             return None
-        spec = None if document is None else document.get("spec")
-        return spec if isinstance(spec, dict) else None
+        return None if document is None else document["spec"]
 
     # Studies
 
@@ -205,9 +205,10 @@ class Ledger:
         """The plan of a study."""
         path = self.study_folder(study) / "plan.json"
         try:
-            plan = read(path)
-        except Damaged:
-            raise ScalingError("the plan is damaged", mend="delete it and plan again", file=path) from None
+            plan = read(path, forms.of_plan)
+        except Damaged as damage:
+            what = f"the plan is damaged: {str(damage).removeprefix(f'{path}: ')}"
+            raise ScalingError(what, mend="delete it and plan again", file=path) from None
         if plan is None:
             raise ScalingError("there is no such study", mend=nearest(study, self.studies()), key="study", value=study)
         return plan
@@ -256,10 +257,9 @@ class Ledger:
             try:
                 for entry in self.plan(study)["runs"]:
                     if trunk := entry.get("trunk"):
-                        trunks.setdefault(trunk["run"], []).append((entry["run"], int(trunk["step"])))
-            except (ScalingError, KeyError, TypeError, ValueError, AttributeError) as error:
-                what = error if isinstance(error, ScalingError) else "the plan is of another form"
-                logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, what)
+                        trunks.setdefault(trunk["run"], []).append((entry["run"], trunk["step"]))
+            except ScalingError as error:
+                logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, error)
                 trunks = {}
             self._planned[study] = trunks
         return self._planned[study]

@@ -36,7 +36,7 @@ def made(ledger: Ledger, found: Plan) -> Made:
     results = {one.run: result for one in found.runs if (result := ledger.result(one.run)) is not None}
     attempts = {run: ledger.attempts(run) for run in (*(one.run for one in found.runs), *found.trunks)}
     worked = [span for records in attempts.values() for span in spans(records)]
-    where = [result["circumstances"] for result in results.values()]
+    where = [result.get("circumstances", {}) for result in results.values()]
     grown = [trunk for name, trunk in found.trunks.items() if attempts[name]]
     branched = {one.run: one.trunk[0] for one in found.runs if one.trunk}
     spent = sum(one.flops for one in found.runs if one.run in results) + sum(trunk.flops for trunk in grown)

@@ -35,7 +35,11 @@ def enter(ledger: Ledger, name: str, found: Plan) -> None:
 def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     """The plan that was entered under a name; `words` are further overrides, which may not change what is computed."""
     document = ledger.plan(name)
-    question = Question(**document["study"])
+    try:
+        question = Question(**document["study"])
+    except TypeError as error:
+        path = ledger.study_folder(name) / "plan.json"
+        raise ScalingError(f"the plan is of another version: {error}", file=path, mend="plan again") from None
     runs = tuple(
         Run(
             run=one["run"],

@@ -1,0 +1,152 @@
+"""Forms: what each document of the ledger holds. A sealed document of another form is as damaged as a torn one.
+
+A form is a type, a test, a list `[form]` of items of one form, or a mapping by key; `key?` may be missing, and `*` is
+every key that the form does not name. What a form does not name may stand there: studies and runs keep more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from scaling.ledger.identity import RUN_ID
+
+Form = Any
+
+
+def misfit(value: Any, form: Form, place: str = "it") -> str | None:
+    """The dotted key of the first part that is of another form, None where there is none."""
+    return next(_misfits(value, form, place), None)
+
+
+def _misfits(value: Any, form: Form, place: str) -> Iterator[str]:
+    if isinstance(form, Mapping):
+        if not isinstance(value, dict):
+            yield place
+            return
+        below = "" if place == "it" else f"{place}."
+        named = {key.removesuffix("?") for key in form}
+        for key, inner in form.items():
+            name = key.removesuffix("?")
+            if key == "*":
+                for other in value.keys() - named:
+                    yield from _misfits(value[other], inner, below + other)
+            elif name in value:
+                yield from _misfits(value[name], inner, below + name)
+            elif not key.endswith("?"):
+                yield below + name
+    elif isinstance(form, list):
+        if not isinstance(value, list):
+            yield place
+            return
+        for index, item in enumerate(value):
+            yield from _misfits(item, form[0], f"{place}.{index}")
+    elif not (isinstance(value, form) if isinstance(form, type) else form(value)):
+        yield place
+
+
+def maybe(form: Form) -> Form:
+    """The form, or null."""
+    return lambda value: value is None or misfit(value, form) is None
+
+
+def whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def number(value: Any) -> bool:
+    """A number that a float holds; the loss of a run that diverged is none, and stands as NaN or infinity."""
+    if isinstance(value, float):
+        return True
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000
+
+
+def finite(value: Any) -> bool:
+    return number(value) and math.isfinite(value)
+
+
+def run(value: Any) -> bool:
+    return isinstance(value, str) and RUN_ID.fullmatch(value) is not None
+
+
+def time(value: Any) -> bool:
+    """A time with its zone, as people read it."""
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def lines(value: Any) -> bool:
+    """A grid, or several."""
+    return isinstance(value, dict) or misfit(value, [dict]) is None
+
+
+LAYOUT: Form = {"version": lambda value: whole(value) and value > 0, "means": lambda value: value in ("link", "create")}
+SPEC: Form = {"spec": {key + "?": dict for key in ("data", "optimizer", "train", "size", "versions")}}
+CLAIM: Form = {"claimed?": time, "host?": maybe(str), "pid?": lambda value: whole(value) and value > 0}
+EXIT: Form = {"outcome?": str, "reason?": maybe(str), "ended?": time, "differences?": dict, "traceback?": str}
+CIRCUMSTANCES: Form = {
+    **{f"{key}?": maybe(finite) for key in ("tokens_per_second", "seconds", "mfu")},
+    **{f"{key}?": maybe(whole) for key in ("ranks", "threads", "cores", "from_step")},
+    **{f"{key}?": maybe(str) for key in ("processor", "instructions", "kernels", "device", "host")},
+    "versions?": {"*": maybe(str)},
+}
+RESULT: Form = {
+    "attempt": whole,
+    "outcome": str,
+    "reason?": maybe(str),
+    "circumstances?": CIRCUMSTANCES,
+    **{f"{key}?": maybe(number) for key in ("loss", "loss_plain", "entropy", "excess", "accuracy", "bits_per_byte")},
+    **{f"{key}?": maybe(whole) for key in ("step", "steps", "targets")},
+    "loss_by_position?": maybe([number]),
+}
+# What a result says of the model that was trained: all of it, or nothing.
+COUNTED: Form = {"loss": maybe(number), "tokens": whole, "N": {"*": whole}, "C": {"*": finite}}
+TRUNK: Form = maybe({"run": run, "step": whole})
+PLAN: Form = {"runs": [{"run": run, "trunk?": TRUNK}]}
+STUDY: Form = {
+    "runs": [
+        {
+            "run": run,
+            "name": str,
+            "overrides": [str],
+            "held_out": bool,
+            "steps": whole,
+            "flops": finite,
+            "trunk": TRUNK,
+        }
+    ],
+    "trunks": [{"run": run, "steps": whole, "flops": finite}],
+    "study": {
+        "name": str,
+        "question": str,
+        "base": str,
+        "set": dict,
+        "grid": lines,
+        "held_out?": lines,
+        "laws?": [str],
+        **{f"{key}?": {"*": finite} for key in ("target", "suppose")},
+        "rate?": maybe(dict),
+        "define?": dict,
+        "minutes?": maybe(finite),
+        "at?": maybe(str),
+    },
+}
+
+
+def of_plan(plan: dict[str, Any]) -> str | None:
+    """What is wrong with the form of a plan: that of any, and of a study's where it is one."""
+    wrong = misfit(plan, PLAN) or (misfit(plan, STUDY) if "study" in plan else None)
+    if wrong is None and "study" in plan:
+        trunks = {one["run"] for one in plan["trunks"]}
+        branches = {one["trunk"]["run"] for one in plan["runs"] if one["trunk"]}
+        wrong = "trunks" if trunks != branches else None
+    return wrong
+
+
+def of_result(result: dict[str, Any]) -> str | None:
+    """What is wrong with the form of a result."""
+    return misfit(result, RESULT) or (misfit(result, COUNTED) if "N" in result else None)
