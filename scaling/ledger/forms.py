@@ -99,48 +99,57 @@ RESULT: Form = {
     "outcome": str,
     "reason?": maybe(str),
     "circumstances?": CIRCUMSTANCES,
+    **{f"{key}?": {"*": maybe(finite)} for key in ("N", "C")},
     **{f"{key}?": maybe(number) for key in ("loss", "loss_plain", "entropy", "excess", "accuracy", "bits_per_byte")},
-    **{f"{key}?": maybe(whole) for key in ("step", "steps", "targets")},
-    "loss_by_position?": maybe([number]),
+    **{f"{key}?": maybe(finite) for key in ("step", "steps", "tokens", "targets")},  # W&B's are floats
+    "loss_by_position?": maybe([maybe(number)]),
 }
-# What a result says of the model that was trained: all of it, or nothing.
-COUNTED: Form = {"loss": maybe(number), "tokens": whole, "N": {"*": whole}, "C": {"*": finite}}
+# What else a finished run's result holds where our trainer wrote it, whose circumstances tell from which step.
+TRAINED: Form = {
+    "loss": number,
+    "step": whole,
+    "tokens": whole,
+    "N": {"non_embedding": whole, "total": whole},
+    "C": {"exact": finite},
+}
 TRUNK: Form = maybe({"run": run, "step": whole})
-PLAN: Form = {"runs": [{"run": run, "trunk?": TRUNK}]}
-STUDY: Form = {
-    "runs": [
-        {
-            "run": run,
-            "name": str,
-            "overrides": [str],
-            "held_out": bool,
-            "steps": whole,
-            "flops": finite,
-            "trunk": TRUNK,
-        }
-    ],
-    "trunks": [{"run": run, "steps": whole, "flops": finite}],
-    "study": {
-        "name": str,
-        "question": str,
-        "base": str,
-        "set": dict,
-        "grid": lines,
-        "held_out?": lines,
-        "laws?": [str],
-        **{f"{key}?": {"*": finite} for key in ("target", "suppose")},
-        "rate?": maybe(dict),
-        "define?": dict,
-        "minutes?": maybe(finite),
-        "at?": maybe(str),
-    },
+RUN: Form = {"name": str, "overrides": [str], "held_out": bool, "steps": whole, "flops": finite, "trunk": TRUNK}
+QUESTION: Form = {
+    "name": str,
+    "question": str,
+    "base": str,
+    "set": dict,
+    "grid": lines,
+    "held_out?": lines,
+    "laws?": [str],
+    **{f"{key}?": {"*": finite} for key in ("target", "suppose")},
+    "rate?": maybe(dict),
+    "define?": dict,
+    "minutes?": maybe(finite),
+    "at?": maybe(str),
 }
+TRUNKS: Form = [{"run": run, "steps": whole, "flops": finite}]
+
+
+def optional(form: Mapping[str, Form]) -> Form:
+    """The form with every key of it optional."""
+    return {key.removesuffix("?") + "?": inner for key, inner in form.items()}
+
+
+# Any plan of the ledger's; and a study's own, which has all of it.
+PLAN: Form = {"runs": [{"run": run, **optional(RUN)}], "trunks?": TRUNKS, "study?": optional(QUESTION)}
+STUDY: Form = {"runs": [{"run": run, **RUN}], "trunks": TRUNKS, "study": QUESTION}
 
 
 def of_plan(plan: dict[str, Any]) -> str | None:
-    """What is wrong with the form of a plan: that of any, and of a study's where it is one."""
-    wrong = misfit(plan, PLAN) or (misfit(plan, STUDY) if "study" in plan else None)
-    if wrong is None and "study" in plan:
+    """What is wrong with the form of a plan."""
+    return misfit(plan, PLAN)
+
+
+def of_study(plan: dict[str, Any]) -> str | None:
+    """What is wrong with the form of a study's plan: also a trunk without a branch, or a branch without its trunk."""
+    wrong = misfit(plan, STUDY)
+    if wrong is None:
         trunks = {one["run"] for one in plan["trunks"]}
         branches = {one["trunk"]["run"] for one in plan["runs"] if one["trunk"]}
         wrong = "trunks" if trunks != branches else None
@@ -149,4 +158,7 @@ def of_plan(plan: dict[str, Any]) -> str | None:
 
 def of_result(result: dict[str, Any]) -> str | None:
     """What is wrong with the form of a result."""
-    return misfit(result, RESULT) or (misfit(result, COUNTED) if "N" in result else None)
+    wrong = misfit(result, RESULT)
+    if wrong is None and result["outcome"] == "finished" and "from_step" in result.get("circumstances", {}):
+        wrong = misfit(result, TRAINED)
+    return wrong

@@ -34,8 +34,8 @@ def _row(ledger: Ledger, run: str, plan: dict[str, Any] | None) -> dict[str, Any
     spec, result = ledger.spec(run), ledger.result(run)
     row = {
         "run": run,
-        "name": run if plan is None else plan["name"],
-        "held_out": int(plan is not None and plan["held_out"]),
+        "name": run if plan is None else plan.get("name", run),
+        "held_out": int(plan is not None and plan.get("held_out", False)),
         "status": "missing" if result is None else result["outcome"],
         "loss": None if result is None else result["loss"],
         **dict.fromkeys(("N", "D", "C", "N_total")),

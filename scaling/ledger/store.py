@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,11 +201,11 @@ class Ledger:
             raise ScalingError("a study is named by letters, digits, '.', '_' and '-'", key="study", value=study)
         return self.root / "studies" / study
 
-    def plan(self, study: str) -> dict[str, Any]:
-        """The plan of a study."""
+    def plan(self, study: str, wrong: Callable[[dict[str, Any]], str | None] = forms.of_plan) -> dict[str, Any]:
+        """The plan of a study; `wrong` says which key of it is of another form."""
         path = self.study_folder(study) / "plan.json"
         try:
-            plan = read(path, forms.of_plan)
+            plan = read(path, wrong)
         except Damaged as damage:
             what = f"the plan is damaged: {str(damage).removeprefix(f'{path}: ')}"
             raise ScalingError(what, mend="delete it and plan again", file=path) from None

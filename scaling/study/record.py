@@ -10,6 +10,7 @@ from typing import Any
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
+from scaling.ledger.forms import of_study
 from scaling.ledger.result import differences
 from scaling.study.plan import Job, Plan, Run
 from scaling.study.question import Question
@@ -34,7 +35,7 @@ def enter(ledger: Ledger, name: str, found: Plan) -> None:
 
 def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     """The plan that was entered under a name; `words` are further overrides, which may not change what is computed."""
-    document = ledger.plan(name)
+    document = ledger.plan(name, of_study)
     try:
         question = Question(**document["study"])
     except TypeError as error:

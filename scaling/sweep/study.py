@@ -14,6 +14,7 @@ from typing import Any
 from scaling.config import Config, load
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
+from scaling.ledger.forms import of_study
 from scaling.study.plan import Plan, Run
 from scaling.study.record import entered
 from scaling.train.ranks import launched
@@ -30,7 +31,7 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
         "command": ["scaling", "train", f"study={study}", *where, "${args_no_hyphens}"],
         "method": "grid",
         "metric": {"name": "evaluate/loss", "goal": "minimize"},
-        "parameters": {"run": {"values": _dearest_first(ledger.plan(study))}},
+        "parameters": {"run": {"values": _dearest_first(ledger.plan(study, of_study))}},
     }
 
 
