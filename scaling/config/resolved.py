@@ -85,7 +85,8 @@ class Config:
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
             with self._placed("size"):
-                Shape.of({**size, "vocabulary": size.get("vocabulary") or 1})  # null: as many as the data need
+                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # as many as the data need
+                Shape.of({**size, **needed})
         return self
 
     @contextmanager
@@ -97,6 +98,9 @@ class Config:
             # A piece tells a key of its own line; a shape tells one of its section.
             whole = error.key is not None and error.key.partition(".")[0] in self.tree
             raise self.place(error if whole else error.under(section)) from None
+        except OSError as error:  # of a file that the section names
+            told = from_os(error, "cannot be read")
+            raise self.place(ScalingError(told.what, mend=told.mend, key=section, code=told.code)) from None
 
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, each value followed by its origin; the file is whole or not there."""

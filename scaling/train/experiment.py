@@ -20,7 +20,7 @@ from scaling.data.batches import Batches, evaluation, training
 from scaling.data.plan import BatchSize, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, from_os
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
@@ -233,6 +233,8 @@ def _teacher(config: Config, objective: Any) -> Run | None:
         return read(objective.teacher, config["runs"])
     except ScalingError as error:
         raise config.error("objective.teacher", error.what, error.mend) from None
+    except OSError as error:
+        raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
 
 
 def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
