@@ -210,7 +210,7 @@ def test_a_table_that_lacks_runs_says_so(fragile, tmp_path):
     own = [
         f"{section}.{key}={json.dumps(value)}"
         for section in ("size", "train", "data", "log", "evaluate", "schedule")
-        for key, value in {**SET[section], **({"vocabulary": 16} if section == "size" else {})}.items()
+        for key, value in {**SET[section], **({"vocabulary": 17} if section == "size" else {})}.items()
     ]
     code, err = ended(
         scaling("table", table, "--train", "--workers", "2", f"runs={tmp_path / 'runs'}", "seeds=2", *own)
