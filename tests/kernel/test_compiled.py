@@ -97,10 +97,11 @@ ONE = """
 import sys
 from pathlib import Path
 from scaling.kernel import compiled
+from scaling.kernel.compiled import absent, library
 compiled.SOURCES = [Path(sys.argv[1])]
-print(compiled.absent())
-if compiled.library() is not None:
-    assert compiled.library().one() == 1
+print(absent())
+if library() is not None:
+    assert library().one() == 1
 """
 
 
