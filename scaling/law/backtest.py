@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.compare import judge
-from scaling.law.extrapolation import extrapolation
-from scaling.law.fit import Fit, fit
+from scaling.law.compare import hold_out
+from scaling.law.fit import Fit
 
 SHARES = (0.2, 0.4)
 """Of the points, the largest by one axis, that are left out."""
@@ -79,10 +78,12 @@ def _axes(whole: Fit) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _test(whole: Fit, axis: str, smallest: float, held: np.ndarray, level: float) -> BackTest:
-    rest, left_out = whole.points.hold_out(held)
-    refit = fit(
+    judged = hold_out(
         whole.form,
-        rest,
+        whole.points,
+        held,
+        level=level,
+        method="t",
         objective=whole.problem.objective,
         weights=whole.weights[~held],
         clusters=None if whole.labels is None else whole.labels[~held],
@@ -90,8 +91,7 @@ def _test(whole: Fit, axis: str, smallest: float, held: np.ndarray, level: float
         starts=STARTS,
         seed=whole.seed,
     )
-    judged = judge(refit, left_out, level, "t")
-    furthest = max(extrapolation(refit, one.row).decades.get(axis, 0.0) for one in judged.predictions)
+    furthest = max(one.extrapolation.decades.get(axis, 0.0) for one in judged.predictions)
     errors = judged.relative_errors
     return BackTest(
         axis,
