@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     workers = sized(found).workers
     speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration", workers)
     rows = estimates(found, speed, places)
-    missing = shortfall(found)
+    missing = shortfall(found.question, found.fitted)
     vocabularies = [one.experiment.cost.shape.vocabulary for one in found.runs]
     document = {
         "study": question.name,

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
     name, ledger = found.question.name, found.ledger()
     enter(ledger, name, found)
-    for remark in (why, shortfall(found)):
+    for remark in (why, shortfall(found.question, found.fitted)):
         if remark is not None:
             print(f"scaling: {remark}", file=sys.stderr)
     with view() as tell:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scaling.law import Form, named
 from scaling.law.identify import POINTS_A_PARAMETER
+from scaling.study.question import Question
+from scaling.train.experiment import Experiment
 from scaling.train.point import point
-
-if TYPE_CHECKING:
-    from scaling.study.plan import Plan
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
 DRAWS = 8  # of the parameters, at which the rank of the law's derivative is taken
@@ -46,12 +45,11 @@ class Shortfall:
         return {**asdict(self), "sentence": str(self)}
 
 
-def shortfall(found: Plan) -> Shortfall | None:
-    """What a plan lacks to identify its law; None where it lacks nothing, or has no law, or one for each row."""
-    question = found.question
+def shortfall(question: Question, fitted: Iterable[Experiment]) -> Shortfall | None:
+    """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
     if question.law is None or question.compares_rows:
         return None
-    return lacking(named(question.law), [point(one.experiment) for one in found.runs if not one.held_out])
+    return lacking(named(question.law), [point(experiment) for experiment in fitted])
 
 
 def lacking(law: Form, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:

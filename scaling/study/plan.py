@@ -56,6 +56,11 @@ class Plan:
     runs: tuple[Run, ...]
     trunks: Mapping[str, Job]  # by run id
 
+    @property
+    def fitted(self) -> list[Experiment]:
+        """Those of the runs that the law is fitted to."""
+        return [one.experiment for one in self.runs if not one.held_out]
+
     def ledger(self) -> Ledger:
         """The ledger that its runs belong to, made where there is none."""
         return Ledger.create(self.runs[0].experiment.config["runs"])
