@@ -20,6 +20,7 @@ import numpy as np
 
 from scaling.law.fit import Fit, predict
 from scaling.law.forms.form import Columns
+from scaling.law.likelihood import EXACT
 from scaling.law.noise import student
 
 LENGTH = 1.5  # decades over which the form's error changes
@@ -29,7 +30,6 @@ NOISES = np.geomspace(0.02, 1.6, 40)  # relative to the residuals
 LEARNED = 0.85  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
 SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals counts half
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
-EXACT = 1e-12  # residuals below this are rounding: the points lie on the law
 STEP = 1e-4  # of log size, for the slope
 NEGLIGIBLE = 1e-4  # of the largest posterior weight
 
