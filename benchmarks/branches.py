@@ -19,10 +19,10 @@ from pathlib import Path
 
 from scaling.law.noise import student
 from scaling.ledger import Ledger
-from scaling.study.launch import train
-from scaling.study.plan import Plan, Run, plan
-from scaling.study.question import Question, read
-from scaling.study.record import enter
+from scaling.studies.launch import train
+from scaling.studies.plan import Plan, Run, plan
+from scaling.studies.question import Question, read
+from scaling.studies.record import enter
 
 STUDY = "quickstart"
 SIZES = (0, 2, 4)  # of the study's, over 1.2 decades

@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaling.config.scalar import quantity
-from scaling.study.launch import train
-from scaling.study.plan import Plan, plan
-from scaling.study.question import read
-from scaling.study.record import enter
-from scaling.train.experiment import Experiment
+from scaling.studies.launch import train
+from scaling.studies.plan import Plan, plan
+from scaling.studies.question import read
+from scaling.studies.record import enter
+from scaling.training.experiment import Experiment
 
 QUIET = ("log.wandb=disabled",)
 

@@ -31,11 +31,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from scaling.batch import Batch
-from scaling.table.count import Counted, counts
-from scaling.table.table import Table, read
-from scaling.train.experiment import assemble
-from scaling.train.parametrization import initialise
-from scaling.train.precision import Weights
+from scaling.tables.count import Counted, counts
+from scaling.tables.table import Table, read
+from scaling.training.experiment import assemble
+from scaling.training.parametrization import initialise
+from scaling.training.precision import Weights
 
 # An endless text of as many symbols as the table's own text has tokens, so that nothing has to be prepared.
 TEXT = ("data=synthetic", "data.symbols=499", "data.order=1")

@@ -143,7 +143,7 @@ class Runs:
         return seconds, json.loads(done.stdout)["loss"]
 
     def measure(self, precision: str, steps: int, seed: int) -> Whole:
-        from scaling.train.evaluation import evaluation_steps
+        from scaling.training.evaluation import evaluation_steps
 
         short = max(2, steps // 10)
         few, (more, _), (long, _) = (

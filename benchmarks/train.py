@@ -24,11 +24,11 @@ import torch
 from scaling import config
 from scaling.batch import Batch
 from scaling.ledger import Ledger
-from scaling.train.experiment import Experiment, assemble
-from scaling.train.parametrization import initialise
-from scaling.train.precision import Weights
-from scaling.train.processor import flushed, keep_freed
-from scaling.train.run import train_run
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.parametrization import initialise
+from scaling.training.precision import Weights
+from scaling.training.processor import flushed, keep_freed
+from scaling.training.run import train_run
 
 TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train.batch=16")
 

@@ -58,11 +58,11 @@ SLOTS = {
     "corpus": "scaling.data.corpus",
     "tokenizer": "scaling.data.tokenizer",
     "objective": "scaling.objective",
-    "optimizer": "scaling.train.optimizer",
-    "schedule": "scaling.train.schedule",
-    "parametrization": "scaling.train.parametrization",
-    "grid": "scaling.study.grid",
-    "rate": "scaling.study.rate",
+    "optimizer": "scaling.training.optimizer",
+    "schedule": "scaling.training.schedule",
+    "parametrization": "scaling.training.parametrization",
+    "grid": "scaling.studies.grid",
+    "rate": "scaling.studies.rate",
 }
 
 _joined: dict[str, dict[str, type]] = {}

@@ -13,7 +13,7 @@ from typing import TextIO
 from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
-from scaling.train.signals import Stopped, leave, listening
+from scaling.training.signals import Stopped, leave, listening
 
 VERBS = {
     "train": "train one run, go on with it, or tell what came of it",

@@ -32,10 +32,10 @@ from scaling.config.layers import FIXED
 from scaling.config.resolve import TYPES, WORDS
 from scaling.number import Range
 from scaling.shape import SIZES
-from scaling.sweep import file as sweep_file
-from scaling.sweep import hyperband
-from scaling.sweep.distribution import KINDS as DISTRIBUTIONS
-from scaling.table import table
+from scaling.sweeps import file as sweep_file
+from scaling.sweeps import hyperband
+from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS
+from scaling.tables import table
 
 REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
 ANSWER = 12.0  # and an answer
@@ -381,10 +381,10 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def stop(*_: object, **__: object) -> None:
         raise Trained
 
-    from scaling.train import run
+    from scaling.training import run
 
     monkeypatch.setattr(run, "train", stop)
-    monkeypatch.setattr("scaling.study.calibration.calibrate", stop)
+    monkeypatch.setattr("scaling.studies.calibration.calibrate", stop)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.chdir(tmp_path)
     for name, tree in (("study", STUDY), ("warm", {"base": "decoder", **TINY})):

@@ -12,7 +12,7 @@ def told(program: str) -> list[str]:
 
 def test_no_metrics_are_loaded():
     heavy = ("torchmetrics", "matplotlib", "scipy", "transformers")
-    assert told(f"import sys, scaling.train.run; print(*[name for name in {heavy} if name in sys.modules])") == []
+    assert told(f"import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])") == []
 
 
 def test_a_metric_is_known_as_one_though_it_came_later():

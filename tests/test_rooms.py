@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 FLOORS = """
     errors atomic parent standard_error number build outline shape batch lightning config kernel nn model cost data
     objective law
-    ledger decode interop train study sweep table report command cli __main__ __init__
+    ledger decode interop training studies sweeps tables report command cli __main__ __init__
 """
 ROOMS = FLOORS.split()
 PICTURES = {"pandas", "pyarrow", "matplotlib", "plotly", "rich"}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from scaling.train import recorder, signals
-from scaling.train.signals import Stopped
-from tests.study.test_unfinished import write
-from tests.train.conftest import fork, left, same, unbroken, words  # noqa: F401
+from scaling.training import recorder, signals
+from scaling.training.signals import Stopped
+from tests.studies.test_unfinished import write
+from tests.training.conftest import fork, left, same, unbroken, words  # noqa: F401
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
@@ -65,7 +65,7 @@ def test_what_a_signal_turned_into_on_its_way_is_still_the_signal():
 )
 def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     code = (
-        "import time\nfrom scaling.train import signals\n"
+        "import time\nfrom scaling.training import signals\n"
         "with signals.listening(to_the_end=True):\n    print('ready', flush=True)\n"
         + "\n".join(f"    {line}" for line in swallow.splitlines())
     )
@@ -125,7 +125,7 @@ def in_the_publication() -> None:
 
 
 def before_the_first_step() -> None:
-    from scaling.train import run
+    from scaling.training import run
 
     before = run.initialise
 
@@ -181,7 +181,7 @@ def command(verb: str, folder: Path) -> list[str]:
     if verb == "study":
         return ["study", str(write(folder, grid={"seed": list(range(40))})), runs, long, "--workers", "2"]
     if verb == "sweep":
-        from tests.sweep.conftest import write as written
+        from tests.sweeps.conftest import write as written
 
         path = written(folder / "small.yaml", parameters={"seed": {"values": list(range(40))}})
         return ["sweep", str(path), "--local", "--workers", "2", runs, long]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from tests.train.conftest import words
-from tests.train.test_completeness import SABOTEUR
+from tests.training.conftest import words
+from tests.training.test_completeness import SABOTEUR
 
 SCALING = [sys.executable, "-m", "scaling"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
-    from scaling.sweep.assignment import Assignment
+    from scaling.sweeps.assignment import Assignment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     # The agent looks at configs and never at a device: those are its runs' alone.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-    from scaling.sweep.agent import Agent
-    from scaling.sweep.server import Path, Server
+    from scaling.sweeps.agent import Agent
+    from scaling.sweeps.server import Path, Server
 
     agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _told, arguments.count)
     agent.serve()

@@ -133,7 +133,7 @@ def _law_told(law: dict[str, Any]) -> str:
 
 
 def _study() -> tuple[Any, str]:
-    from scaling.study.fields import KEYS, NEEDED
+    from scaling.studies.fields import KEYS, NEEDED
 
     keys = {key: {"needed": key in NEEDED, "meaning": meaning} for key, meaning in KEYS.items()}
     rows = _aligned([[key, "needed" if row["needed"] else "", row["meaning"]] for key, row in keys.items()])
@@ -142,7 +142,7 @@ def _study() -> tuple[Any, str]:
 
 def _sweep() -> tuple[Any, str]:
     from scaling.build import describe
-    from scaling.sweep.file import KEYS, NEEDED
+    from scaling.sweeps.file import KEYS, NEEDED
 
     keys = {
         key: {"type": describe(KEYS[key]), "needed": key in NEEDED, "meaning": NEEDED.get(key)} for key in sorted(KEYS)

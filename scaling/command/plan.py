@@ -17,9 +17,9 @@ from scaling.errors import ScalingError
 from scaling.number import plural
 
 if TYPE_CHECKING:
-    from scaling.study.estimate import Elsewhere
-    from scaling.study.plan import Data, Plan
-    from scaling.study.question import Question
+    from scaling.studies.estimate import Elsewhere
+    from scaling.studies.plan import Data, Plan
+    from scaling.studies.question import Question
 
 MOST_ROWS = 60  # of a table on a terminal
 
@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling.study.calibration import calibrate
-    from scaling.study.estimate import elsewhere, estimates, totals
-    from scaling.study.identified import shortfall
-    from scaling.study.memory import Layout
-    from scaling.study.outlook import outlook
-    from scaling.study.question import read
-    from scaling.study.size import sized
+    from scaling.studies.calibration import calibrate
+    from scaling.studies.estimate import elsewhere, estimates, totals
+    from scaling.studies.identified import shortfall
+    from scaling.studies.memory import Layout
+    from scaling.studies.outlook import outlook
+    from scaling.studies.question import read
+    from scaling.studies.size import sized
 
     question = read(arguments.name, arguments.at, arguments.words)
     layout = Layout(arguments.devices, arguments.sharding, arguments.tensor)
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _planned(question: Question, words: Sequence[str]) -> tuple[Plan, Data]:
     """The plan; on paper where the data are not at hand, since that is when one asks what a study would cost."""
-    from scaling.study.plan import plan
+    from scaling.studies.plan import plan
 
     try:
         return plan(question, words), "prepared"

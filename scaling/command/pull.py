@@ -23,9 +23,9 @@ from scaling.errors import ScalingError
 from scaling.number import plural
 
 if TYPE_CHECKING:
-    from scaling.study.plan import Plan
-    from scaling.sweep.pull.copy import Copy
-    from scaling.sweep.pull.pull import Pulled
+    from scaling.studies.plan import Plan
+    from scaling.sweeps.pull.copy import Copy
+    from scaling.sweeps.pull.pull import Pulled
 
 SOME = 5  # sentences of a kind on a terminal
 
@@ -69,16 +69,16 @@ def bring(
 
     The folder is `to`, or else one of its own in the folder `runs` of the ledger.
     """
-    from scaling.sweep.pull import offline, online
+    from scaling.sweeps.pull import offline, online
 
     folder = Path(name)
     place = None if folder.exists() else online.find(name)
     found = planned()
     # Only now what takes seconds to import.
-    from scaling.study.findings import rows, write_points
-    from scaling.study.record import enter
-    from scaling.sweep.pull.copy import Copy
-    from scaling.sweep.pull.pull import points, pull
+    from scaling.studies.findings import rows, write_points
+    from scaling.studies.record import enter
+    from scaling.sweeps.pull.copy import Copy
+    from scaling.sweeps.pull.pull import points, pull
 
     source = offline.Offline(folder) if place is None else online.Online(place)
     under = folder.resolve().name if place is None else str(place).replace("/", "-")
@@ -98,11 +98,11 @@ def bring(
 def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, Plan] | None:
     """The plan to hold the runs to, under its name; what it says is checked before anything is asked of W&B."""
     from scaling.config.override import override
-    from scaling.study.plan import plan
-    from scaling.study.question import read as read_study
-    from scaling.table.study import question as question_of
-    from scaling.table.table import Seeds
-    from scaling.table.table import read as read_table
+    from scaling.studies.plan import plan
+    from scaling.studies.question import read as read_study
+    from scaling.tables.study import question as question_of
+    from scaling.tables.table import Seeds
+    from scaling.tables.table import read as read_table
 
     if arguments.study:
         asked = read_study(arguments.study, None, words)

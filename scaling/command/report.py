@@ -17,7 +17,7 @@ from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
-    from scaling.study.findings import Findings
+    from scaling.studies.findings import Findings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
     ledger.plan(names[0])  # before what is slow to import
 
     from scaling.report.write import write
-    from scaling.study.record import entered
+    from scaling.studies.record import entered
 
     plan = entered(ledger, names[0])
     found, page = write(ledger, plan)

@@ -33,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.report.summary import mirror
     from scaling.report.write import write
-    from scaling.study.identified import shortfall
-    from scaling.study.launch import train
-    from scaling.study.record import enter
-    from scaling.study.suited import suited
-    from scaling.study.view import view
+    from scaling.studies.identified import shortfall
+    from scaling.studies.launch import train
+    from scaling.studies.record import enter
+    from scaling.studies.suited import suited
+    from scaling.studies.view import view
 
     found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
     name, ledger = found.question.name, found.ledger()

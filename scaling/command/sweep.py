@@ -19,9 +19,9 @@ from scaling.errors import ScalingError
 from scaling.number import plural
 
 if TYPE_CHECKING:
-    from scaling.sweep.check import Outlook
-    from scaling.sweep.file import Sweep
-    from scaling.sweep.trial import Trial
+    from scaling.sweeps.check import Outlook
+    from scaling.sweeps.file import Sweep
+    from scaling.sweeps.trial import Trial
 
 
 MISSING = ("failed", "refused")  # ends of a cell that are no result
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.sweep.file import capped, read
+    from scaling.sweeps.file import capped, read
 
     names = [word for word in arguments.words if "=" not in word]
     words = [word for word in arguments.words if "=" in word]
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _registered(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
-    from scaling.sweep import check
-    from scaling.sweep.register import register
+    from scaling.sweeps import check
+    from scaling.sweeps.register import register
 
     ledger = [word for word in words if word.startswith("runs=")]
     others = [word for word in words if word not in ledger]
@@ -90,18 +90,18 @@ def _agents(path: str, ledger: list[str]) -> str:
 
 
 def _local(sweep: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
-    from scaling.sweep import check
-    from scaling.sweep.search import needs_end, searched
+    from scaling.sweeps import check
+    from scaling.sweeps.search import needs_end, searched
 
     needs_end(sweep)
     # With no server there is nobody to show the runs to, unless one asks for it.
     words = ["log.wandb=disabled", *words]
     looks = check.read(sweep, words)
     # Only now what takes seconds to import.
-    from scaling.study.findings import write_points
-    from scaling.sweep.local import places, train, workers
-    from scaling.sweep.table import rows
-    from scaling.sweep.trial import Trials
+    from scaling.studies.findings import write_points
+    from scaling.sweeps.local import places, train, workers
+    from scaling.sweeps.table import rows
+    from scaling.sweeps.trial import Trials
 
     at = places()
     if arguments.workers is not None:
@@ -191,8 +191,8 @@ def _summary(sweep: Sweep, trials: list[Trial], folder: str) -> str:
 
 def _study(arguments: argparse.Namespace, names: list[str], words: list[str]) -> int:
     from scaling.command.runs import opened
-    from scaling.sweep.file import capped, of
-    from scaling.sweep.study import tree
+    from scaling.sweeps.file import capped, of
+    from scaling.sweeps.study import tree
 
     study = arguments.study
     if names:

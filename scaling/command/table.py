@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from scaling.number import plural
 
 if TYPE_CHECKING:
-    from scaling.study.launch import Unfinished
-    from scaling.table.lines import Printed
-    from scaling.table.results import Results
-    from scaling.table.table import Table
+    from scaling.studies.launch import Unfinished
+    from scaling.tables.lines import Printed
+    from scaling.tables.results import Results
+    from scaling.tables.table import Table
 
 WANDB = "wandb:"
 SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
@@ -62,9 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.config.override import override
     from scaling.errors import ScalingError
-    from scaling.table.count import counts
-    from scaling.table.lines import printed
-    from scaling.table.table import Seeds, read
+    from scaling.tables.count import counts
+    from scaling.tables.lines import printed
+    from scaling.tables.table import Seeds, read
 
     table, words = read(arguments.name).only(arguments.row), []
     for word in arguments.words:
@@ -95,9 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def count(name: str, words: Sequence[str], as_json: bool) -> None:
     """Print the counts of a table's rows."""
-    from scaling.table.count import counts
-    from scaling.table.lines import printed
-    from scaling.table.table import read
+    from scaling.tables.count import counts
+    from scaling.tables.lines import printed
+    from scaling.tables.table import read
 
     table = read(name)
     _print(printed(table, counts(table, words)), "json" if as_json else "terminal")
@@ -106,8 +106,8 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
 def _read(table: Table, words: Sequence[str], source: str | None, study: str | None) -> Results:
     """What a ledger, kept points or W&B hold of the table."""
     from scaling.ledger import Ledger
-    from scaling.table import points
-    from scaling.table.results import results
+    from scaling.tables import points
+    from scaling.tables.results import results
 
     if source and source.startswith(WANDB):
         source, study = _pulled(table, words, source.removeprefix(WANDB), study)
@@ -118,8 +118,8 @@ def _read(table: Table, words: Sequence[str], source: str | None, study: str | N
 def _pulled(table: Table, words: Sequence[str], name: str, study: str | None) -> tuple[str, str]:
     """Where W&B's runs of the table were pulled to, and as which study: a sweep's own, or the table's."""
     from scaling.command.pull import bring
-    from scaling.study.plan import plan
-    from scaling.table.study import question
+    from scaling.studies.plan import plan
+    from scaling.tables.study import question
 
     if name.count("/") == 2:
         copy, _, _ = bring(name)
@@ -131,12 +131,12 @@ def _pulled(table: Table, words: Sequence[str], name: str, study: str | None) ->
 
 def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> tuple[Results, Unfinished | None]:
     """What the table's runs found, once those that --from does not hold are trained; and which of them could not be."""
-    from scaling.study.launch import train
-    from scaling.study.plan import plan
-    from scaling.study.record import enter
-    from scaling.study.view import view
-    from scaling.table.results import joined, results
-    from scaling.table.study import lacking, question
+    from scaling.studies.launch import train
+    from scaling.studies.plan import plan
+    from scaling.studies.record import enter
+    from scaling.studies.view import view
+    from scaling.tables.results import joined, results
+    from scaling.tables.study import lacking, question
 
     asked = question(table, words, arguments.study)
     found, held = plan(asked, words), None
@@ -155,6 +155,6 @@ def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) 
 
 
 def _print(show: Printed, form: str) -> None:
-    from scaling.table.form import FORMS
+    from scaling.tables.form import FORMS
 
     print(FORMS[form](show), end="")

@@ -25,20 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     of_study = any(word.startswith("study=") for word in arguments.words)
-    from scaling.train.values import checked
+    from scaling.training.values import checked
 
     resolved = checked(_resolved(arguments, of_study))
 
-    from scaling.train.experiment import assemble
+    from scaling.training.experiment import assemble
 
     assemble(resolved)  # what is wrong with it is told before Lightning is imported, which takes seconds
 
-    from scaling.train.progress import teller
-    from scaling.train.ranks import first
-    from scaling.train.run import train
+    from scaling.training.progress import teller
+    from scaling.training.ranks import first
+    from scaling.training.run import train
 
     if of_study:
-        from scaling.sweep.study import prepare
+        from scaling.sweeps.study import prepare
 
         prepare(arguments.words)
     with teller() as tell:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _resolved(arguments: argparse.Namespace, of_study: bool) -> config.Config:
     if of_study:
-        from scaling.sweep.study import planned
+        from scaling.sweeps.study import planned
 
         return planned(arguments.words)
     configs = config.configs(arguments)

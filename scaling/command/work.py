@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from scaling.command.runs import opened
-    from scaling.study.record import entered
-    from scaling.study.work import work
+    from scaling.studies.record import entered
+    from scaling.studies.work import work
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:

@@ -10,7 +10,7 @@ from scaling.law.tables import coverage
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, symbol
 from scaling.report.rows import advantages, compared, grown
-from scaling.study.findings import Findings
+from scaling.studies.findings import Findings
 
 FLOOR = "nats a token"
 """The unit of a law's irreducible loss, and of nothing else in it."""

@@ -9,7 +9,7 @@ from scaling.law.picture.words import caption
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import formula
 from scaling.report.plot import plot
-from scaling.study.findings import FIGURES, Findings
+from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)
 """What belongs beside the held-out runs and beside the diagnostics; every other picture is one of the law."""

@@ -22,9 +22,9 @@ from scaling.report.markup import Html, join
 from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
 from scaling.report.runs import names
-from scaling.study.findings import FIGURES, Findings, find
-from scaling.study.plan import Plan
-from scaling.study.question import read
+from scaling.studies.findings import FIGURES, Findings, find
+from scaling.studies.plan import Plan
+from scaling.studies.question import read
 
 PAGE, POINTS, PARAGRAPH = "index.html", "points.csv", "README.md"
 SPENT = " of worker time on "

@@ -11,10 +11,10 @@ from scaling.config import find, table_file
 from scaling.errors import ScalingError
 from scaling.number import plural
 from scaling.report.numbers import scientific, span
-from scaling.table import points
-from scaling.table.form import markdown
-from scaling.table.lines import Printed
-from scaling.table.results import MISSING, Point, Results
+from scaling.tables import points
+from scaling.tables.form import markdown
+from scaling.tables.lines import Printed
+from scaling.tables.results import MISSING, Point, Results
 
 READING = "reading.md"
 

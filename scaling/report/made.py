@@ -9,7 +9,7 @@ from typing import Any
 
 from scaling.ledger import Ledger, Record
 from scaling.ledger.provenance import hardware, spans
-from scaling.study.plan import Plan
+from scaling.studies.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from scaling.report.plot import colours
 from scaling.report.provenance import provenance
 from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
-from scaling.study.findings import Findings
-from scaling.study.plan import Plan
+from scaling.studies.findings import Findings
+from scaling.studies.plan import Plan
 
 STORE = PurePosixPath("../../../store")
 """From studies/NAME/report to the runs."""

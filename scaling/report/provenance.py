@@ -13,9 +13,9 @@ from scaling.number import plural
 from scaling.report.made import Made
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import scientific, span
-from scaling.study.findings import Findings
-from scaling.study.plan import Plan
-from scaling.study.question import named
+from scaling.studies.findings import Findings
+from scaling.studies.plan import Plan
+from scaling.studies.question import named
 
 
 def provenance(found: Findings, plan: Plan, how: Made) -> Html:

@@ -14,7 +14,7 @@ from typing import Any
 from scaling.law.exponents import COMPUTE
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, known, percent, signed, signed_known, symbol
-from scaling.study.findings import Findings
+from scaling.studies.findings import Findings
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from scaling.law.picture.words import short
 from scaling.ledger import RESULTS, Ledger
 from scaling.report.markup import Html, tag
 from scaling.report.numbers import scientific, signed, span
-from scaling.study.findings import Findings
+from scaling.studies.findings import Findings
 
 
 def runs_table(found: Findings, ledger: Ledger, store: PurePosixPath | None) -> Html:

@@ -19,7 +19,7 @@ from scaling.report.numbers import ends, formula, known, percent, raised, scient
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
 from scaling.report.strip import strip
-from scaling.study.findings import FIGURES, Findings
+from scaling.studies.findings import FIGURES, Findings
 
 
 def section(key: str, title: str, *children: Html | None) -> Html:

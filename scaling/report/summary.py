@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from scaling.ledger import Ledger
-from scaling.study.findings import Findings
-from scaling.study.plan import Plan
-from scaling.train.mirror import EXIT, SILENT, START, mode
+from scaling.studies.findings import Findings
+from scaling.studies.plan import Plan
+from scaling.training.mirror import EXIT, SILENT, START, mode
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from scaling import atomic
 from scaling.ledger import Ledger
 from scaling.report.page import page, record
-from scaling.study.findings import Findings, find, rows
-from scaling.study.plan import Plan
+from scaling.studies.findings import Findings, find, rows
+from scaling.studies.plan import Plan
 
 
 def write(ledger: Ledger, plan: Plan) -> tuple[Findings, Path]:

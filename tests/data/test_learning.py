@@ -8,7 +8,7 @@ from scaling.data.synthetic import Synthetic
 @pytest.mark.slow
 def test_a_decoder_of_two_hundred_thousand_parameters_comes_within_two_percent_of_the_entropy(tmp_path):
     from scaling.config import load
-    from scaling.train.run import train
+    from scaling.training.run import train
 
     size = ["size.width=64", "size.layers=4", "size.heads=4", "size.length=64", "size.vocabulary=65"]
     budget = ["train.tokens=4M", "train.batch=24", "optimizer.lr=1e-2", "schedule.warmup=100"]

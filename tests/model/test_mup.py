@@ -10,7 +10,7 @@ import torch
 from scaling.batch import Batch
 from scaling.config import load
 from scaling.model.places import places
-from scaling.train.parametrization import MuP, Standard, initialise
+from scaling.training.parametrization import MuP, Standard, initialise
 
 WIDTHS = (64, 128, 256, 512)
 STEPS = 4

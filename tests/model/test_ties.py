@@ -7,7 +7,7 @@ import torch
 
 from scaling.build import build
 from scaling.config import load
-from scaling.train.parametrization import Standard, initialise
+from scaling.training.parametrization import Standard, initialise
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 32, "length": 16}
 

@@ -12,7 +12,7 @@ from scaling.build import kinds
 from scaling.config import Config, load
 from scaling.nn.context import Cache
 from scaling.nn.places import Places
-from scaling.train.parametrization import Standard, initialise
+from scaling.training.parametrization import Standard, initialise
 
 WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}
 CLUSTERS = {"cutoffs": "[20, 40]", "widths": "[32, 16, 8]"}

@@ -16,7 +16,7 @@ from scaling.cost import cost
 from scaling.model.blank import blank
 from scaling.nn.head import AdaptiveSoftmax
 from scaling.shape import Shape
-from scaling.train.parametrization import T5, initialise
+from scaling.training.parametrization import T5, initialise
 
 V, W = 61, 32
 SHAPE = Shape.of({"width": W, "layers": 1, "heads": 4, "vocabulary": V, "length": 24})

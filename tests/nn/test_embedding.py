@@ -15,7 +15,7 @@ from scaling.model.blank import blank
 from scaling.model.places import places
 from scaling.nn.embedding import Adaptive, Factorized
 from scaling.shape import Shape
-from scaling.train.parametrization import T5, MuP, Standard, initialise
+from scaling.training.parametrization import T5, MuP, Standard, initialise
 
 V, W = 61, 32
 SIZE = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"

@@ -18,7 +18,7 @@ from scaling.cost import cost
 from scaling.nn.places import Places
 from scaling.nn.pooling import Pooling
 from scaling.nn.stack.funnel import _shared_out
-from scaling.train.parametrization import Standard, initialise
+from scaling.training.parametrization import Standard, initialise
 
 PUBLISHED = [
     "size=t5/base",

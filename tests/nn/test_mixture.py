@@ -14,7 +14,7 @@ from scaling.config import load
 from scaling.model.blank import blank
 from scaling.nn.head import MixtureOfSoftmaxes
 from scaling.shape import Shape
-from scaling.train.parametrization import T5, initialise
+from scaling.training.parametrization import T5, initialise
 
 V, W, K = 61, 32, 3
 SHAPE = Shape.of({"width": W, "layers": 1, "heads": 4, "vocabulary": V, "length": 24})

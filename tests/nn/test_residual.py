@@ -15,7 +15,7 @@ from scaling.nn.context import Context, Mask, Places
 from scaling.nn.norm import LayerNorm, NoNorm, RMSNorm
 from scaling.nn.residual import Fixup, ReZero
 from scaling.shape import Shape
-from scaling.train.parametrization import T5, Standard, initialise
+from scaling.training.parametrization import T5, Standard, initialise
 
 SHAPE = Shape.of({"width": 8, "layers": 1, "heads": 1, "vocabulary": 5, "length": 8})
 SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"

@@ -18,7 +18,7 @@ from scaling.nn.norm import NoNorm
 from scaling.nn.residual import GRU
 from scaling.nn.stack.coordinates import Coordinates
 from scaling.shape import Shape
-from scaling.train.parametrization import Standard, initialise
+from scaling.training.parametrization import Standard, initialise
 
 SHAPE = Shape.of({"width": 6, "layers": 5, "heads": 2, "vocabulary": 11, "length": 9})
 PUBLISHED = [

@@ -11,11 +11,11 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger
-from scaling.study.plan import plan
-from scaling.study.record import enter
-from scaling.study.work import work
-from scaling.table.study import question
-from scaling.table.table import Seeds, read
+from scaling.studies.plan import plan
+from scaling.studies.record import enter
+from scaling.studies.work import work
+from scaling.tables.study import question
+from scaling.tables.table import Seeds, read
 
 ROWS = ("Vanilla Transformer", "GeLU")
 ONLY = [word for row in ROWS for word in ("--row", row)]

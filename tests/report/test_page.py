@@ -16,8 +16,8 @@ from scaling.cli import main
 from scaling.report.keep import keep
 from scaling.report.page import page, record
 from scaling.report.write import write
-from scaling.study.plan import plan
-from scaling.study.question import read
+from scaling.studies.plan import plan
+from scaling.studies.question import read
 
 EVIL = "<script>alert(1)</script>"
 

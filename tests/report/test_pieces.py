@@ -114,8 +114,8 @@ def test_a_strip_shows_open_ends_and_the_truth():
 @pytest.mark.parametrize("words", [[], ["optimizer.lr=1e-2"], ["log.wandb=offline", "seed=3", "train.clip=2.0"]])
 def test_the_command_names_the_words_it_was_given(words, tmp_path):
     from scaling.report.provenance import command
-    from scaling.study.plan import plan
-    from scaling.study.question import read
+    from scaling.studies.plan import plan
+    from scaling.studies.question import read
 
     found = plan(read("quickstart", None, words), [*words, f"runs={tmp_path}"])
     assert command(found) == shlex.join(["scaling", "study", "quickstart", *words])

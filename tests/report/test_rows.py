@@ -13,9 +13,9 @@ from scaling.report.markup import plain
 from scaling.report.rows import advantages
 from scaling.report.sections import advantages_table, exponents_table
 from scaling.report.write import write
-from scaling.study import findings
-from scaling.study.findings import find
-from scaling.study.question import Question
+from scaling.studies import findings
+from scaling.studies.findings import find
+from scaling.studies.question import Question
 from tests.report.conftest import ALPHA, BETA, loss_at
 
 

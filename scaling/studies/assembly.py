@@ -1,0 +1,51 @@
+"""Assembly: the experiments of many runs at once. What runs share is read, built and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from scaling.config import load, setting
+from scaling.training.experiment import VARIED, Experiment, assemble, varied
+
+Words = tuple[str, ...]
+
+_setting = lru_cache(maxsize=1 << 16)(setting)
+
+
+def assembled(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Words]]:
+    """The experiment of each run's words, in their order: `assemble(load(base, words))` of each; and its family.
+
+    Runs of a family differ in seed and budget alone, so that those of one seed have one trunk.
+    """
+    families: dict[Words, list[int]] = {}
+    for index, said in enumerate(words):
+        families.setdefault(_common(said), []).append(index)
+    found: dict[int, tuple[Experiment, Words]] = {}
+    for family, members in families.items():
+        experiments = _family(base, [words[index] for index in members])
+        found |= {index: (experiment, family) for index, experiment in zip(members, experiments)}
+    return [found[index] for index in range(len(words))]
+
+
+def _common(said: Words) -> Words:
+    """The words without the values of what varies."""
+    return tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in said)
+
+
+def _family(base: str, words: Sequence[Words]) -> Iterator[Experiment]:
+    first = assemble(load(base, words[0]))
+    values = [dict(_setting(word) for word in said if word.partition("=")[0] in VARIED) for said in words]
+    # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying it.
+    tried = ((varied(first, values[index]), assemble(load(base, words[index]))) for index in _probes(values))
+    if all(one.config.tree == alone.config.tree for one, alone in tried):
+        yield from (varied(first, one) for one in values)
+    else:
+        yield from (assemble(load(base, said)) for said in words)
+
+
+def _probes(values: Sequence[dict[str, Any]]) -> set[int]:
+    """For each key the first run that gives it another value than the first run does."""
+    differing = ([index for index, one in enumerate(values) if one[key] != values[0][key]] for key in values[0])
+    return {indices[0] for indices in differing if indices}

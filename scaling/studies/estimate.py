@@ -1,0 +1,137 @@
+"""Estimate: what each run of a plan costs before it is run: N, D, C, time, memory, money, here and on named devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+from scaling.studies.calibration import Speed
+from scaling.studies.memory import Layout, memory
+from scaling.studies.plan import Plan, Run
+from scaling.training.experiment import Experiment
+from scaling.training.point import point
+from scaling.training.throughput import Device, devices
+
+HOUR = 3600.0
+FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Devices of one name, how many train a run, and what share of their peak they reach."""
+
+    name: str
+    device: Device
+    layout: Layout
+    utilisation: float
+    price: float | None = None  # of one device for an hour
+
+    def seconds(self, flops: float, precision: str) -> float:
+        return flops / (self.layout.devices * self.device.peak(precision) * self.utilisation)
+
+
+def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None = None) -> Elsewhere:
+    """The devices of a name among configs/devices.yaml."""
+    known = devices()
+    if name not in known:
+        raise ScalingError("there is no such device", key="--on", value=name, mend=nearest(name, known))
+    if not 0 < utilisation <= 1:
+        raise ScalingError("expected a share from 0 to 1", key="--utilisation", value=utilisation, mend="0.4 is usual")
+    return Elsewhere(name, known[name], layout, utilisation, price)
+
+
+def estimates(found: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:
+    """One row a run, in the order of the plan. Time and money of a branch are those of its own steps."""
+    return [_row(one, speed, places) for one in found.runs]
+
+
+def _row(one: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
+    experiment = one.experiment
+    flops = one.flops + evaluating(experiment)
+    precision = experiment.config["train.precision"]
+    row = {
+        "run": one.run,
+        "name": one.name,
+        "held_out": one.held_out,
+        "trunk": None if one.trunk is None else {"run": one.trunk[0], "step": one.trunk[1]},
+        **point(experiment),
+        "steps": one.steps,
+        "flops_left": one.flops,
+        "seconds": _seconds(speed, experiment, flops),
+        "bytes": sum(memory(experiment.cost, precision, experiment.size.size(0), Layout()).values()),
+    }
+    for place in places:
+        row[place.name] = _there(place, experiment, flops)
+    return row
+
+
+def evaluating(experiment: Experiment) -> float:
+    """FLOPs of a run's evaluations."""
+    rows = experiment.validation.plan.size.size(0) * experiment.evaluations  # type: ignore[attr-defined]
+    tokens = rows * experiment.row_tokens * experiment.config["evaluate.points"]
+    return FORWARD * tokens * experiment.cost.flops_train_per_token
+
+
+def _seconds(speed: Speed | None, experiment: Experiment, flops: float) -> float | None:
+    """Seconds on this machine, of which one worker trains the run."""
+    if speed is None:
+        return None
+    step = experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
+    return speed.seconds(step) * flops / step
+
+
+def _there(place: Elsewhere, experiment: Experiment, flops: float) -> dict[str, Any]:
+    train = experiment.config["train"]
+    rows = train["micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
+    held = memory(experiment.cost, train["precision"], rows, place.layout)
+    seconds = place.seconds(flops, train["precision"])
+    row: dict[str, Any] = {
+        "seconds": seconds,
+        "device_hours": seconds * place.layout.devices / HOUR,
+        "bytes": held,
+        "fits": sum(held.values()) <= place.device.memory,
+    }
+    if place.price is not None:
+        row["price"] = row["device_hours"] * place.price
+    return row
+
+
+def totals(
+    found: Plan, rows: Sequence[dict[str, Any]], speed: Speed | None, places: Sequence[Elsewhere]
+) -> dict[str, Any]:
+    """The whole study: its runs and the trunks they share, and what sharing them saves."""
+    trunks = [job.experiment for job in found.trunks.values()]
+    growing = sum(job.flops for job in found.trunks.values())
+    apart = sum(row["C"] for row in rows)
+    spent = sum(row["flops_left"] for row in rows) + growing
+    told: dict[str, Any] = {
+        "runs": len(rows),
+        "held_out": sum(row["held_out"] for row in rows),
+        "trunks": len(trunks),
+        "C": spent,
+        "C_without_trunks": apart,
+        "saved": 1 - spent / apart,
+        "bytes": max(row["bytes"] for row in rows),
+    }
+    if speed is not None:
+        told["seconds"] = sum(row["seconds"] for row in rows) + sum(
+            _seconds(speed, one, job.flops) or 0.0 for one, job in zip(trunks, found.trunks.values())
+        )
+        told["busy"] = speed.busy
+    for place in places:
+        precision = found.runs[0].experiment.config["train.precision"]
+        seconds = sum(row[place.name]["seconds"] for row in rows) + place.seconds(growing, precision)
+        told[place.name] = {
+            "seconds": seconds,
+            "device_hours": seconds * place.layout.devices / HOUR,
+            "fits": all(row[place.name]["fits"] for row in rows),
+            "bytes": max(sum(row[place.name]["bytes"].values()) for row in rows),
+            "devices": place.layout.devices,
+            "utilisation": place.utilisation,
+            "source": place.device.source,
+        }
+        if place.price is not None:
+            told[place.name]["price"] = told[place.name]["device_hours"] * place.price
+    return told

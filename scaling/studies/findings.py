@@ -1,0 +1,227 @@
+"""Findings: finished runs as points, the law that a question asks for, its test on held-out runs, and the figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scaling import atomic
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.studies.plan import Plan, Run
+from scaling.studies.question import Question
+from scaling.training.point import point
+
+if TYPE_CHECKING:
+    from scaling.law.fit import Fit
+    from scaling.law.picture import Picture
+    from scaling.law.points import Points
+
+FIGURES = (".pdf", ".png")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
+
+    Without a law, `reason` says why. `document` is what fit.json holds.
+    """
+
+    question: Question
+    rows: tuple[Mapping[str, Any], ...]
+    points: Points
+    law: Fit | None = None
+    document: Mapping[str, Any] | None = None
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a result."""
+        return all(row["status"] != "missing" for row in self.rows)
+
+    def foretold(self, row: Mapping[str, Any]) -> float | None:
+        """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
+        from scaling.law.joint import VARIANT, Joint
+
+        if self.law is None:
+            return None
+        form = self.law.form
+        columns = {name: row[name] for name in form.axes}
+        if isinstance(form, Joint):
+            if row["row"] not in form.variants:
+                return None
+            columns[VARIANT] = form.variants.index(row["row"])
+        return float(self.law.predict(**columns))
+
+
+def rows(ledger: Ledger, found: Plan) -> list[dict[str, Any]]:
+    """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
+    return [_row(ledger, one) for one in found.runs]
+
+
+def _row(ledger: Ledger, one: Run) -> dict[str, Any]:
+    result = ledger.result(one.run)
+    return {
+        "run": one.run,
+        "name": one.name,
+        "status": "missing" if result is None else result["outcome"],
+        "held_out": int(one.held_out),
+        "loss": None if result is None else result["loss"],
+        **_variant(one),
+        **point(one.experiment),
+    }
+
+
+def _variant(one: Run) -> dict[str, str]:
+    """The row of a table that the run is of, where the study compares rows."""
+    words = (word.partition("=") for word in one.overrides)
+    row = next((value for key, _, value in words if key == "row"), None)
+    return {} if row is None else {"row": row.strip('"')}
+
+
+def write_points(table: list[dict[str, Any]], path: Path) -> None:
+    """The table as CSV: the same bytes for the same runs."""
+    text = io.StringIO()
+    header = list(dict.fromkeys(key for row in table for key in row))  # some columns are of some runs only
+    writer = csv.DictWriter(text, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    atomic.write(path, text.getvalue())
+
+
+def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findings:
+    """What the finished runs say: points.csv, and where they bear the law fit.json and its figures, in `folder`.
+
+    Runs that do not bear it are no error: a study can be looked at from its first run on.
+    """
+    from scaling.law.reading import read
+
+    if not any(row["status"] == "finished" for row in table):
+        raise ScalingError("no run is finished", key="study", value=question.name, mend="`scaling study` trains them")
+    write_points(table, folder / "points.csv")
+    points = replace(read(folder / "points.csv"), source=f"study {question.name}")
+    if question.law is None:
+        return Findings(question, tuple(table), points, reason="the study asks for none")
+    try:
+        return _fitted(question, question.law, table, points, folder)
+    except ScalingError as error:
+        reason = error.what if error.key is None else f"{error.key} {error.what}"
+        return Findings(question, tuple(table), points, reason=reason)
+
+
+def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: Points, folder: Path) -> Findings:
+    from scaling.law import fit, named
+    from scaling.law.account import account
+    from scaling.law.picture import save
+    from scaling.law.picture.album import of_law
+
+    held = points.numbers("held_out") > 0
+    train, test = points.hold_out(held) if held.any() else (points, None)
+    variants = dict.fromkeys(row["row"] for row in table if "row" in row)
+    if len(variants) > 1:
+        law, test = _by_row(name, train, test, next(iter(variants)))
+    else:
+        law = fit(named(name), train)
+    targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
+    stated = {"hypothesis": question.question, **question.define}
+    document = account(law, held_out=test, targets=targets, stated=stated, with_back_test=True)
+    document["question"] = question.question
+    entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
+    if len(entropies) == 1:
+        document["entropy"] = _against(document, entropies.pop())
+    if len(variants) > 1:
+        document["points"]["pooled"].pop("row", None)
+        document["rows"] = _rows(law)
+        document["compared"] = []
+    else:
+        document["compared"] = _compared(law, question.laws[1:], train, test)
+    atomic.write_json(folder / "fit.json", document)
+    pictures = of_law(law, test)
+    for name, picture in pictures.items():
+        save(picture, *(folder / (name + kind) for kind in FIGURES))
+    return Findings(question, tuple(table), points, law, document, pictures)
+
+
+def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[Fit, Points | None]:
+    """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
+    from scaling.law import fit_joint
+    from scaling.law.joint import Joint, coded
+
+    law = fit_joint(name, train, "row", "exponents", baseline)
+    assert isinstance(law.form, Joint)
+    fitted = law.form.variants
+    if test is not None:
+        test = test.where(np.array([str(row) in fitted for row in test["row"]]))
+    return law, coded(test, "row", fitted) if test is not None and len(test) else None
+
+
+def _rows(law: Fit) -> dict[str, Any]:
+    """Each row's exponents, and their differences from the first row's, with intervals."""
+    from scaling.law import exponents
+
+    found = exponents(law)
+    return {
+        "baseline": found[0].variant,
+        "exponents": [
+            {
+                "row": one.variant,
+                "name": one.name,
+                **one.own.to_json(),
+                "difference": None if one.difference is None else one.difference.to_json(),
+            }
+            for one in found
+        ],
+    }
+
+
+def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
+    """The laws that were asked for beside the first, on the same points: AICc, its weight, and the held-out error.
+
+    None where there are too few points for AICc to weigh anything.
+    """
+    from scaling.law import aicc, compare, fit, named
+    from scaling.law.compare import judge
+
+    fits, refused = {first.form.name: first}, []
+    for name in others:
+        try:
+            fits[name] = fit(named(name), train)
+        except ScalingError as error:
+            refused.append({"law": name, "reason": error.what})
+    fits = {name: law for name, law in fits.items() if isfinite(aicc(law))}
+    if len(fits) < 2:
+        return []
+    weighed = compare(fits)
+    told = [
+        {
+            "law": name,
+            "formula": fits[name].form.formula,
+            "aicc": criterion,
+            "weight": weighed.weights[name],
+            "held_out": None if test is None else judge(fits[name], test).to_json(),
+        }
+        for name, criterion in weighed.aicc.items()
+    ]
+    return told + refused
+
+
+def _against(document: Mapping[str, Any], entropy: float) -> dict[str, Any]:
+    """The irreducible loss beside the entropy that the source is known to have, and how far its excess was foretold."""
+    told: dict[str, Any] = {"known": entropy}
+    interval = document["intervals"].get("E")
+    if interval is not None:
+        low, high = interval["low"], interval["high"]
+        told["contained"] = (low is None or low <= entropy) and (high is None or entropy <= high)
+    tested = document.get("held_out") or {}
+    told["excess_errors"] = [
+        (point["predicted"] - point["loss"]) / (point["loss"] - entropy) for point in tested.get("points", ())
+    ]
+    return told

@@ -1,0 +1,204 @@
+"""Plan: a question's grid as runs of the ledger, each with its experiment, and the trunks that they share."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from scaling import build
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger, run_ids
+from scaling.studies.assembly import Words, assembled
+from scaling.studies.grid import Cell
+from scaling.studies.identified import smallest_grid, spelled
+from scaling.studies.question import Question, flat
+from scaling.studies.rate import Rate
+from scaling.training.experiment import VARIED, Experiment, assemble
+
+Data = Literal["prepared", "stand_in"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker trains: a run, or a trunk as far as the last branch wants it. `flops` are its own alone.
+
+    `trunk` names the run that it may branch from, and the step.
+    """
+
+    run: str
+    steps: int
+    flops: float
+    trunk: tuple[str, int] | None
+    assembled: Callable[[], Experiment] = field(repr=False, compare=False)
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.assembled()
+
+
+@dataclass(frozen=True)
+class Run(Job):
+    """One run of a study."""
+
+    name: str
+    overrides: tuple[str, ...]
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    question: Question
+    runs: tuple[Run, ...]
+    trunks: Mapping[str, Job]  # by run id
+
+    @property
+    def fitted(self) -> list[Experiment]:
+        """Those of the runs that the law is fitted to."""
+        return [one.experiment for one in self.runs if not one.held_out]
+
+    def ledger(self) -> Ledger:
+        """The ledger that its runs belong to, made where there is none."""
+        return Ledger.create(self.runs[0].experiment.config["runs"])
+
+
+def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepared") -> Plan:
+    """Every run of a question, checked; `overrides` hold for all of them.
+
+    Where data are not prepared, what their runs cost can still be told: a language stands in for each of them.
+    """
+
+    def said(cell: Cell) -> Words:
+        words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
+        return words if data == "prepared" else stood_in(words)
+
+    cells = _cells(question, said)
+    words = [said(cell) for cell, _ in cells]
+    experiments, families = zip(*assembled(question.base, words))
+    trunks = _trunks(experiments, families)
+    last: dict[str, tuple[int, Experiment]] = {}
+    for experiment, trunk in zip(experiments, trunks):
+        if trunk and trunk[1] > last.get(trunk[0], (-1,))[0]:
+            last[trunk[0]] = (trunk[1], experiment)
+    branches = Counter(trunk[0] for trunk in trunks if trunk)
+    # A trunk with one branch saves nothing: that run trains its own stable phase.
+    shared = {name: _trunk(name, experiment) for name, (_, experiment) in last.items() if branches[name] > 1}
+    trunks = [trunk if trunk and trunk[0] in shared else None for trunk in trunks]
+    names = run_ids([experiment.spec for experiment in experiments])
+    runs = [
+        Run(
+            run=name,
+            steps=experiment.steps,
+            flops=_flops(experiment, trunk[1] if trunk else 0),
+            assembled=partial(_itself, experiment),
+            name=_name(cell),
+            overrides=own,
+            held_out=held_out,
+            trunk=trunk,
+        )
+        for name, (cell, held_out), own, experiment, trunk in zip(names, cells, words, experiments, trunks)
+    ]
+    _distinct(runs)
+    _enough(question, runs)
+    return Plan(question, tuple(runs), shared)
+
+
+def stood_in(words: Words) -> Words:
+    """The words with a synthetic language in the place of the data, another one for other data."""
+    data = [word for word in words if word.startswith(("data=", "data."))]
+    kept = tuple(word for word in words if word not in data)
+    return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}") if data else words
+
+
+def _cells(question: Question, said: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
+    """Each run's own keys with its budget and its learning rate worked out, and whether it is held out."""
+    known: dict[Words, Experiment] = {}
+
+    def probe(cell: Cell) -> Experiment:
+        """A run of the cell's model; its budget is any."""
+        model = {key: value for key, value in cell.items() if key not in VARIED}
+        words = (*said(model), f"train.steps={10**12}")
+        if words not in known:
+            known[words] = assemble(load(question.base, words))
+        return known[words]
+
+    cells = list(question.cells(lambda cell: probe(cell).cost))
+    if question.rate is None:
+        return cells
+    rate: Rate = build.build("rate", question.rate)
+    return [({**_rated(rate, probe(cell)), **cell}, held_out) for cell, held_out in cells]
+
+
+def _rated(rate: Rate, experiment: Experiment) -> Cell:
+    """The learning rate to four digits: a person can type it, and another machine's logarithm gives the same run."""
+    return {"optimizer.lr": float(f"{rate.lr(experiment.cost, experiment.config['runs']):.4g}")}
+
+
+def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
+    """The trunk that each run may branch from, and the step; runs of a family and a seed have one trunk."""
+    keys = [(family, experiment.seed) for experiment, family in zip(experiments, families)]
+    found = [experiment.trunk() for experiment in experiments]
+    first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
+    names = dict(zip(first, run_ids([trunk.spec for trunk in first.values()])))
+    return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, found)]
+
+
+def _itself(experiment: Experiment) -> Experiment:
+    return experiment
+
+
+def _trunk(name: str, last: Experiment) -> Job:
+    """The trunk as far as its last branch wants it."""
+    found = last.trunk()
+    assert found is not None
+    experiment, _ = found
+    return Job(name, experiment.steps, _flops(experiment, 0), None, partial(_itself, experiment))
+
+
+def _flops(experiment: Experiment, first: int) -> float:
+    """What there is to compute from a step on."""
+    own = experiment.tokens(experiment.steps) - experiment.tokens(first)
+    return own * experiment.cost.flops_train_per_token
+
+
+def _name(cell: Cell) -> str:
+    """A run among its study's: `width=16 heads=1 tokens=500k`."""
+    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in flat(cell).items())
+
+
+def _distinct(runs: Sequence[Run]) -> None:
+    seen: dict[str, str] = {}
+    for one in runs:
+        if one.run in seen:
+            raise ScalingError(
+                f"two cells are one run: {seen[one.run]!r} and {one.name!r}",
+                key="grid",
+                mend="an axis does not change what is computed, or the held-out runs stand in the grid",
+            )
+        seen[one.run] = one.name
+
+
+def _enough(question: Question, runs: Sequence[Run]) -> None:
+    """Refuse a law that has more parameters than the runs that are left to fit it have sizes and budgets."""
+    if question.law is None:
+        return
+    from scaling.law import named
+
+    points = {(one.experiment.cost.parameters, one.steps) for one in runs if not one.held_out}
+    law = named(question.law)
+    needed = len(law.parameter_names)
+    if len(points) <= needed:
+        raise ScalingError(
+            f"{_left(len(points))} left to fit {needed} parameters",
+            key="grid",
+            mend="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
+            f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}",
+        )
+
+
+def _left(points: int) -> str:
+    return "1 size and budget is" if points == 1 else f"{points} sizes and budgets are"

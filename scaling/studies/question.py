@@ -1,0 +1,202 @@
+"""Question: a study's YAML as it stands. What is asked, which runs answer it, which are kept back to test it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from scaling import build
+from scaling.config import Config, document, find
+from scaling.config.scalar import quantity
+from scaling.config.table import table_file
+from scaling.errors import ScalingError, nearest
+from scaling.ledger.identity import UNCOUNTED
+from scaling.studies import fields
+from scaling.studies.grid import Cell, Grid, Price, Product
+
+MOST_RUNS = 100_000
+LONGEST_NAME = 100
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`set` holds for every run; `grid` and `held_out` are grids, or lists of them: axes, or a kind with its keys.
+
+    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` says each run's learning
+    rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
+    none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
+    where a study has several; `minutes` is what it promises to take, or else its scale `small` is taken.
+    """
+
+    name: str
+    question: str
+    base: str
+    set: Mapping[str, Any]
+    grid: Line | Sequence[Line]
+    laws: Sequence[str] = ()
+    held_out: Line | Sequence[Line] = field(default_factory=dict)
+    rate: Line | None = None
+    target: Mapping[str, float] = field(default_factory=dict)
+    suppose: Mapping[str, float] = field(default_factory=dict)
+    define: Mapping[str, str] = field(default_factory=dict)
+    minutes: float | None = None
+    at: str | None = None
+
+    @property
+    def law(self) -> str | None:
+        """The law that answers."""
+        return next(iter(self.laws), None)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether an axis goes over rows of a table."""
+        return any("row" in line.get("axes", line) for line in _each(self.grid))
+
+    def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
+        """Each run's own keys, and whether it is held out."""
+        for lines, held_out in ((self.grid, False), (self.held_out, True)):
+            for line in filter(None, _each(lines)):
+                for cell in _grid(line).cells(price):
+                    yield cell, held_out
+
+    def overrides(self, cell: Cell) -> tuple[str, ...]:
+        """A run's keys as words of the command line."""
+        own = flat(cell)
+        common = (word for key, word in self._common.items() if key not in own)
+        return (*common, *(_word(key, value) for key, value in own.items()))
+
+    @cached_property
+    def _common(self) -> dict[str, str]:
+        return {key: _word(key, value) for key, value in flat(self.set).items()}
+
+
+def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:
+    """The study of a name among the shipped ones, or of a path, at one of its scales.
+
+    Scale and `words`, which hold for every run, make it another study, so its name says them.
+    """
+    path = find("study", name)
+    found = document(path)
+    layers = {None: fields.layer(found), **fields.scales(found)}
+    if at not in layers:
+        raise ScalingError("the study has no such scale", key="at", value=at, mend=nearest(str(at), layers[None]["at"]))
+    # Each scale is checked, so that a mistake in one shows before another is trained.
+    told = {scale: _scaled(found, path, layers, scale) for scale in layers}[at]
+    laws = told.pop("law", [])
+    return Question(**{**told, "laws": laws, "name": named(path.stem, at, words), "at": at})
+
+
+def _scaled(found: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
+    """The fields of a study at one of its scales, which go together."""
+    top, scale = layers[None], {} if at is None else layers[at]
+    told = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
+    fields.check(found, path, told, at)
+    for part in ("grid", "held_out"):
+        where = f"at.{at}.{part}" if part in scale else part
+        told[part] = _checked(found, where, told.get(part, {}), told["base"])
+    _count(found, told)
+    return told
+
+
+def named(stem: str, at: str | None, words: Sequence[str]) -> str:
+    """`quickstart data=python` is quickstart-data-python. Words that change no run are no part of the name."""
+    counted = [word for word in words if not _uncounted(word.partition("=")[0])]
+    parts = [stem, *([] if at is None else [at]), *counted]
+    name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-") for part in parts)
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:8]}"
+
+
+def _uncounted(key: str) -> bool:
+    return key in UNCOUNTED or key.partition(".")[0] in UNCOUNTED
+
+
+def _checked(found: Config, where: str, lines: Any, base: str) -> Any:
+    """A grid, or a list of them, its quantities as numbers and its rows spelled out."""
+    if isinstance(lines, list):
+        return [_checked(found, f"{where}.{index}", line, base) for index, line in enumerate(lines)]
+    if not isinstance(lines, dict):
+        raise found.error(where, "expected axes", f"write {where}: {{train.tokens: [1M, 2M]}}")
+    if not lines:
+        return lines
+    if "kind" not in lines:
+        return _axes(found, where, lines, base)
+    line = {key: _numbers(value) for key, value in lines.items() if key != "axes"}
+    if "axes" in lines:
+        line["axes"] = _axes(found, f"{where}.axes", lines["axes"], base)
+    _built(found, where, line)
+    return line
+
+
+def _axes(found: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
+    if not isinstance(axes, dict) or not axes:
+        raise found.error(where, "expected axes", "write axes: {size: [ladder/10k, ladder/30k]}")
+    if axes.get("row") == "all":
+        axes = {**axes, "row": list(table_file(base).rows)}
+    for key, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise found.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
+        if len({json.dumps(value) for value in values}) < len(values):
+            raise found.error(f"{where}.{key}", "a value stands twice")
+    return axes
+
+
+def _numbers(value: Any) -> Any:
+    """`1T`, and what holds the like, as numbers, which only where a run's config is resolved they are by themselves."""
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    number = quantity(value) if isinstance(value, str) else None
+    return value if number is None else number
+
+
+def _built(found: Config, where: str, line: Any) -> None:
+    """Refuse a grid that is none, at its place in the file."""
+    try:
+        build.build("grid", line)
+    except ScalingError as error:
+        raise found.place(error.under(where)) from None
+
+
+def _count(found: Config, told: Mapping[str, Any]) -> None:
+    most = {part: sum(_grid(line).most for line in _each(told[part]) if line) for part in ("grid", "held_out")}
+    if most["grid"] == 0:
+        raise found.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
+    if (runs := sum(most.values())) > MOST_RUNS:
+        raise found.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
+
+
+def _grid(line: Line) -> Grid:
+    return build.build("grid", line) if "kind" in line else Product(axes=dict(line))
+
+
+def _each(lines: Line | Sequence[Line]) -> Sequence[Line]:
+    return [lines] if isinstance(lines, Mapping) else lines
+
+
+def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value and "kind" not in value:
+            found |= flat(value, f"{above}{key}.")
+        else:
+            found[above + key] = value
+    return found
+
+
+def _word(key: str, value: Any) -> str:
+    """An override that our reader reads back; plain words stay plain, so that 4M is a number and tiny a name."""
+    if isinstance(value, str):
+        return f"{key}={json.dumps(value) if key == 'row' else value}"
+    return f"{key}={json.dumps(_numbers(value))}"

@@ -1,0 +1,50 @@
+"""Suited: a study that promises to be done in so many minutes takes its scale `small` on a machine that is too slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from scaling.ledger import Ledger
+from scaling.studies.calibration import calibrate
+from scaling.studies.estimate import estimates, totals
+from scaling.studies.fields import SMALL
+from scaling.studies.plan import Plan, plan
+from scaling.studies.question import read
+from scaling.studies.size import sized
+
+
+def suited(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
+    """The plan of a study, and why it is smaller than was asked for, where it is.
+
+    What was once begun is gone on with: the machine is timed before the first run alone.
+    """
+    question = read(name, at, words)
+    found = plan(question, words)
+    if question.minutes is None or at is not None or torch.cuda.is_available():
+        return found, None
+    ledger = found.ledger()
+    if question.name in ledger.studies():
+        scale, why = ledger.plan(question.name)["study"]["at"], "it was begun so"
+    else:
+        minutes, busy = _minutes(found, ledger, workers)
+        scale = None if minutes is None or minutes <= question.minutes else SMALL
+        state = ", busy as it is," if busy else ""
+        why = (
+            f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+        )
+    if scale is None:
+        return found, None
+    return plan(replace(read(name, scale, words), name=question.name), words), f"a smaller grid: {why}"
+
+
+def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
+    size = sized(found, workers)
+    speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration", size.workers)
+    if speed is None:
+        return None, False
+    total = totals(found, estimates(found, speed, ()), speed, ())
+    return total["seconds"] / size.workers / 60, speed.busy

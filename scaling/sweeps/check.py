@@ -1,0 +1,159 @@
+"""Check: what would stop a run of the sweep is found before the first one, and what the sweep will cost is told."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scaling.config import Config, load
+from scaling.errors import ScalingError
+from scaling.sweeps import search
+from scaling.sweeps.file import Cell, Sweep
+from scaling.training.values import checked
+
+if TYPE_CHECKING:
+    from scaling.training.experiment import Experiment
+
+SAMPLE = 64  # cells that the cost of a larger sweep is told from
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A cell that a check looks at, the parameter that it varies, if it is one, and the config of its run."""
+
+    key: str
+    cell: Cell
+    config: Config
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What a check looks at: each parameter's values, and an even share of all cells, which tell the cost."""
+
+    values: Sequence[Tried]
+    sample: Sequence[Tried]
+
+    @property
+    def first(self) -> Config:
+        return self.values[0].config
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a sweep will take; for one run where nothing says how many there are. `exact`: every run was looked at."""
+
+    runs: int | None
+    tokens: float
+    flops: float
+    smallest: int
+    largest: int
+    exact: bool
+
+
+def resolved(words: Sequence[str]) -> Config:
+    """The config that `scaling train WORDS` would train."""
+    if any(word.startswith("study=") for word in words):
+        from scaling.sweeps.study import planned
+
+        return planned(words)
+    names = [word for word in words if "=" not in word]
+    if len(names) > 1:
+        raise ScalingError("a run has one name", key="command", value=" ".join(names))
+    return load(names[0] if names else None, [word for word in words if "=" in word])
+
+
+def experiment(words: Sequence[str]) -> Experiment:
+    return _assembled(resolved(words))
+
+
+def _assembled(config: Config) -> Experiment:
+    from scaling.training.experiment import assemble  # imports torch: after the configs have been checked
+
+    return assemble(config)
+
+
+def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
+    """The configs of the cells that a check looks at; what can be told of them without torch is refused within a
+    second. `words` hold for every run.
+    """
+
+    def one(key: str, cell: Cell) -> Tried:
+        with _placed(sweep, key, cell):
+            return Tried(key, cell, checked(resolved([*sweep.told(cell), *words])))
+
+    looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
+    _stoppable(sweep, looks.first)
+    return looks
+
+
+def check(sweep: Sweep, looks: Looks) -> Outlook:
+    """Refuse what would stop a run of the sweep, and say what the sweep will take."""
+    for one in looks.values:
+        _tried(sweep, one)
+    seen, runs = [_tried(sweep, one) for one in looks.sample], sweep.size
+    share = (1 if runs is None else runs) / len(seen)
+    return Outlook(
+        runs=runs,
+        tokens=share * sum(one.tokens(one.steps) for one in seen),
+        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
+        smallest=min(one.cost.parameters_non_embedding for one in seen),
+        largest=max(one.cost.parameters_non_embedding for one in seen),
+        exact=runs == len(seen),
+    )
+
+
+def _tried(sweep: Sweep, one: Tried) -> Experiment:
+    with _placed(sweep, one.key, one.cell):
+        return _assembled(one.config)
+
+
+@contextmanager
+def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
+    """Mistakes of one cell, with the line of the sweep's file that they come from."""
+    try:
+        yield
+    except ScalingError as error:
+        # The config names its own key, and knows no line: the file's is that of the parameter, or of the command.
+        named = next((name for name in cell if _about(error, name)), key or None)
+        place = sweep.found.error(f"parameters.{named}" if named else "command", "")
+        told = {"value": error.value} if error.has_value else {}
+        raise ScalingError(
+            error.what, mend=error.mend, code=error.code, file=place.file, line=place.line, key=error.key, **told
+        ) from None
+
+
+def _about(error: ScalingError, name: str) -> bool:
+    key = error.key or ""
+    return key == name or key.startswith(f"{name}.") or (key != "" and name.startswith(f"{key}."))
+
+
+def _stoppable(sweep: Sweep, first: Config) -> None:
+    """Refuse a hyperband that would never stop a run: it counts how often the metric is logged."""
+    if sweep.hyperband is None or sweep.metric is None or sweep.metric.kind != "evaluate":
+        return
+    points, bracket = first["evaluate.points"], sweep.hyperband.brackets[0]
+    if points <= bracket:
+        raise sweep.found.error(
+            "early_terminate",
+            f"the first bracket is the evaluation after {bracket}, and a run has {points}",
+            "raise evaluate.points",
+        )
+
+
+def alone(sweep: Sweep, first: Config) -> None:
+    """Refuse what `--local` cannot do: hyperband is told by the process that trains, so a run is one process."""
+    from scaling.training.ranks import wanted
+
+    if sweep.hyperband is not None and wanted(first) > 1:
+        raise sweep.found.error("early_terminate", "here it stops runs on one device each", "set train.devices=1")
+
+
+def _sample(sweep: Sweep) -> Iterator[Cell]:
+    """All cells of a small grid, an even share of a large one's; of the others the first that random would draw."""
+    if sweep.method == "grid":
+        whole = sweep.size or 1
+        return (search.cell(sweep, number) for number in range(0, whole, -(-whole // SAMPLE)))
+    return itertools.islice(search.randomly(sweep), min(SAMPLE, sweep.cap or SAMPLE))

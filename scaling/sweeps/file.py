@@ -1,0 +1,290 @@
+"""A sweep's file: read as `wandb sweep` reads it, and held to W&B's schema and to our configs before anything is sent.
+
+    program: scaling
+    command: [scaling, train, decoder, size=tiny, "${args_no_hyphens}"]
+    method: grid                       # random, bayes
+    metric: {name: evaluate/loss, goal: minimize}
+    parameters:
+      optimizer.lr: {values: [1.0e-3, 3.0e-3]}
+
+The values are those of PyYAML, which `wandb sweep` and its server use; the lines in errors are those of our own reader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from scaling.build import check
+from scaling.config import Config, document
+from scaling.config.reader import text
+from scaling.errors import ScalingError, nearest
+from scaling.number import PositiveInt, is_number
+from scaling.sweeps.command import MEND, words_of
+from scaling.sweeps.distribution import Choice, Distribution, distribution
+from scaling.sweeps.hyperband import Hyperband, hyperband
+from scaling.training.mirror import METRICS
+
+METHODS = ("grid", "random", "bayes")
+KEYS: dict[str, Any] = {
+    "apiVersion": str,
+    "command": list[Any],
+    "controller": dict[str, Any],
+    "description": str,
+    "early_terminate": dict[str, Any],
+    "entity": str,
+    "kind": str,
+    "method": str,
+    "metric": dict[str, Any],
+    "name": str,
+    "parameters": dict[str, Any],
+    "program": str,
+    "project": str,
+    "run_cap": PositiveInt,
+}
+METRIC_KEYS: dict[str, Any] = {"name": str, "goal": Literal["minimize", "maximize"], "target": float}
+# The keys that a sweep cannot be without, and how each is written.
+NEEDED = {
+    "method": "write method: grid, random or bayes",
+    "parameters": "write parameters: {optimizer.lr: {values: [1.0e-3, 3.0e-3]}}",
+    "program": "write program: scaling",
+    "command": MEND,
+}
+MOST_RUNS = 100_000
+
+Cell = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is compared between runs; `sign` makes lower better."""
+
+    name: str
+    sign: int
+
+    @property
+    def kind(self) -> str:
+        """The kind of log entry that holds it: `train` or `evaluate`."""
+        return self.name.partition("/")[0]
+
+    def of(self, history: Sequence[Mapping[str, Any]]) -> list[float]:
+        """Its values in a run's history, lower better."""
+        kind, _, key = self.name.partition("/")
+        return [self.sign * one[key] for one in history if one.get("kind") == kind and one.get(key) is not None]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A checked sweep. `words` are what its command says to every run; parameters stand in W&B's order, by name."""
+
+    name: str
+    method: str
+    words: tuple[str, ...]
+    parameters: Mapping[str, Distribution]
+    metric: Metric | None
+    hyperband: Hyperband | None
+    cap: int | None
+    tree: Mapping[str, Any]  # the file, as W&B gets it
+    found: Config  # the file, with the line of every key
+
+    def told(self, cell: Mapping[str, Any]) -> list[str]:
+        """The words of one run, as W&B's agent writes them: Python's spelling of each value."""
+        return [*self.words, *(f"{key}={value}" for key, value in cell.items())]
+
+    @property
+    def size(self) -> int | None:
+        """How many runs it has; None where random or bayes goes on until someone stops it."""
+        if self.method != "grid":
+            return self.cap
+        whole = 1
+        for one in self.parameters.values():
+            whole *= len(one.values or ())
+        return whole if self.cap is None else min(whole, self.cap)
+
+    @property
+    def fingerprint(self) -> str:
+        """What it draws from: its parameters as the file says them."""
+        told = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def identity(self, words: Sequence[str]) -> str:
+        """A hash of all that changes its runs or its search, with the overrides for every run."""
+        overrides = dict(word.removeprefix("--").split("=", 1) for word in words)
+        counted = {key: value for key, value in overrides.items() if key != "runs" and not key.startswith("log.")}
+        search = {key: self.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
+        told = json.dumps([search, self.words, counted], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def error(self, key: str, error: ScalingError) -> ScalingError:
+        """A mistake under a key of the file, with its line."""
+        place = self.found.error(key, "") if key else error
+        return error.at(file=place.file, line=place.line)
+
+
+def read(path: str | Path) -> Sweep:
+    """The sweep in a file; what W&B or we would refuse is refused here, with its line."""
+    path = Path(path)
+    if not path.exists():
+        near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
+        raise ScalingError("there is no such file", file=path, mend=nearest(path.name, (file.name for file in near)))
+    found = document(path)
+    tree = _loaded(path)
+    if not isinstance(tree, dict) or not tree:
+        raise ScalingError("expected the keys of a sweep", file=path, mend="write method and parameters")
+    _plain(tree, found.tree, found)
+    return _checked(path.stem, tree, found)
+
+
+def _loaded(path: Path) -> Any:
+    """What PyYAML reads; it refuses a few things that our own reader, which has read the file before, does not."""
+    try:
+        return yaml.safe_load(text(path))
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        what, mend = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"
+        raise ScalingError(what, file=path, line=line, mend=mend) from None
+    except (yaml.YAMLError, ValueError) as error:
+        what = f"W&B reads no such value: {' '.join(str(error).split())}"
+        raise ScalingError(what, file=path, mend="put what is meant as text into quotes") from None
+
+
+def _plain(value: Any, ours: Any, found: Config, place: str = "") -> None:
+    """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, 2026-11-20 for a date, and 1e-3 for
+    text, where `ours` is the number that our own reader takes it for.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                what = f"W&B reads the key {key!r} as {type(key).__name__}, and not as text"
+                raise found.error(place or str(key).lower(), what, "put it into quotes")
+            below = ours.get(key) if isinstance(ours, Mapping) else None
+            _plain(inner, below, found, f"{place}.{key}" if place else key)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            below = ours[index] if isinstance(ours, list) and index < len(ours) else None
+            _plain(inner, below, found, f"{place}.{index}")
+    elif isinstance(value, str) and is_number(ours):
+        raise found.error(place, f"W&B reads {value} as text and not as a number", f"write {_with_point(value)}")
+    elif not (value is None or isinstance(value, str | bool) or is_number(value)):
+        raise found.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
+
+
+def _with_point(number: str) -> str:
+    """1e-3 as 1.0e-3, and 1.5e4 as 1.5e+4, which PyYAML reads as numbers."""
+    mantissa, _, exponent = number.lower().partition("e")
+    mantissa += "" if "." in mantissa else ".0"
+    sign = "" if exponent[:1] in ("+", "-", "") else "+"
+    return f"{mantissa}e{sign}{exponent}" if exponent else mantissa
+
+
+def of(name: str, tree: dict[str, Any]) -> Sweep:
+    """The sweep of a tree that was made and not read."""
+    return _checked(name, tree, Config(tree, dict.fromkeys(tree, "the sweep")))
+
+
+def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
+    for key in tree:
+        if key not in KEYS:
+            raise found.error(key, "a sweep has no such key", nearest(key, KEYS))
+    for key, mend in NEEDED.items():
+        if tree.get(key) is None:
+            raise ScalingError("a sweep needs it", key=key, file=_file(found), mend=mend)
+    for key, value in tree.items():
+        if value is not None:
+            _at(found, "", lambda key=key, value=value: check(key, value, KEYS[key]))
+    method = tree["method"]
+    if method not in METHODS:
+        raise found.error("method", "there is no such method", nearest(str(method), METHODS))
+    sweep = Sweep(
+        name=name,
+        method=method,
+        words=_at(found, "command", lambda: words_of(tree["command"], tree["program"])),
+        parameters=dict(sorted(_parameters(tree["parameters"], found, "parameters"))),
+        metric=_metric(tree, found),
+        hyperband=_at(found, "early_terminate", lambda: hyperband(tree["early_terminate"]))
+        if tree.get("early_terminate") is not None
+        else None,
+        cap=tree.get("run_cap"),
+        tree=tree,
+        found=found,
+    )
+    _fits(sweep)
+    return sweep
+
+
+def _parameters(tree: Any, found: Config, above: str) -> Iterator[tuple[str, Distribution]]:
+    """Each parameter's dotted name and distribution; `parameters` within a parameter nests, as in W&B."""
+    if not isinstance(tree, dict) or not tree:
+        raise found.error(above, "a sweep needs parameters", "write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
+    for key, line in tree.items():
+        place = f"{above}.{key}"
+        if not isinstance(line, dict):
+            raise found.error(place, "expected what it may be", "write {values: [1, 2]} or {value: 1}")
+        if set(line) == {"parameters"}:
+            for inner, one in _parameters(line["parameters"], found, f"{place}.parameters"):
+                yield f"{key}.{inner}", one
+            continue
+        yield key, _at(found, place, lambda line=line: distribution(line))
+
+
+def _at(found: Config, place: str, build: Any) -> Any:
+    """What `build` makes; its errors are placed under a key of the file."""
+    try:
+        return build()
+    except ScalingError as error:
+        below = ".".join(part for part in (place, error.key) if part)
+        told = found.error(below, error.what, error.mend)
+        raise told.at(value=error.value) if error.has_value and not told.has_value else told from None
+
+
+def _metric(tree: Mapping[str, Any], found: Config) -> Metric | None:
+    told = tree.get("metric")
+    if told is None:
+        if tree["method"] == "bayes" or tree.get("early_terminate") is not None:
+            raise ScalingError(
+                "bayes and early_terminate need it",
+                key="metric",
+                file=_file(found),
+                mend="write metric: {name: evaluate/loss, goal: minimize}",
+            )
+        return None
+    for key, value in told.items():
+        if key not in METRIC_KEYS:
+            raise found.error(f"metric.{key}", "a metric has no such key", nearest(key, METRIC_KEYS))
+        _at(found, "metric", lambda key=key, value=value: check(key, value, METRIC_KEYS[key]))
+    name = told.get("name")
+    if name not in METRICS:
+        raise found.error(
+            "metric.name" if name is not None else "metric", "nobody logs it", nearest(str(name), METRICS)
+        )
+    return Metric(name, -1 if told.get("goal") == "maximize" else 1)
+
+
+def _fits(sweep: Sweep) -> None:
+    """Refuse what no run of the sweep could do: a grid over a curve, too many runs, a bracket that is never reached."""
+    if sweep.method == "grid":
+        for key, one in sweep.parameters.items():
+            if one.values is None or (isinstance(one, Choice) and one.chances):
+                mend = "write values: […], or method: random"
+                raise sweep.found.error(f"parameters.{key}", "a grid takes values, not this distribution", mend)
+    if sweep.size is not None and sweep.size > MOST_RUNS:
+        raise sweep.found.error(
+            "parameters", f"the sweep has {sweep.size:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
+        )
+
+
+def _file(found: Config) -> str:
+    return next(iter(found.origin.values())).rpartition(":")[0]
+
+
+def capped(sweep: Sweep, count: int | None) -> Sweep:
+    """The sweep with at most `count` runs, here and at the server."""
+    if count is None or (sweep.cap is not None and sweep.cap <= count):
+        return sweep
+    return replace(sweep, cap=count, tree={**sweep.tree, "run_cap": count})

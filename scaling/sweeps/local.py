@@ -1,0 +1,180 @@
+"""Local: a sweep with no server. One controller draws the cells, warm workers forked from it train them.
+
+Torch and Lightning are imported once, before the workers are forked, so a run costs its training and some hundredths
+of a second. The ledger holds the runs: the same command again finds what is done and goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import torch
+
+from scaling import parent
+from scaling.errors import DISK, ScalingError
+from scaling.sweeps.file import Sweep
+from scaling.sweeps.table import name
+from scaling.sweeps.trial import Trial, Trials
+from scaling.sweeps.worker import DISK_FULL, Report, heard, say, serve
+from scaling.training.signals import Stopped, deferred, forked
+
+LOOK = 0.5  # seconds between looks at runs that others have
+LEAVING = 60.0  # seconds in which a worker may save its run and leave
+
+
+@dataclass
+class Worker:
+    """A forked process, the place it trains at (a device's number, None for a core), and what it is at."""
+
+    process: int
+    pipe: Connection
+    place: str | None
+    trial: Trial | None = None
+
+
+def places() -> list[str | None]:
+    """Where workers train: on each of this machine's GPUs, else on each core that this process may use."""
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not touch one before the fork
+    count = torch.cuda.device_count()
+    if not count:
+        return [None] * len(os.sched_getaffinity(0))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return list(named.split(",")) if named else [str(number) for number in range(count)]
+
+
+@contextmanager
+def workers(sweep: Sweep, at: Sequence[str | None], log: Path) -> Iterator[list[Worker]]:
+    """The workers, forked now: before this process has touched a device, which a fork would not survive."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    crew: list[Worker] = []
+    try:
+        for place in at:
+            _add(crew, sweep, place, log)
+        yield crew
+    finally:
+        with deferred():
+            _stop(crew)
+
+
+def train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> list[Trial]:
+    """Run the whole sweep; `words` hold for every run."""
+    while True:
+        for worker in crew:
+            if worker.trial is None:
+                _hand(worker, trials, words)
+        busy = {worker.pipe: worker for worker in crew if worker.trial is not None}
+        if not busy and not trials.again:
+            return trials.drawn
+        if not busy:
+            time.sleep(LOOK)
+            continue
+        for pipe in wait(list(busy), LOOK if trials.again else None):
+            _hear(busy[pipe], trials, crew, log)  # type: ignore[index]
+
+
+def _stop(crew: Sequence[Worker]) -> None:
+    """A worker that is at a run saves it at its next step; one that is not finds its pipe closed."""
+    for worker in crew:
+        if worker.trial is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.process, signal.SIGTERM)
+        worker.pipe.close()
+    until = time.monotonic() + LEAVING
+    for worker in crew:
+        with contextlib.suppress(ChildProcessError):
+            if not _ended(worker.process, until):
+                os.kill(worker.process, signal.SIGKILL)
+                os.waitpid(worker.process, 0)
+
+
+def _ended(process: int, until: float) -> bool:
+    """Whether a process ends until then."""
+    while not os.waitpid(process, os.WNOHANG)[0]:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
+    trial = worker.trial = trials.following()
+    if trial is not None:
+        trial.values = []
+        say(worker.pipe, [*trials.sweep.told(trial.cell), f"log.name={name(trial.cell)}", *words])
+
+
+def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None:
+    trial = worker.trial
+    assert trial is not None
+    try:
+        told = heard(worker.pipe)
+    except (EOFError, ConnectionResetError):
+        trials.ended(trial, Report(None, "failed", reason="its worker died"))
+        _replace(crew, worker, trials.sweep, log)
+        return
+    if "values" in told:
+        trial.values = told["values"]
+        say(worker.pipe, trials.stops(trial))
+    else:
+        worker.trial = None
+        report = Report(**told["report"])
+        if report.outcome == DISK_FULL:
+            raise ScalingError(report.reason or "the disk is full", code=DISK)
+        trials.ended(trial, report)
+
+
+def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
+    """Another worker in the place of one that died, unless this process has touched a device meanwhile."""
+    dead.pipe.close()
+    os.waitpid(dead.process, 0)
+    crew.remove(dead)
+    if not torch.cuda.is_initialized():
+        _add(crew, sweep, dead.place, log)
+    elif not crew:
+        raise RuntimeError(f"every worker has died; {log} says why")
+
+
+def _add(crew: list[Worker], sweep: Sweep, place: str | None, log: Path) -> None:
+    """One more worker, or none: a signal comes before it or after it."""
+    with deferred():
+        crew.append(_forked(sweep, place, log, crew))
+
+
+def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) -> Worker:
+    ours, theirs = Pipe()
+    controller = os.getpid()
+    process = os.fork()
+    if process:
+        theirs.close()
+        return Worker(process, ours, place)
+    code = 1
+    try:
+        parent.follow(controller)
+        os.setpgrp()  # the terminal's signals reach the controller, which hands them on
+        forked()
+        # Pipes of others that stay open here would never close there.
+        for pipe in (ours, *(worker.pipe for worker in crew)):
+            pipe.close()
+        told = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
+            os.dup2(told, descriptor)
+        if place is None:
+            torch.set_num_threads(1)
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = place
+        serve(theirs, sweep.metric, sweep.hyperband is not None)
+        code = 0
+    except Stopped as stopped:
+        code = stopped.code
+    finally:
+        os._exit(code)

@@ -1,0 +1,123 @@
+"""Copy: what was fetched, as a ledger of its own. It holds what W&B says, so a later pull may write any of it again.
+
+store/<run>/attempts/NNN/   one folder a W&B run, in one rename; claim.json says which it shows, and how far
+store/<run>/result.json     of the attempt that stands
+studies/<sweep>/plan.json   the runs of a sweep, where its command is ours
+points.csv                  a row a run
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from scaling import atomic
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger, run_id
+from scaling.ledger.document import seal
+from scaling.ledger.exclusive import disk
+from scaling.sweeps.pull.complete import Fetched
+from scaling.sweeps.pull.reconcile import Reconciled
+from scaling.sweeps.pull.shown import Shown, result, spec
+
+MARK = "pulled"  # a file that only copies have
+
+
+@dataclass(frozen=True)
+class Known:
+    """An attempt that was copied: its number, how far it was seen, and what its history lacked."""
+
+    number: int
+    seen: str
+    missing: tuple[str, ...]
+
+
+class Copy:
+    """The ledger under a folder, as a pull writes it; one pull at a time."""
+
+    def __init__(self, folder: Path):
+        if (folder / "ledger.json").exists() and not (folder / MARK).exists():
+            raise ScalingError("holds runs that were trained, not pulled", file=folder, mend="name another: --to")
+        with disk("cannot write there"):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / MARK).touch()
+        self.ledger = Ledger.create(folder)
+        self.known: dict[str, Known] = {}
+        for run in self.ledger.runs():
+            for record in self.ledger.attempts(run):
+                claim, told = record.claim, record.exit
+                if told is not None and "wandb" in claim:
+                    self.known[claim["wandb"]] = Known(record.number, claim["seen"], tuple(told["missing"]))
+
+    def wants(self, one: Shown) -> bool:
+        """Whether the history of an ended run is yet to be fetched, or was not whole, or has grown since."""
+        known = self.known.get(one.path)
+        return one.outcome is not None and (known is None or known.seen != one.seen or bool(known.missing))
+
+    def numbers(self, found: Reconciled) -> dict[str, int]:
+        """The attempt that each W&B run of a run is: what it was, else the lowest free number, the oldest first."""
+        taken = {one.path: self.known[one.path].number for one in found.attempts if one.path in self.known}
+        free = (number for number in count(1) if number not in set(taken.values()))
+        return {one.path: taken.get(one.path) or next(free) for one in found.attempts}
+
+    def enter(self, one: Shown, number: int, found: Fetched) -> None:
+        """An attempt, whole or not at all."""
+        assert one.run is not None
+        folder = self.ledger.folder(one.run) / "attempts" / f"{number:03d}"
+        lacks = list(found.missing)
+        signed = {"run": one.run, "attempt": number, "wandb": one.path, "seen": one.seen, "claimed": one.created}
+        ended = {"outcome": one.outcome, "reason": one.summary.get("reason"), "missing": lacks, "ended": one.created}
+        with disk("cannot write a run"):
+            partial = atomic.temporary(folder)
+            partial.mkdir(parents=True)
+            (partial / "claim.json").write_bytes(seal(signed))
+            (partial / "log.jsonl").write_bytes(found.log)
+            (partial / "exit.json").write_bytes(seal(ended))
+            if folder.exists():
+                aside = atomic.temporary(folder)
+                folder.rename(aside)
+                partial.rename(folder)
+                shutil.rmtree(aside)
+            else:
+                partial.rename(folder)
+        self.known[one.path] = Known(number, one.seen, found.missing)
+
+    def conclude(self, found: Reconciled) -> None:
+        """The run's spec, where W&B has all of it, and the result that stands."""
+        folder, first, one = self.ledger.folder(found.run), found.attempts[0], found.stands
+        folder.mkdir(parents=True, exist_ok=True)
+        told = spec(first)
+        if _name(told) == found.run:
+            _write(folder / "spec.json", {"run": found.run, "entered": first.created, "spec": told})
+        if one is not None:
+            number = self.known[one.path].number
+            _write(folder / "result.json", {"run": found.run, "attempt": number, "outcome": one.outcome, **result(one)})
+
+    def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:
+        """A sweep as a study of the ledger: what was asked of each run so far; tables find their rows by it."""
+        folder = self.ledger.study_folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / "plan.json", plan)
+
+
+def _name(told: Mapping[str, Any]) -> str | None:
+    try:
+        return run_id(told)
+    except ScalingError:
+        return None
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    """The file with this document. A copy need not outlive a power cut; its checksum tells, and a pull mends it."""
+    content = seal(document)
+    if path.exists() and path.read_bytes() == content:
+        return
+    with disk("cannot write a run"):
+        partial = atomic.temporary(path)
+        partial.write_bytes(content)
+        os.replace(partial, path)

@@ -1,0 +1,52 @@
+"""Reconcile: the W&B runs that show one run of the ledger: its attempts, those of a sweep, another machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scaling.ledger import RESULTS
+from scaling.ledger.result import differences
+from scaling.sweeps.pull.shown import Shown, result
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """A run's attempts, oldest first, the one whose result stands (None: not done), and where others found another."""
+
+    run: str
+    attempts: tuple[Shown, ...]
+    stands: Shown | None
+    differing: tuple[str, ...]
+
+    @property
+    def trunk(self) -> bool:
+        return all(one.trunk for one in self.attempts)
+
+
+def reconciled(runs: Iterable[Shown]) -> list[Reconciled]:
+    """The runs of the ledger among W&B's, in the order of their first attempts."""
+    attempts: dict[str, list[Shown]] = {}
+    for one in sorted(runs, key=lambda one: (one.created, one.path)):
+        if one.run is not None:
+            attempts.setdefault(one.run, []).append(one)
+    return [_reconciled(run, every) for run, every in attempts.items()]
+
+
+def _reconciled(run: str, attempts: Sequence[Shown]) -> Reconciled:
+    """As in the ledger, the first result stands, and later ones are held to it."""
+    done = [one for one in attempts if one.outcome in RESULTS]
+    if not done:
+        return Reconciled(run, tuple(attempts), None, ())
+    first, *others = done
+    told = []
+    for other in others:
+        found = differences(_claims(first), _claims(other))
+        told += [f"{key} is {one!r} in {first.path} and {two!r} in {other.path}" for key, (one, two) in found.items()]
+    return Reconciled(run, tuple(attempts), first, tuple(told))
+
+
+def _claims(one: Shown) -> dict[str, object]:
+    """What another attempt has to repeat."""
+    found = {key: value for key, value in result(one).items() if key != "circumstances"}
+    return {"outcome": one.outcome, **found}

@@ -1,0 +1,83 @@
+"""Study: a planned study as a sweep with one parameter, the ids of its runs; paired values are what W&B cannot say.
+
+Each run is `scaling train study=NAME run=ID runs=FOLDER`, and the plan in the ledger says what that is. The dearest run
+comes first, so that its trunk is grown early, and as far as any branch wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from scaling.config import Config, load
+from scaling.errors import ScalingError, nearest
+from scaling.ledger import Ledger
+from scaling.ledger.forms import of_study
+from scaling.studies.plan import Plan, Run
+from scaling.studies.record import entered
+from scaling.training.ranks import launched
+
+KEYS = ("study", "run", "runs")
+
+
+def tree(ledger: Ledger, study: str) -> dict[str, Any]:
+    """The sweep's file. It names the ledger's folder as its user did, and not where that lies on this machine."""
+    where = [] if ledger.root == Path("runs") else [f"runs={ledger.root}"]
+    return {
+        "name": study,
+        "program": "scaling",
+        "command": ["scaling", "train", f"study={study}", *where, "${args_no_hyphens}"],
+        "method": "grid",
+        "metric": {"name": "evaluate/loss", "goal": "minimize"},
+        "parameters": {"run": {"values": _dearest_first(ledger.plan(study, of_study))}},
+    }
+
+
+def _dearest_first(plan: dict[str, Any]) -> list[str]:
+    trunks = {one["run"]: one["flops"] for one in plan["trunks"]}
+
+    def flops(one: dict[str, Any]) -> float:
+        return one["flops"] + (trunks[one["trunk"]["run"]] if one["trunk"] else 0.0)
+
+    return list(dict.fromkeys(one["run"] for one in sorted(plan["runs"], key=flops, reverse=True)))
+
+
+def planned(words: Sequence[str]) -> Config:
+    """The config of a planned study's run, which `study=` and `run=` name."""
+    told, ledger, plan, run = _found(words)
+    logged = [f"{key}={value}" for key, value in told.items() if key.startswith("log.")]
+    return load(plan.question.base, [*run.overrides, f"runs={ledger.root}", *logged])
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Have the trunk of a planned study's run stand where the run branches off. The ledger shows it, and W&B does not:
+    in a sweep there, each W&B run is one of the runs that were asked for.
+    """
+    _, ledger, plan, run = _found(words, ["log.wandb=disabled"])
+    if not launched() and ledger.result(run.run) is None:
+        from scaling.studies.work import grow  # imports Lightning, which a check of the sweep does without
+
+        grow(ledger, plan, run)
+
+
+def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
+    """What the words say, and the run that they name; `further` words hold for its training."""
+    told = dict(word.split("=", 1) for word in words if "=" in word)
+    for key in told:
+        if key not in KEYS and not key.startswith("log."):
+            raise ScalingError("the plan says what a run of a study is", key=key, value=told[key])
+    ledger = Ledger.open(told.get("runs", "runs"))
+    plan = _entered(ledger.root, told["study"], tuple(further))
+    runs = {one.run: one for one in plan.runs}
+    run = told.get("run", "")
+    if run not in runs:
+        raise ScalingError("the study has no such run", key="run", value=run, mend=nearest(run, runs))
+    return told, ledger, plan, runs[run]
+
+
+@cache
+def _entered(root: Path, study: str, further: tuple[str, ...]) -> Plan:
+    """A plan is written once, and a check asks for each of its runs."""
+    return entered(Ledger.open(root), study, further)

@@ -1,0 +1,51 @@
+"""Table: a sweep's runs as rows of points.csv, in the format that studies, tables and fits read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scaling.training.point import COLUMNS, plain
+
+if TYPE_CHECKING:
+    from scaling.sweeps.trial import Trial
+
+
+def name(cell: Mapping[str, Any]) -> str:
+    """A run's name within its sweep: what sets it apart, whole numbers spelled as such."""
+    return " ".join(f"{key}={plain(value)}" for key, value in sorted(cell.items()))
+
+
+def row(
+    run: str, name: str, status: str, loss: float | None, cell: Mapping[str, Any], point: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A run with a column for each swept key; one that every point has already, like `seed`, is that column."""
+    own = {"run": run, "name": name, "status": status, "held_out": 0, "loss": loss}
+    swept = {key: value for key, value in sorted(_columns(cell)) if key not in own and key not in COLUMNS}
+    return {**own, **swept, **point}
+
+
+def _columns(cell: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Swept keys and their values; a mapping has a column for each of its keys."""
+    for key, value in cell.items():
+        if isinstance(value, Mapping):
+            yield from _columns(value, f"{above}{key}.")
+        else:
+            yield above + key, json.dumps(value) if isinstance(value, list | tuple) else plain(value)
+
+
+def rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """A row a run that was trained; cells that are one run are one row."""
+    found: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        report = trial.report
+        if report is not None and report.run is not None:
+            told = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
+            found.setdefault(report.run, told)
+    return ordered(found.values())
+
+
+def ordered(table: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One order, in whatever order agents and servers had the runs."""
+    return sorted(table, key=lambda row: (row["name"], row["run"]))

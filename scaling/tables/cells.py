@@ -1,0 +1,106 @@
+"""Cells: a table's lines as columns of text, ours beside the paper's."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+from scaling.tables.lines import Line, Printed
+from scaling.tables.statistics import Mean
+from scaling.tables.table import MEASURES
+
+NOTHING = "–"
+Column = tuple[str, Callable[[Line], str]]
+
+
+def columns(found: Printed) -> list[Column]:
+    """The paper's columns with ours beside them; those of runs only where there are runs."""
+    unit, scale = _unit(found)
+    theirs = [(title, partial(_published, column=column, form="{}")) for column, title in found.table.columns.items()]
+    shown: list[Column] = [
+        *theirs,
+        *((MEASURES[measure], partial(_measured, measure=measure)) for measure in found.table.measures),
+        ("Params (M), paper", lambda line: _published(line, "params_millions", "{:g}")),
+        (
+            "Params (M), ours",
+            lambda line: f"{line.counted.parameters / 1e6:,.{_decimals(line.counted.parameters / 1e6)}f}",
+        ),
+        ("Ops (T), paper", lambda line: _published(line, "ops_tera", "{:g}")),
+        (f"Ops ({unit}), ours so counted", lambda line: f"{line.counted.ops / scale:.3f}"),
+        (f"Ops ({unit}), as run", lambda line: f"{line.counted.flops / 2 / scale:.3f}"),
+    ]
+    if not found.trained:
+        return [column for column in shown if _said(column, found)]
+    baseline = next((line.runs for line in found.lines if line.counted.row.name == found.table.baseline), None)
+    own = baseline.steps_per_second if baseline else None
+    shown += [
+        ("Step/s, paper", lambda line: _published(line, "step_per_s", "{:.2f}")),
+        ("Step/s, ours", lambda line: _number(line.runs.steps_per_second if line.runs else None, ".2f")),
+        ("to the baseline's", lambda line: _ratio(line.runs.steps_per_second if line.runs else None, own)),
+        ("Early loss, paper", _early_published),
+        ("Early loss, ours", _early),
+        ("Final loss, paper", lambda line: _published(line, "final_loss", "{:.3f}")),
+        ("Final loss, ours", lambda line: _interval(line.final)),
+        ("difference", _difference),
+        ("verdict", lambda line: line.difference.verdict if line.difference else NOTHING),
+        ("runs", lambda line: f"{len(line.runs.final)}" if line.runs else "0"),
+    ]
+    return [column for column in shown if _said(column, found)]
+
+
+def _said(column: Column, found: Printed) -> bool:
+    """Whether a column says anything of any row."""
+    return any(column[1](line) != NOTHING for line in found.lines)
+
+
+def _unit(found: Printed) -> tuple[str, float]:
+    """Tera, as the paper prints, or what fits a smaller table."""
+    typical = statistics.median(line.counted.ops for line in found.lines)
+    return next((unit for unit in (("T", 1e12), ("G", 1e9)) if typical >= unit[1]), ("M", 1e6))
+
+
+def _decimals(millions: float) -> int:
+    return 1 if millions >= 10 else 4
+
+
+def _published(line: Line, column: str, form: str) -> str:
+    value = line.counted.row.published.get(column)
+    return NOTHING if value is None else form.format(value)
+
+
+def _measured(line: Line, measure: str) -> str:
+    return f"{line.counted.measured[measure]:,}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return NOTHING if value is None else format(value, form)
+
+
+def _ratio(value: float | None, to: float | None) -> str:
+    return NOTHING if value is None or to is None else f"{value / to:.2f}"
+
+
+def _early_published(line: Line) -> str:
+    value, std = (line.counted.row.published.get(column) for column in ("early_loss", "early_loss_std"))
+    return NOTHING if value is None else f"{value:.3f}" + ("" if std is None else f" ± {std:.3f}")
+
+
+def _early(line: Line) -> str:
+    if line.early is None or line.runs is None:
+        return NOTHING
+    early = line.runs.early
+    return f"{line.early.value:.3f}" + (f" ± {statistics.stdev(early):.3f}" if len(early) > 1 else "")
+
+
+def _interval(mean: Mean | None) -> str:
+    if mean is None:
+        return NOTHING
+    half = (mean.high - mean.low) / 2
+    return f"{mean.value:.4f}" + (f" ± {half:.4f}" if math.isfinite(half) else "")
+
+
+def _difference(line: Line) -> str:
+    one = line.difference
+    return NOTHING if one is None else f"{one.value:+.4f} ± {(one.high - one.low) / 2:.4f}"

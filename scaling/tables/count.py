@@ -1,0 +1,49 @@
+"""Counts: what every row of a table weighs and computes, without training or allocating it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scaling.config import Config
+from scaling.errors import ScalingError
+from scaling.model.blank import blank
+from scaling.model.places import places
+from scaling.tables.dependence import dependence
+from scaling.tables.ops import ops
+from scaling.tables.table import Row, Table
+
+
+@dataclass(frozen=True)
+class Counted:
+    """`ops` by the paper's definition and `flops` as they run are of one training batch, forward; `measured` is what
+    the table measures of its layers.
+    """
+
+    row: Row
+    parameters: int
+    by_slot: Mapping[str, int]
+    ops: int
+    flops: int
+    measured: Mapping[str, int] = field(default_factory=dict)
+
+
+def counts(table: Table, words: Sequence[str] = ()) -> list[Counted]:
+    """Every row of the table, counted at the size that `words` say."""
+    return [_counted(table, row, table.load(row.name, words)) for row in table.rows]
+
+
+def _counted(table: Table, row: Row, config: Config) -> Counted:
+    try:
+        with blank():
+            model = config.build("model", config["size"])
+        operations = ops(config, model)
+        found = dependence(config) if table.measures else {}
+    except ScalingError as error:
+        raise ScalingError(f"row {row.name!r}: {error}", code=error.code) from None
+    by_slot: Counter[str] = Counter()
+    for place, parameter in places(model):
+        by_slot[place.slot] += parameter.numel()
+    measured = {measure: found[measure] for measure in table.measures}
+    return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)

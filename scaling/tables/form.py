@@ -1,0 +1,135 @@
+"""Forms: a table's cells as text for a terminal's reader, a paper or a page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from scaling.law.formats import latex_text, markdown_text
+from scaling.tables.cells import columns
+from scaling.tables.lines import Line, Printed, notes
+
+Headed = tuple[str, list[list[str]]]
+
+
+def headed(found: Printed) -> Iterator[Headed]:
+    """Lines of cells under each heading, in the paper's order."""
+    shown = columns(found)
+    groups: list[Headed] = []
+    for line in found.lines:
+        if not groups or groups[-1][0] != line.counted.row.heading:
+            groups.append((line.counted.row.heading, []))
+        groups[-1][1].append(_cells(line, shown))
+    yield from groups
+
+
+def _cells(line: Line, shown: Sequence[tuple[str, Callable[[Line], str]]]) -> list[str]:
+    return [line.counted.row.name, *(cell(line) for _, cell in shown)]
+
+
+def titles(found: Printed) -> list[str]:
+    return ["", *(title for title, _ in columns(found))]
+
+
+def terminal(found: Printed) -> str:
+    """Columns as wide as their widest cell, for whatever width the terminal scrolls to."""
+    head = titles(found)
+    groups = list(headed(found))
+    every = [head, *(row for _, rows in groups for row in rows)]
+    widths = [max(len(row[index]) for row in every) for index in range(len(head))]
+
+    def aligned(row: Sequence[str]) -> str:
+        first, *rest = row
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]
+        return "  ".join(cells).rstrip()
+
+    lines = [found.table.title, "", aligned(head)]
+    for heading, rows in groups:
+        lines += ["", heading] if heading else []
+        lines += [aligned(row) for row in rows]
+    return "\n".join([*lines, "", *notes(found)]).rstrip() + "\n"
+
+
+def markdown(found: Printed) -> str:
+    """GitHub's tables, a heading as a line in bold."""
+    width = len(titles(found))
+    head = [markdown_text(title) for title in titles(found)]
+    lines = [f"**{markdown_text(found.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
+    for heading, rows in headed(found):
+        lines += [_bars([f"**{markdown_text(heading)}**", *[""] * (width - 1)])] if heading else []
+        lines += [_bars([markdown_text(cell) for cell in row]) for row in rows]
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes(found))]).rstrip() + "\n"
+
+
+def _bars(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def latex(found: Printed) -> str:
+    """A tabular of booktabs."""
+    width = len(titles(found))
+    lines = [r"\begin{tabular}{l" + "r" * (width - 1) + "}", r"\toprule", _ampersands(titles(found)), r"\midrule"]
+    for index, (heading, rows) in enumerate(headed(found)):
+        lines += [r"\midrule"] if index else []
+        lines += [rf"\multicolumn{{{width}}}{{l}}{{\emph{{{latex_text(heading)}}}}} \\"] if heading else []
+        lines += [_ampersands(row) for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes(found))]) + "\n"
+
+
+def _ampersands(cells: Sequence[str]) -> str:
+    return " & ".join(map(latex_text, cells)) + r" \\"
+
+
+def table_csv(found: Printed) -> str:
+    """A line a row with plain numbers, published figures under their own names."""
+    told = [_flat(line) for line in found.lines]
+    keys = list(dict.fromkeys(key for line in told for key in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(told)
+    return text.getvalue()
+
+
+def _flat(line: Line) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in line.to_json().items():
+        if isinstance(value, dict):
+            flat |= {f"{key}_{inner}": cell for inner, cell in value.items()}
+        elif not isinstance(value, tuple) and value is not None:
+            flat[key] = value
+    return flat
+
+
+def page(found: Printed) -> str:
+    """One self-contained table of HTML, without a page around it."""
+    width = len(titles(found))
+    lines = ["<table>", f"<caption>{html.escape(found.table.title)}</caption>", "<thead>", _row(titles(found), "th")]
+    lines += ["</thead>", "<tbody>"]
+    for heading, rows in headed(found):
+        lines += [f'<tr><th colspan="{width}">{html.escape(heading)}</th></tr>'] if heading else []
+        lines += [_row(row, "td") for row in rows]
+    notes_ = [f"<li>{html.escape(note)}</li>" for note in notes(found)]
+    return "\n".join([*lines, "</tbody>", "</table>", *(["<ul>", *notes_, "</ul>"] if notes_ else [])]) + "\n"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def table_json(found: Printed) -> str:
+    """One document with every figure."""
+    return json.dumps(found.to_json(), indent=1) + "\n"
+
+
+FORMS: dict[str, Callable[[Printed], str]] = {
+    "terminal": terminal,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": table_csv,
+    "html": page,
+    "json": table_json,
+}

@@ -1,0 +1,182 @@
+"""Lines: what a table says of each row, the paper's figures, our counts and what our runs found, side by side."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaling.tables.count import Counted
+from scaling.tables.results import Results, Runs
+from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, agreement, compare
+from scaling.tables.table import Table
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row as it is printed."""
+
+    counted: Counted
+    runs: Runs | None = None
+    early: Mean | None = None
+    final: Mean | None = None
+    difference: Difference | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        row, runs = self.counted.row, self.runs
+        told: dict[str, Any] = {
+            "row": row.name,
+            "heading": row.heading,
+            "parameters": self.counted.parameters,
+            "ops": self.counted.ops,
+            "flops_forward": self.counted.flops,
+            "published": dict(row.published),
+        }
+        if self.counted.measured:
+            told["measured"] = dict(self.counted.measured)
+        if runs is None:
+            return told
+        return told | {
+            "runs": {"planned": runs.planned, "finished": len(runs.final), **runs.unfinished},
+            "steps_per_second": runs.steps_per_second,
+            "early_losses": runs.early,
+            "final_losses": runs.final,
+            "early": _plain(self.early),
+            "final": _plain(self.final),
+            "difference": _plain(self.difference),
+            "verdict": None if self.difference is None else self.difference.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A whole table: its lines, and what is said below them."""
+
+    table: Table
+    lines: Sequence[Line]
+    settings: Sequence[str] = ()
+    studies: Sequence[str] = ()
+    early_at: float | None = None
+    comparison: Comparison | None = None
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)  # by the published column
+
+    @property
+    def trained(self) -> bool:
+        return self.comparison is not None
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "table": self.table.name,
+            "title": self.table.title,
+            "source": self.table.source,
+            "baseline": self.table.baseline,
+            "settings": list(self.settings),
+            "rows": [line.to_json() for line in self.lines],
+        }
+        if self.comparison is None:
+            return told
+        pooled = self.comparison.pooled
+        return told | {
+            "studies": list(self.studies),
+            "early_at": self.early_at,
+            "pooled": None if pooled is None else {"deviation": pooled.deviation, "freedom": pooled.freedom},
+            "own_scatter": list(self.comparison.strange),
+            "agreement": {column: vars(found) for column, found in self.agreements.items()},
+            "said": notes(self),
+        }
+
+
+def printed(table: Table, counted: Sequence[Counted], found: Results | None = None) -> Printed:
+    """The counts beside what the runs found, where runs are asked for."""
+    if found is None:
+        return Printed(table, [Line(one) for one in counted])
+    final = compare({row: runs.final for row, runs in found.rows.items()}, table.baseline)
+    early = compare({row: runs.early for row, runs in found.rows.items()}, table.baseline)
+    lines = [
+        Line(
+            one,
+            found.rows.get(one.row.name, Runs(0, (), (), {}, None)),
+            early.means.get(one.row.name),
+            final.means.get(one.row.name),
+            final.differences.get(one.row.name),
+        )
+        for one in counted
+    ]
+    agreements = {
+        column: agreed
+        for column, of in (("early_loss", "early"), ("final_loss", "final"))
+        if (agreed := _agreement(lines, column, of)) is not None
+    }
+    return Printed(table, lines, found.settings, found.studies, found.early, final, agreements)
+
+
+def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
+    pairs = [
+        (getattr(line, of).value, float(line.counted.row.published[column]))
+        for line in lines
+        if getattr(line, of) is not None and column in line.counted.row.published
+    ]
+    return agreement([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+
+
+def notes(found: Printed) -> list[str]:
+    """What stands below the table: what rests on how much, and what is missing."""
+    comparison = found.comparison
+    if comparison is None:
+        return []
+    told = []
+    if pooled := comparison.pooled:
+        told.append(
+            f"Intervals are of 95%, by a standard deviation of {pooled.deviation:.4f} of a run pooled over all rows "
+            f"({pooled.freedom} degrees of freedom); verdicts are after Holm's correction over "
+            f"{len(comparison.differences)} rows."
+        )
+    elif not found.studies:
+        told.append(f"No study of {found.table.name} is here: nothing of it was trained.")
+    else:
+        told.append("No row has two finished runs, so nothing can be said of differences.")
+    if comparison.strange:
+        told.append(f"These scatter more than the rest and are judged by their own runs: {_list(comparison.strange)}.")
+    if found.early_at is not None:
+        told.append(
+            f"Early losses were read at {found.early_at:.3g} of the steps, ± the standard deviation of the runs."
+        )
+    for column, agreed in found.agreements.items():
+        told.append(
+            f"Rank correlation with the paper's {column.replace('_', ' ')} over {agreed.rows} rows (Spearman): "
+            f"{agreed.value:.2f}, interval {agreed.low:.2f} to {agreed.high:.2f}."
+        )
+    return told + _missing(found)
+
+
+def _missing(found: Printed) -> list[str]:
+    told = []
+    runs = [(line.counted.row.name, line.runs) for line in found.lines if line.runs is not None]
+    none = [row for row, one in runs if not one.final]
+    if none and found.studies:
+        told.append(f"Without a finished run: {_list(none)}.")
+    ended = [f"{row} ({count} {how})" for row, one in runs for how, count in one.unfinished.items()]
+    if ended:
+        told.append(f"Planned runs that did not finish: {_list(ended)}.")
+    counts = [len(one.final) for row, one in runs if one.final and row != found.table.baseline]
+    usual = statistics.mode(counts) if counts else 0
+    fewer = [f"{row} ({len(one.final)})" for row, one in runs if one.final and len(one.final) < usual]
+    if fewer:
+        told.append(f"With fewer seeds than the usual {usual}: {_list(fewer)}.")
+    return told
+
+
+def _list(names: Sequence[str]) -> str:
+    return "; ".join(names)
+
+
+def _plain(found: Mean | Difference | None) -> dict[str, Any] | None:
+    """As JSON: an interval without ends has none."""
+    if found is None:
+        return None
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in vars(found).items()
+    }

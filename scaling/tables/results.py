@@ -1,0 +1,178 @@
+"""Results: the runs that a ledger holds of a table, by row."""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from scaling.config.override import override
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.ledger.provenance import hardware, spans
+from scaling.tables.table import Table
+
+logger = logging.getLogger(__name__)
+
+MISSING = "missing"  # a run's status before it has ended
+EARLY = 1 / 8  # of the steps: 65,536 of 524,288
+OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one setting differ
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A row's planned runs: losses of the finished ones in the order of their seeds, and how many ended otherwise."""
+
+    planned: int
+    final: tuple[float, ...]
+    early: tuple[float, ...]
+    unfinished: Mapping[str, int]  # by what became of them: missing, diverged, pruned
+    steps_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One planned run: how it ended, and what a finished one found; `early` was read at `early_at` of the steps."""
+
+    row: str
+    seed: int
+    run: str
+    status: str = MISSING
+    steps: int | None = None
+    tokens: int | None = None
+    early_at: float | None = None
+    early: float | None = None
+    loss: float | None = None
+    steps_per_second: float | None = None
+    day: str | None = None
+    flops: float | None = None
+    worker_seconds: float | None = None
+    """Of all its attempts."""
+    hardware: str | None = None
+    versions: str | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What `studies` found under their common overrides, a point a planned run."""
+
+    studies: tuple[str, ...]
+    settings: tuple[str, ...]
+    points: tuple[Point, ...]
+
+    @cached_property
+    def rows(self) -> Mapping[str, Runs]:
+        """The runs of each row, by seed."""
+        found: dict[str, list[Point]] = {}
+        for point in sorted(self.points, key=lambda point: point.seed):
+            found.setdefault(point.row, []).append(point)
+        return {row: _runs(points) for row, points in found.items()}
+
+    @property
+    def early(self) -> float | None:
+        """The share of the steps at which early losses were read."""
+        shares = [point.early_at for point in self.points if point.early_at is not None]
+        return statistics.median(shares) if shares else None
+
+
+def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
+    """The runs of a study, or of all studies of this table, which must then agree in what they set."""
+    names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
+    settings: set[tuple[str, ...]] = set()
+    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for name in names:
+        for one in ledger.plan(name)["runs"]:
+            told = said(one["overrides"])
+            if not {"row", "seed"} <= told.keys():
+                raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
+            settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN))
+            seeds = found.setdefault(told["row"][1], {})
+            if seeds.setdefault(told["seed"][1], one)["run"] != one["run"]:
+                settings.add(("a row that has changed since",))
+    if len(settings) > 1:
+        raise ScalingError(
+            f"the ledger holds {table.name} in several settings",
+            file=ledger.root,
+            mend="choose one: --study " + ", --study ".join(names),
+        )
+    if found and not found.keys() & {row.name for row in table.rows}:
+        raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
+    points = (_point(ledger, row, seed, one) for row, seeds in found.items() for seed, one in seeds.items())
+    return Results(tuple(names), next(iter(settings), ()), tuple(points))
+
+
+def said(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Overrides by their keys: the word itself and its value."""
+    return {key: (word, node.plain()) for word in words for key, node in [override(word)]}
+
+
+def joined(held: Results, trained: Results) -> Results:
+    """What two places hold of one table in one setting. A run that has ended in both is `held`'s: it came first."""
+    ended = [point for point in held.points if point.status != MISSING]
+    points = {(point.row, point.seed): point for point in (*held.points, *trained.points, *ended)}
+    rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
+    return Results(
+        tuple(dict.fromkeys((*held.studies, *trained.studies))),
+        trained.settings,
+        tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
+    )
+
+
+def _asks(ledger: Ledger, study: str) -> Any:
+    """The config that a study varies; None where its plan cannot be read, which is no fault of other studies."""
+    try:
+        return ledger.plan(study)["study"]["base"]
+    except ScalingError as error:
+        logger.warning("study %s is passed over: %s", study, error)
+        return None
+
+
+def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Point:
+    run = planned["run"]
+    result = ledger.result(run)
+    if result is None:
+        return Point(row, seed, run)
+    attempts, circumstances = spans(ledger.attempts(run)), result["circumstances"]
+    ended = Point(
+        row,
+        seed,
+        run,
+        result["outcome"],
+        day=str(min(begin for begin, _ in attempts).date()) if attempts else None,
+        flops=planned["flops"],
+        worker_seconds=sum((end - begin).total_seconds() for begin, end in attempts) if attempts else None,
+        hardware=hardware(circumstances),
+        versions=", ".join(" ".join(one) for one in sorted(circumstances.get("versions", {}).items())) or None,
+    )
+    if ended.status != "finished":
+        return ended
+    history, steps = ledger.history(run), result["step"]
+    looks = [entry for entry in history if entry["kind"] == "evaluate" and entry["step"] < steps]
+    early = min(looks, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
+    speeds = [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]
+    return replace(
+        ended,
+        steps=steps,
+        tokens=result["tokens"],
+        early_at=None if early is None else early["step"] / steps,
+        early=None if early is None else early["loss"],
+        loss=result["loss"],
+        steps_per_second=statistics.median(speeds) * steps / result["tokens"] if speeds else None,
+    )
+
+
+def _runs(points: Sequence[Point]) -> Runs:
+    finished = [point for point in points if point.status == "finished"]
+    speeds = [point.steps_per_second for point in finished if point.steps_per_second]
+    return Runs(
+        planned=len(points),
+        final=tuple(point.loss for point in finished if point.loss is not None),
+        early=tuple(point.early for point in finished if point.early is not None),
+        unfinished=Counter(point.status for point in points if point.status != "finished"),
+        steps_per_second=statistics.median(speeds) if speeds else None,
+    )

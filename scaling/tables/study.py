@@ -1,0 +1,74 @@
+"""A table's runs as a study: rows times seeds, with as many seeds as the table asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from scaling.config import SECTIONS
+from scaling.errors import ScalingError
+from scaling.studies.plan import Plan
+from scaling.studies.question import Question
+from scaling.tables.results import MISSING, Results, said
+from scaling.tables.table import Table
+
+
+def question(table: Table, words: Sequence[str] = (), name: str | None = None) -> Question:
+    """The study whose runs the table needs under these overrides.
+
+    Its name says the table and, by a hash, what is trained: the same command goes on with it, and a table that has
+    gained rows since is another study, which shares the runs that both have.
+    """
+    base, others = (
+        [row.name for row in table.rows if (row.name == table.baseline) == first] for first in (True, False)
+    )
+    axes = [(base, table.seeds.baseline), (others, table.seeds.others)]
+    return Question(
+        name=name or f"{table.name}-{_hash(table, words)}",
+        question=f"Which rows of {table.title} differ from {table.baseline}?",
+        base=table.config,
+        set={},
+        grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],
+    )
+
+
+def lacking(asked: Plan, held: Results, where: str) -> Plan:
+    """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has.
+
+    A run that both know is what tells that data and settings are alike, so one at least is asked for.
+    """
+    known = {(point.row, point.seed): point.run for point in held.points if point.status != MISSING}
+    if not known:
+        return asked
+    cells = {one.run: (told["row"][1], told["seed"][1]) for one in asked.runs for told in [said(one.overrides)]}
+    for run, (row, seed) in cells.items():
+        if known.get((row, seed), run) != run:
+            raise ScalingError(
+                f"its run of {row}, seed {seed}, is another than the one asked for here",
+                file=where,
+                key="run",
+                value=known[row, seed],
+                mend="ask for the data and the settings that it was trained with, or train without --from",
+            )
+    runs = tuple(one for one in asked.runs if cells[one.run] not in known)
+    if len(runs) == len(asked.runs):
+        raise ScalingError(
+            "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
+            file=where,
+            mend="ask for a row and a seed that it holds too, or train without --from",
+        )
+    name = f"{asked.question.name}-{_digest([one.run for one in runs])}"
+    return replace(asked, question=replace(asked.question, name=name), runs=runs)
+
+
+def _hash(table: Table, words: Sequence[str]) -> str:
+    counted = [section for section in SECTIONS if section not in ("log", "runs")]
+    trees = [table.load(row.name, words).tree for row in table.rows]
+    return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]

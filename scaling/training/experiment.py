@@ -1,0 +1,270 @@
+"""Experiment: a config made whole. Every piece built and checked, the steps it takes, and the spec that names the
+run.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, cast
+
+import torch
+
+from scaling import build
+from scaling.config import Config
+from scaling.cost import Cost, cost
+from scaling.data.batches import Batches, evaluation, training
+from scaling.data.plan import BatchSize, Windows
+from scaling.data.source import Source, Vocabulary
+from scaling.data.store import root
+from scaling.errors import ScalingError, from_os
+from scaling.interop.run import Run, read
+from scaling.model.blank import blank
+from scaling.model.family import Family
+from scaling.objective import Distil
+from scaling.training import values
+from scaling.training.optimizer import Optimizer
+from scaling.training.parametrization import Parametrization
+from scaling.training.ranks import wanted
+from scaling.training.schedule import WSD, Constant, Schedule, check
+
+VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
+EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run computes, and nothing of where or how it is executed."""
+
+    config: Config
+    steps: int
+    optimizer: Optimizer
+    schedule: Schedule
+    parametrization: Parametrization
+    size: BatchSize
+    batches: Batches
+    validation: Batches
+    evaluations: int  # batches of one evaluation
+    row_tokens: int  # of one row that a model reads, on both its sides where it has two
+    entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
+    versions: Mapping[str, int]  # of the pieces
+    teacher: Run | None = None  # whose predictions the objective distils
+    horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
+
+    def model(self) -> Family:
+        """The model without weights; `initialise` gives it some."""
+        with blank():
+            return self.config.build("model", self.config["size"])
+
+    @property
+    def seed(self) -> int:
+        return self.config["seed"]
+
+    @cached_property
+    def cost(self) -> Cost:
+        return cost(self.config)
+
+    @property
+    def held_out(self) -> Source:
+        return self.validation.source
+
+    @property
+    def is_code(self) -> bool:
+        """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
+        return getattr(self.batches.objective, "is_code", False)
+
+    def tokens(self, step: int) -> int:
+        """Tokens seen when update `step` begins."""
+        return self.size.before(step) * self.row_tokens
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that can change what comes out; equal specs are one run."""
+        tree = self.config.tree
+        counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
+        train = {key: tree["train"][key] for key in ("batch", "documents", "precision", "smoothing", "clip")}
+        spec = {
+            **{key: tree[key] for key in counted},
+            "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
+            "train": {**train, "steps": self.steps},
+            "evaluate": _evaluated(tree),
+            "versions": self.versions,
+        }
+        return spec if self.horizon else _stable(spec)
+
+    def trunk(self) -> tuple[Experiment, int] | None:
+        """The trunk that this run may branch from, and the step at which it does."""
+        if not isinstance(self.schedule, WSD):
+            return None
+        step = self.schedule.cooldown(self.steps)
+        return replace(self, steps=step, schedule=Constant(warmup=self.schedule.warmup), horizon=False), step
+
+
+def _evaluated(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `evaluate`, without the precision in which a run was evaluated before there was such a key."""
+    before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
+    return {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
+
+
+def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec without its end: what all runs with the same stable phase share."""
+    train = {key: value for key, value in spec["train"].items() if key != "steps"}
+    schedule = {key: value for key, value in spec["schedule"].items() if key not in ("kind", "decay", "shape")}
+    return {**spec, "train": train, "schedule": {"kind": "trunk", **schedule}, "evaluate": None}
+
+
+def assemble(config: Config) -> Experiment:
+    """The experiment that a config describes. Whatever is wrong with it is told here, before anything starts."""
+    try:
+        return _assemble(config)
+    except ScalingError as error:
+        raise config.place(error) from None
+
+
+def _assemble(config: Config) -> Experiment:
+    _check(config)
+    size = values.batch_size(config)
+    data = config.build("data")
+    train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
+    family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
+    if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
+        name = type(objective).__name__
+        raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
+    config = _with_vocabulary(config, objective.vocabulary)
+    validation, evaluations = evaluation(
+        held_out,
+        objective,
+        max(1, EVALUATION_TOKENS // objective.reads),
+        config["evaluate.windows"],
+        config["train.documents"],
+    )
+    row_tokens, known = _row(config, validation)
+    experiment = Experiment(
+        config=config,
+        steps=0,
+        optimizer=config.build("optimizer"),
+        schedule=config.build("schedule"),
+        parametrization=config.build("parametrization"),
+        size=size,
+        batches=training(train, objective, size, config["seed"], config["train.documents"]),
+        validation=validation,
+        evaluations=evaluations,
+        row_tokens=row_tokens,
+        entropy=held_out.entropy if known else None,
+        versions=build.versions(config.tree),
+        teacher=_teacher(config, objective),
+    )
+    experiment.model()
+    if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
+        name = type(experiment.optimizer).__name__
+        raise config.error(
+            "train.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
+        )
+    if train.lengths is None:
+        _divisible(config, size)
+    return _budgeted(experiment, config)
+
+
+def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
+    config = experiment.config.varied(values)
+    try:
+        found = _budgeted(experiment, config)
+    except ScalingError as error:
+        raise config.place(error) from None
+    vars(found)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
+    return found
+
+
+def _budgeted(experiment: Experiment, config: Config) -> Experiment:
+    """The experiment with the seed and the budget of a config."""
+    values.check_varied(config)
+    steps = _steps(config, experiment.size, experiment.row_tokens)
+    check(experiment.schedule, steps)
+    known = experiment.batches
+    batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
+    return replace(experiment, config=config, steps=steps, batches=batches)
+
+
+def _row(config: Config, validation: Batches) -> tuple[int, bool]:
+    """How long a row is that the objective makes of a window, and whether the law of the data tells the true loss of
+    its targets (of each token given those before it, but not of a masked one); seen once, for a study asks many times.
+    """
+    told = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
+    key = json.dumps(told, sort_keys=True)
+    if key not in _seen:
+        plan = cast(Windows, validation.plan)
+        row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
+        tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+        _seen[key] = tokens, row.truth is not None
+    return _seen[key]
+
+
+_seen: dict[str, tuple[int, bool]] = {}
+
+
+def _check(config: Config) -> None:
+    values.check(config)
+    for key in ("train.precision", "evaluate.precision"):
+        if config[key] != "float32" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+            raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
+    if config["train.strategy"] != "auto" and wanted(config) == 1:
+        raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
+
+
+def _divisible(config: Config, size: BatchSize) -> None:
+    """Refuse a batch that ranks and micro batches do not share evenly; batches of pairs vary, and are shared anyhow."""
+    ranks, micro = wanted(config), config["train.micro_batch"] or 1
+    for rows in size.sizes:
+        if rows % (ranks * micro):
+            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
+            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
+
+
+def _teacher(config: Config, objective: Any) -> Run | None:
+    """The trained model that a distilling objective names."""
+    if not isinstance(objective, Distil):
+        return None
+    try:
+        return read(objective.teacher, config["runs"])
+    except ScalingError as error:
+        raise config.error("objective.teacher", error.what, error.mend) from None
+    except OSError as error:
+        raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
+
+
+def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
+    """The config with as many ids as the data and the objective need, where the size leaves it to them."""
+    told = config["size"].get("vocabulary")
+    if told is None:
+        needed = vocabulary.rounded(config["train.round_vocabulary"])
+        size = {**config["size"], "vocabulary": needed.size}
+        return replace(config, tree={**config.tree, "size": size})
+    if told < vocabulary.size:
+        raise config.error(
+            "size.vocabulary",
+            f"the data and the objective use {vocabulary.size} ids",
+            f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
+        )
+    return config
+
+
+def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:
+    """Updates: as said, or the fewest that see `train.tokens`."""
+    train = config.tree["train"]
+    if train["steps"] is not None:
+        return train["steps"]
+    least = size.size(0) * row_tokens
+    if train["tokens"] < least:
+        raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
+    return _updates(size, -(-train["tokens"] // row_tokens))
+
+
+@lru_cache(maxsize=4096)
+def _updates(size: BatchSize, rows: int) -> int:
+    """The fewest updates that draw so many rows."""
+    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)

@@ -1,0 +1,153 @@
+"""Optimizers: each line makes torch optimizers over groups of parameters, by what muP and weight decay say of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from scaling.errors import ScalingError
+from scaling.number import BelowOne, NonNegativeFloat, PositiveFloat, Range
+
+if TYPE_CHECKING:  # a wrong learning rate is told before torch is imported, which takes longer
+    import torch
+    from torch import Tensor
+
+    from scaling.training.parameter import Parameter
+    from scaling.training.parametrization import Parametrization
+
+Group = dict[str, Any]
+
+
+class Optimizer(Protocol):
+    lr: float
+    shardable: ClassVar[bool]  # whether torch has it for weights that are shared out over ranks
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        """Torch optimizers that together hold every parameter once; `peak` in a group is its peak learning rate."""
+        ...
+
+
+class AdamW:
+    """θ ← θ − η (m̂/(√v̂ + ε) + λθ). (Kingma & Ba 2014; Loshchilov & Hutter 2017)
+
+    Weight decay spares vectors: norms and biases.
+    """
+
+    shardable = True
+
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat = 3e-3,
+        betas: list[BelowOne] = [0.9, 0.95],  # noqa: B006 (read only)
+        eps: PositiveFloat = 1e-8,
+        weight_decay: NonNegativeFloat = 0.1,
+    ):
+        self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
+
+
+class Adam(AdamW):
+    """θ ← θ − η m̂/(√v̂ + ε). (Kingma & Ba 2014; Vaswani et al. 2017 with β₂ = 0.98, ε = 10⁻⁹)"""
+
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat = 3e-3,
+        betas: list[BelowOne] = [0.9, 0.999],  # noqa: B006 (read only)
+        eps: PositiveFloat = 1e-8,
+    ):
+        super().__init__(lr=lr, betas=betas, eps=eps, weight_decay=0.0)
+
+
+class SGD:
+    """θ ← θ − η v, v ← μv + g. (Sutskever et al. 2013)"""
+
+    shardable = True
+
+    def __init__(self, *, lr: PositiveFloat = 0.1, momentum: BelowOne = 0.9, weight_decay: NonNegativeFloat = 0.0):
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
+
+
+class Adafactor:
+    """Adam's second moment as an outer product of row and column means, steps relative to the parameter's own scale.
+
+    (Shazeer & Stern 2018; T5's optimizer with lr 1 and the schedule 1/√max(s, 10⁴).)
+    """
+
+    shardable = False
+
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat = 0.01,
+        beta2_decay: Annotated[float, Range(least=-16, most=0)] = -0.8,
+        clip: PositiveFloat = 1.0,
+        weight_decay: NonNegativeFloat = 0.0,
+    ):
+        self.lr, self.beta2_decay, self.clip, self.weight_decay = lr, beta2_decay, clip, weight_decay
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from scaling.training.adafactor import StackedAdafactor
+
+        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+        return [StackedAdafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
+
+
+class Muon:
+    """Hidden matrices move by their momentum made orthogonal (five Newton–Schulz steps); all else by AdamW. (Jordan
+    et al. 2024)
+
+    `lr` is Muon's, with updates scaled to AdamW's root mean square (Liu et al. 2025), so that one rate serves both.
+    """
+
+    shardable = True
+
+    def __init__(
+        self,
+        *,
+        lr: PositiveFloat = 3e-3,
+        momentum: BelowOne = 0.95,
+        betas: list[BelowOne] = [0.9, 0.95],  # noqa: B006 (read only)
+        weight_decay: NonNegativeFloat = 0.1,
+    ):
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
+
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+        from torch import optim
+
+        hidden = [one for one in parameters if one.place.role == "hidden" and one.tensor.ndim == 2]
+        rest = [one for one in parameters if one not in hidden]
+        groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
+        muon = optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
+        return [muon, *self.rest.make(rest, parametrization)]
+
+
+def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, lr: float, decay: float) -> list[Group]:
+    """Parameters of one rate and one weight decay together, in the model's order."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for parameter in parameters:
+        own = (lr * parametrization.rate(parameter.place), 0.0 if parameter.place.role == "vector" else decay)
+        groups.setdefault(own, []).append(parameter.tensor)
+    return [
+        {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}
+        for (peak, weight_decay), tensors in groups.items()
+    ]
+
+
+def _betas(betas: list[float]) -> tuple[float, float]:
+    if len(betas) != 2:
+        raise ScalingError("expected two numbers", key="betas", value=betas, mend="write [0.9, 0.95]")
+    return betas[0], betas[1]

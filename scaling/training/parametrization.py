@@ -1,0 +1,182 @@
+"""Parametrizations: from what law each parameter is drawn, and by what factor its learning rate differs.
+
+Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Vectors
+(gains, biases) keep the constants that their pieces set in `reset_parameters`; only tables and matrices are drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError
+from scaling.model.family import Family
+from scaling.model.places import Place, places
+from scaling.number import PositiveFloat, PositiveInt
+from scaling.training.parameter import Draw
+
+
+class Parametrization(Protocol):
+    def draw(self, place: Place) -> Draw: ...
+
+    def rate(self, place: Place) -> float: ...
+
+
+class GPT2:
+    """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
+
+    def __init__(self, *, std: PositiveFloat = 0.02):
+        self.std = std
+
+    def draw(self, place: Place) -> Draw:
+        if place.leaves:
+            return Draw(self.std / (2 * place.layers) ** 0.5)
+        return Draw(self.std / 2 if place.role == "position" else self.std)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class BERT:
+    """N(0, 0.02²) cut at two standard deviations, for every table and matrix. (Devlin et al. 2018)"""
+
+    def __init__(self, *, std: PositiveFloat = 0.02):
+        self.std = std
+
+    def draw(self, place: Place) -> Draw:
+        return Draw(self.std, "truncated")
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class T5:
+    """Tables N(0, 1); matrices N(0, 1/fan_in), queries N(0, 1/(fan_in d_k)) in place of the 1/√d_k of attention.
+
+    (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 1/w).)
+    """
+
+    def draw(self, place: Place) -> Draw:
+        if place.role == "embedding":
+            return Draw(1.0)
+        if place.role == "position":
+            return Draw(0.02)
+        scale = place.head_width if place.name.endswith(".query.weight") else 1
+        return Draw((place.fan_in * scale) ** -0.5)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class Glorot:
+    """Matrices uniform with variance 2/(fan_in + fan_out), tables N(0, 1/w). (Glorot & Bengio 2010; Vaswani et al.
+    2017)
+    """
+
+    def draw(self, place: Place) -> Draw:
+        if place.role in ("embedding", "position", "output"):
+            return Draw(place.shape[-1] ** -0.5)
+        return Draw((2 / (place.fan_in + place.fan_out)) ** 0.5, "uniform")
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class Standard:
+    """Tables N(0, std²), matrices N(0, 1/fan_in), the head zero, projections into the stream divided by √(2N).
+
+    The usual parametrization (LeCun et al. 1998; Radford et al. 2019), under which the best learning rate falls with
+    width.
+    """
+
+    def __init__(self, *, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):
+        self.std, self.head = std, head
+
+    def draw(self, place: Place) -> Draw:
+        if place.role in ("embedding", "position"):
+            return Draw(self.std)
+        if place.role == "output" and self.head == "zero":
+            return Draw(0.0)
+        return Draw((place.fan_in * (2 * place.layers if place.leaves else 1)) ** -0.5)
+
+    def rate(self, place: Place) -> float:
+        return 1.0
+
+
+class MuP(Standard):
+    """Maximal update: matrices N(0, 1/fan_in) learn at η·base/w, tables and vectors at η. (Yang et al. 2022, Table 3)
+
+    The head starts at zero, or N(0, base/fan_in²). Attention must score by 1/d_k (`mixer.scale: width`), and the head
+    may not be tied. At width `base` it equals the standard parametrization, so learning rates found there transfer to
+    any width.
+    """
+
+    def __init__(self, *, base: PositiveInt = 64, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):
+        super().__init__(std=std, head=head)
+        self.base = base
+
+    def draw(self, place: Place) -> Draw:
+        draw = super().draw(place)
+        return Draw(draw.std * (self.base / place.fan_in) ** 0.5) if place.role == "output" else draw
+
+    def rate(self, place: Place) -> float:
+        # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
+        # embedding projects is as narrow at every width.
+        grows = place.role in ("hidden", "output") and place.slot != "embedding"
+        return self.base / place.width if grows else 1.0
+
+
+@torch.no_grad()
+def initialise(
+    model: Family, parametrization: Parametrization, seed: int, device: torch.device | str = "cpu"
+) -> Family:
+    """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
+    if isinstance(parametrization, MuP) and not any(place.role == "output" for place, _ in places(model)):
+        raise ScalingError(
+            "maximal update wants a head of its own", key="model.tie", value=["head"], mend="take head out of model.tie"
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        _materialise(model, device)
+    for module in model.modules():
+        constants = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim < 2]
+        if isinstance(module, nn.Linear):
+            for bias in constants:
+                nn.init.zeros_(bias)
+        elif constants:
+            module.reset_parameters()  # type: ignore[operator]
+    for place, parameter in places(model):
+        if place.role != "vector":
+            draw = parametrization.draw(place)
+            _fill(parameter, replace(draw, std=draw.std * place.start), seed, place.name)
+    return model
+
+
+def _materialise(model: Family, device: torch.device | str) -> None:
+    """Memory for every parameter, one for all the names of a tied table: `to_empty` gives each name its own."""
+    first: dict[int, tuple[nn.Module, str]] = {}
+    names = [
+        (module, name, first.setdefault(id(parameter), (module, name)))
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+    ]
+    model.to_empty(device=device)
+    for module, name, (owner, own) in names:
+        setattr(module, name, getattr(owner, own))
+
+
+def _fill(parameter: Tensor, draw: Draw, seed: int, name: str) -> None:
+    key = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
+    source = torch.Generator(parameter.device).manual_seed(key)
+    if draw.std == 0:
+        parameter.zero_()
+    elif draw.law == "normal":
+        parameter.normal_(0, draw.std, generator=source)
+    elif draw.law == "uniform":
+        bound = 3**0.5 * draw.std
+        parameter.uniform_(-bound, bound, generator=source)
+    else:
+        nn.init.trunc_normal_(parameter, 0, draw.std, -2 * draw.std, 2 * draw.std, generator=source)

@@ -1,0 +1,61 @@
+"""Point: what a run contributes to a table or a law besides its loss; the same from the ledger and from W&B."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaling.training.experiment import Experiment
+
+COLUMNS = (
+    *("N", "D", "C", "N_definition", "D_definition", "loss_definition", "C_definition", "N_total"),
+    *("C_6N", "C_6N_non_embedding", "C_kaplan_with_attention", "C_with_last_layer", "C_with_attention_and_last_layer"),
+    *("U", "M", "S", "B", "lr", "seed", "width", "depth", "tokenizer", "validation", "entropy"),
+)
+EXACT = 2**53  # from here on a whole number is not one float
+
+
+def point(experiment: Experiment) -> dict[str, Any]:
+    """N, D, C and their definitions, with what else a referee asks of a run; plain values."""
+    cost, tokens = experiment.cost, experiment.tokens(experiment.steps)
+    found = {
+        "N": cost.parameters_non_embedding,
+        "D": tokens,
+        "C": cost.flops_train_per_token * tokens,
+        "N_definition": "without embeddings",
+        "D_definition": "tokens read, repeats counted",
+        "loss_definition": "held-out cross-entropy, nats a token",
+        "C_definition": "matrix products as they run, forward and backward",
+        "N_total": cost.parameters,
+        **{f"C_{name}": per_token * tokens for name, per_token in cost.approximations.items()},
+        "M": tokens / cost.parameters,
+        "S": experiment.steps,
+        "B": experiment.size.size(0) * experiment.row_tokens,
+        "lr": experiment.optimizer.lr,
+        "seed": experiment.seed,
+        "width": cost.shape.width,
+        "depth": cost.shape.layers,
+        "tokenizer": experiment.batches.source.fingerprint,
+        "validation": experiment.held_out.fingerprint,
+    }
+    unique = experiment.batches.source.tokens
+    if unique is not None:
+        found["U"] = min(unique, tokens)
+    if experiment.entropy is not None:
+        found["entropy"] = experiment.entropy
+    return canonical(found)
+
+
+def canonical(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A point in one order and one spelling, whatever it has passed through."""
+    return {key: plain(found[key]) for key in COLUMNS if key in found}
+
+
+def plain(value: Any) -> Any:
+    """One spelling for each number, whatever JSON it has passed: whole ones are whole as long as a float is exact."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= EXACT:
+        return float(value)
+    return value

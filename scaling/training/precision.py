@@ -1,0 +1,82 @@
+"""Precisions: what the forward pass computes in, and what the optimizer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from scaling.model.family import Family
+from scaling.model.places import places
+from scaling.training.parameter import Parameter
+from scaling.training.sharding import gathered_anew, own
+
+Precision = Literal["float32", "bf16_autocast", "bf16"]
+
+
+class Weights:
+    """A float32 model and, where it is trained or evaluated in bfloat16, a copy rounded to that; the optimizer sees the
+    float32 parameters.
+
+    bfloat16 has 8 bits: an update of one part in 300 would vanish, so it is summed in float32 and then rounded.
+    `sharded` shares a model's parameters out over the ranks, where a strategy does.
+    """
+
+    def __init__(
+        self,
+        model: Family,
+        training: Precision,
+        evaluation: Precision = "float32",
+        sharded: Callable[[Family], None] = lambda model: None,
+    ):
+        rounded = deepcopy(model).to(torch.bfloat16) if "bf16" in (training, evaluation) else model
+        for one in {id(one): one for one in (model, rounded)}.values():
+            sharded(one)
+        self.trained: Family = rounded if training == "bf16" else model
+        self.evaluated: Family = rounded if evaluation == "bf16" else model
+        found = places(model)
+        self.own: list[Tensor] = [parameter for _, parameter in places(rounded)]
+        self.masters: list[Tensor] = [parameter for _, parameter in found]
+        self.parameters = [Parameter(place, master) for (place, _), master in zip(found, self.masters, strict=True)]
+        self.full, self.evaluation = model, evaluation
+
+    @property
+    def separate(self) -> bool:
+        """Whether the trained weights are rounded ones."""
+        return self.trained is not self.full
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Hand the gradients of the rounded weights to the masters."""
+        if self.separate:
+            for master, parameter in zip(self.masters, self.own, strict=True):
+                master.grad = None if parameter.grad is None else parameter.grad.float()
+                parameter.grad = None
+
+    def spread(self) -> None:
+        """Round the masters into the trained weights."""
+        if self.separate:
+            self._round()
+
+    @contextmanager
+    def scored(self, device: torch.device) -> Iterator[Family]:
+        """The model in the precision that it is evaluated in; weights are rounded once, where they are at all."""
+        if self.evaluated is not self.full and not self.separate:
+            self._round()
+        try:
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.evaluation == "bf16_autocast"):
+                yield self.evaluated
+        finally:
+            gathered_anew(self.evaluated)
+
+    def apart(self) -> list[Family]:
+        """The models that are not the trained one."""
+        return [one for one in (self.full, self.evaluated) if one is not self.trained]
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        torch._foreach_copy_([own(one) for one in self.own], [own(one) for one in self.masters])

@@ -1,0 +1,46 @@
+"""One rank of a run, as the supervisor starts it: `python -m scaling.training.rank CONFIG FAILURE EXTENSION [HOW]`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+from scaling import parent
+from scaling.errors import ScalingError
+from scaling.standard_error import keep_going
+from scaling.training.signals import Stopped, leave, listening
+
+
+def main(config: str, failure: str, extension: str, how: str | None = None) -> int:
+    """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first.
+
+    `how`: the steps of a trunk, or "again" for a run that is done and trained anew.
+    """
+    keep_going()
+    parent.follow()  # before what takes seconds to import
+    try:
+        with listening(to_the_end=True):
+            from scaling.config import load
+            from scaling.training.progress import teller
+            from scaling.training.run import grow, train
+
+            resolved = load(config, extend=extension or None)
+            with teller() as tell:
+                if how in (None, "again"):
+                    train(resolved, [tell], again=how == "again")
+                else:
+                    grow(resolved, int(how), [tell])
+        return 0
+    except Stopped as stopped:
+        leave(stopped.code)
+    except ScalingError as error:
+        Path(failure).write_text(str(error))
+        return error.code
+    except BaseException:
+        Path(failure).write_text(traceback.format_exc())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

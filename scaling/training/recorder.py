@@ -1,0 +1,144 @@
+"""Recorder: what happens between updates. Logs, evaluations, checkpoints, signals; all of it at step boundaries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from scaling.batch import Batch
+from scaling.ledger import Attempt
+from scaling.lightning import Callback, Trainer, hook
+from scaling.training import signals, state
+from scaling.training.evaluation import evaluate, evaluation_steps, share
+from scaling.training.experiment import Experiment
+from scaling.training.module import TrainingModule, Update
+from scaling.training.ranks import pulse, wanted
+from scaling.training.signals import PRUNE, Stopped
+from scaling.training.spike import Spikes
+from scaling.training.throughput import peak
+
+
+class Recorder(Callback):
+    """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror).
+
+    Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
+    gather a model that is sharded.
+    `pinned` are steps whose checkpoints others want. Where `due`, the step that training starts from was saved without
+    its evaluation, which is done first.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        attempt: Attempt | None,
+        tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
+        pinned: Collection[int] = (),
+        due: bool = False,
+    ):
+        config = experiment.config
+        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
+        self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
+        # A trunk is looked at by its branches.
+        points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
+        self.evaluated = set(points)
+        self.pinned = set(pinned)
+        self.latest: dict[str, Any] = {}
+        self.latest_step: int | None = None
+        self.spikes = Spikes()
+        self.peak = peak(config["train.precision"])
+        self._since, self._tokens = time.perf_counter(), 0
+
+    @hook
+    def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
+        if self.due and module.start in self.evaluated:
+            self.evaluate_now(module.start, module, module.global_rank, trainer.world_size)
+
+    @hook
+    def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
+        step, ranks = module.start + trainer.fit_loop.batch_idx + 1, trainer.world_size
+        pulse()
+        signal = signals.agreed(ranks, module.device)
+        last = step == self.experiment.steps
+        above = self.spikes.above(module.update.loss)
+        if above is not None:
+            self.write({"kind": "spike", "step": step, "tokens": self.experiment.tokens(step), "above": above})
+        if step % self.log_every == 0 or last or step == module.start + 1:
+            self._log_training(step, module.update)
+        try:
+            if step in self.evaluated and signal in (0, PRUNE):
+                self.evaluate_now(step, module, module.global_rank, ranks)
+            if signal:
+                signals.stop(signal, step)
+        except Stopped:
+            self._save(step, module)
+            raise
+        if step % self.checkpoint_every == 0 or step in self.pinned or last:
+            self._save(step, module)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        if self.attempt is not None:
+            self.attempt.log.write(entry)
+        for tell in self.tell:
+            tell(entry)
+
+    def _log_training(self, step: int, update: Update) -> None:
+        now, tokens = time.perf_counter(), self.experiment.tokens(step)
+        speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
+        self._since, self._tokens = now, tokens
+        self.write(
+            {
+                "kind": "train",
+                "step": step,
+                "steps": self.experiment.steps,
+                "tokens": tokens,
+                "loss": update.loss,
+                "gradient_norm": update.norm,
+                "learning_rate": update.rate,
+                "tokens_per_second": speed,
+                "mfu": self._utilisation(speed),
+            }
+        )
+
+    def _utilisation(self, tokens_per_second: float | None) -> float | None:
+        if self.peak is None or tokens_per_second is None:
+            return None
+        return (
+            tokens_per_second
+            * self.experiment.cost.flops_train_per_token
+            / (self.peak * wanted(self.experiment.config))
+        )
+
+    def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
+        """Evaluate; a signal ends it between two batches, on all ranks."""
+        begun = time.perf_counter()
+        experiment = self.experiment
+        batches = share(experiment.validation, experiment.evaluations, rank, ranks)
+        beating = _beating(batches, module.device, step, ranks)
+        with module.weights.scored(module.device) as model:
+            found = evaluate(model, beating, experiment.held_out, ranks, experiment.is_code)
+        self.latest, self.latest_step = {**found, "evaluation_precision": module.weights.evaluation}, step
+        told = {key: value for key, value in found.items() if key != "loss_by_position"}
+        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
+        self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
+
+    def _save(self, step: int, module: TrainingModule) -> None:
+        if self.attempt is None and not module.sharded:
+            return
+        begun, note = time.perf_counter(), {"tokens": self.experiment.tokens(step)}
+        with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note=note) as folder:
+            state.save(folder, module.weights.parameters, module.torch_optimizers)
+        self._since += time.perf_counter() - begun
+
+
+def _beating(batches: Iterable[Batch], device: torch.device, step: int, ranks: int) -> Iterator[Batch]:
+    """Batches on the device; after each the supervisor hears that all is well, and a signal ends the evaluation."""
+    for batch in batches:
+        yield batch.to(device)
+        pulse()
+        signal = signals.agreed(ranks, device)
+        if signal not in (0, PRUNE):
+            signals.stop(signal, step)

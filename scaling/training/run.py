@@ -1,0 +1,324 @@
+"""The life of a run: assembled, found in the ledger or claimed, trained from its last checkpoint, published."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scaling.config import Config
+from scaling.data.module import DataModule
+from scaling.errors import ScalingError
+from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
+from scaling.ledger.result import Outcome
+from scaling.lightning import (
+    Callback,
+    LightningEnvironment,
+    ModelParallelStrategy,
+    PlainTrainer,
+    Strategy,
+    TorchElasticEnvironment,
+    Trainer,
+)
+from scaling.training import signals
+from scaling.training.completeness import Completeness, belongs
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.loggers import logged
+from scaling.training.mirror import Listener, mirrored, told_again
+from scaling.training.module import MODULES, Diverged
+from scaling.training.out_of_memory import advice, is_out_of_memory
+from scaling.training.parametrization import initialise
+from scaling.training.processor import flushed, keep_freed
+from scaling.training.ranks import Ranks, first, joined, launched, wanted
+from scaling.training.recorder import Recorder
+from scaling.training.run_name import run_name
+from scaling.training.signals import PRUNE, Stopped
+from scaling.training.supervisor import supervise
+from scaling.training.surroundings import surroundings
+
+PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+
+class Pruned(Exception):
+    """A sweep stopped the run early; `found` is its last evaluation."""
+
+    def __init__(self, step: int | None, found: Mapping[str, Any]):
+        self.step, self.found = step, found
+        super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
+
+
+def train(config: Config, tell: Collection[Tell] = (), again: bool = False) -> dict[str, Any]:
+    """The result of the run that a config describes: the one that stands, or that of training it now.
+
+    With `again` a run that is done is trained anew; the result has the differences from the one that stands.
+    """
+    experiment = assemble(config)
+    ledger = _ledger(config)
+    known = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
+    if ledger is not None and known is not None and not again:
+        told_again(experiment, ledger, known)
+        return {**known, "already": True}
+    found = train_run(experiment, ledger, tell, again)
+    if found is not None or ledger is None:
+        repeated = {} if ledger is None or known is None else {"differences": _differences(ledger, known["run"])}
+        return {**(found or {}), "already": False, **repeated}
+    known = ledger.result(run_id(experiment.spec))
+    if known is not None and not again:
+        return {**known, "already": True}
+    raise ScalingError(
+        "another worker is at this run",
+        key="run",
+        value=run_id(experiment.spec),
+        mend="wait for it, or, if it is dead, three minutes for its lease to run out",
+    )
+
+
+def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
+    """Where the newest attempt differs from the result that stands: by key, what stands and what it gave."""
+    return dict((ledger.attempts(run)[-1].exit or {}).get("differences", {}))
+
+
+def train_run(
+    experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = (), again: bool = False
+) -> dict[str, Any] | None:
+    """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
+
+    With `again` a run that is done is trained anew, from its first step. Only the first of several ranks has a ledger
+    and a result; the others return nothing.
+    """
+    if ledger is not None and _started(experiment, again):
+        return ledger.result(ledger.add(experiment.spec))
+    with joined() as ranks, _claimed(experiment, ledger, ranks, again) as claim:
+        return None if claim is None else _trained(experiment, ranks, *claim, tell)
+
+
+def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = ()) -> bool:
+    """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
+    if _started(experiment):
+        return True
+    with joined() as ranks, _claimed(experiment, ledger, ranks) as claim:
+        if claim is None:
+            return False
+        attempt, start = claim
+        with mirrored(experiment, attempt) as mirror, _whole() as whole:
+            _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
+            reason = f"grown to step {experiment.steps}; it goes on where a branch needs more"
+            mirror.end({"outcome": "stopped", "reason": reason})
+            if attempt is not None:
+                attempt.end("stopped", reason)
+    return True
+
+
+def grow(config: Config, steps: int, tell: Collection[Tell] = ()) -> None:
+    """Train the trunk of the run that a config describes up to a step."""
+    found = assemble(config).trunk()
+    if found is not None:
+        train_trunk(replace(found[0], steps=steps), _ledger(config), tell)
+
+
+def _ledger(config: Config) -> Ledger | None:
+    """The ledger, for the first rank alone."""
+    return Ledger.create(config["runs"]) if first() else None
+
+
+def _started(experiment: Experiment, again: bool = False) -> bool:
+    """Where the run takes several ranks and this is none of them: have them train it, and say so."""
+    if launched() or (ranks := wanted(experiment.config)) == 1:
+        return False
+    # Ranks read a saved config, which no longer has what the command line set.
+    config = experiment.config.varied({"log.name": run_name(experiment)})
+    supervise(config, ranks, None if experiment.horizon else experiment.steps, again)
+    return True
+
+
+@contextmanager
+def _claimed(
+    experiment: Experiment, ledger: Ledger | None, ranks: Ranks, again: bool = False
+) -> Iterator[tuple[Attempt | None, Checkpoint | None] | None]:
+    """The first rank's attempt, and the checkpoint that all start from; None where another worker has the run."""
+    attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
+    if not ranks.told(attempt is not None):
+        yield None
+        return
+    with attempt or nullcontext(), _within_memory(experiment, attempt):
+        found = None
+        if ledger is not None and attempt is not None:
+            found = attempt.resume(lambda one: belongs(one, experiment))
+            if found is None and not attempt.anew:
+                found = _branch(ledger, experiment)
+        place = ranks.told(None if found is None else [found.step, str(found.folder)])
+        yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
+
+
+@contextmanager
+def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[None]:
+    """Where memory runs out, that is how the attempt ends, and the error says what may fit."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        if attempt is not None:
+            attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__, error)
+        raise advice(experiment) from error
+
+
+def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
+    """The trunk's checkpoint at which this run branches off, where there is one."""
+    found = experiment.trunk()
+    start = None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
+    return start if start is not None and belongs(start, experiment) else None
+
+
+def _trained(
+    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, tell: Collection[Tell]
+) -> dict[str, Any]:
+    """Train, and publish what comes out; ranks other than the first return nothing."""
+    begun = time.perf_counter()
+    outcome: Outcome = "finished"
+    with mirrored(experiment, attempt) as mirror, _whole() as whole:
+        try:
+            found = _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
+        except Diverged as error:
+            outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
+        except Pruned as error:
+            outcome, found = "pruned", {"loss": None, **error.found, "step": error.step, "reason": str(error)}
+        if attempt is None:
+            return {}
+        if outcome == "finished":
+            found = _result(experiment, found)
+        first, seconds = 0 if start is None else start.step, time.perf_counter() - begun
+        tokens = experiment.tokens(max(first, found["step"])) - experiment.tokens(first)
+        circumstances = {
+            **surroundings(),
+            "ranks": ranks.count,
+            "seconds": seconds,
+            "from_step": first,
+            "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
+        }
+        verdict = attempt.finish(outcome, {**found, "circumstances": circumstances})
+        mirror.end(verdict.stands)
+    return dict(verdict.stands)
+
+
+@contextmanager
+def _whole() -> Iterator[ExitStack]:
+    """Once training has begun (`signals.deferred` is entered here), a signal counts where the state is saved: between
+    steps, or when what came out is published.
+    """
+    with signals.listening(), ExitStack() as stack:
+        yield stack
+
+
+def _fitted(
+    experiment: Experiment,
+    ranks: Ranks,
+    attempt: Attempt | None,
+    start: Checkpoint | None,
+    tell: Collection[Tell],
+    mirror: Listener,
+    whole: ExitStack,
+) -> dict[str, Any]:
+    """Train from a checkpoint to the end; the last evaluation."""
+    begin = 0 if start is None else start.step
+    keep_freed()
+    signals.begin_run()
+    with logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
+        pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
+        recorder = Recorder(experiment, attempt, [*tell, mirror, *loggers] if ranks.first else [], pinned, due)
+        completeness = Completeness(experiment, recorder)
+        trainer = _trainer(experiment, ranks, completeness, recorder)
+        model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+        module = MODULES[model.family](experiment, model, begin, None if start is None else start.folder)
+        data = DataModule(
+            experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
+        )
+        whole.enter_context(signals.deferred())
+        try:
+            if begin < experiment.steps:
+                trainer.fit(module, data)
+            if experiment.horizon and not recorder.latest:
+                module.configure_model()
+                recorder.evaluate_now(experiment.steps, module, ranks.number, ranks.count)
+        except Stopped as error:
+            # Only ranks that agreed on a step ask one another what the signal means.
+            agreed = error.step is not None and error.signal == signal.SIGTERM
+            if error.signal == PRUNE or (agreed and ranks.told(mirror.pruned())):
+                signals.meant_the_run()
+                raise Pruned(error.step, recorder.latest) from None
+            if attempt is not None:
+                attempt.end("stopped", str(error))
+            raise
+        completeness.check(module)
+        if experiment.horizon and ranks.first and not math.isfinite(recorder.latest["loss"]):
+            raise Diverged(experiment.steps, "the held-out loss", recorder.latest["loss"])
+    return recorder.latest
+
+
+def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
+    """Whether the step that an earlier attempt saved was to be evaluated and was not: a signal came before."""
+    if start is None or not start.folder.is_relative_to(attempt.run):
+        return False
+    return not any(entry["kind"] == "evaluate" and entry.get("step") == start.step for entry in attempt.history())
+
+
+def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:
+    # Its advice (workers, loggers, tips) is about things that are ours to decide.
+    warnings.filterwarnings("ignore", module="lightning")
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    trainer = PlainTrainer(
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
+        devices=ranks.local,
+        num_nodes=ranks.machines,
+        strategy=_strategy(experiment, ranks),
+        plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
+        precision=PLUGINS[experiment.config["train.precision"]],  # type: ignore[arg-type]
+        max_epochs=1,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=0,  # the recorder evaluates
+        use_distributed_sampler=False,
+    )
+    # It would take SIGTERM, and wait for the other ranks within the handler.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    return trainer
+
+
+def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
+    if ranks.count == 1:
+        return "auto"
+    if experiment.config["train.strategy"] != "fsdp":
+        return "ddp"
+    return ModelParallelStrategy(data_parallel_size=ranks.count, tensor_parallel_size=1)
+
+
+def _result(experiment: Experiment, found: Mapping[str, Any]) -> dict[str, Any]:
+    cost = experiment.cost
+    tokens = experiment.tokens(experiment.steps)
+    return {
+        **found,
+        "step": experiment.steps,
+        "tokens": tokens,
+        "passes": experiment.batches.passes(experiment.steps),
+        "N": {"non_embedding": cost.parameters_non_embedding, "total": cost.parameters},
+        "C": {
+            "exact": cost.flops_train_per_token * tokens,
+            **{name: per_token * tokens for name, per_token in cost.approximations.items()},
+        },
+    }

@@ -1,0 +1,112 @@
+"""What a plan says of the law before a run is trained: too few points, and laws that cannot be supposed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling.cli import main
+from scaling.law import LAWS, named
+from scaling.studies.identified import lacking, smallest_grid
+from scaling.studies.outlook import outlook
+from scaling.studies.question import Question, read
+
+SMALL = str(Path(__file__).parent / "small.yaml")
+
+
+def _rows(sizes: list[float], budgets: list[float]) -> list[dict[str, Any]]:
+    return [{"N": n, "D": d, "C": 6 * n * d, "held_out": False} for n in sizes for d in budgets]
+
+
+def _asked(**supposed: float) -> Question:
+    return replace(read(SMALL), suppose=supposed)
+
+
+def _range(first: float, count: int) -> list[float]:
+    return [first * 2**index for index in range(count)]
+
+
+@pytest.mark.parametrize(("sizes", "budgets"), [(3, 3), (2, 4), (4, 3), (7, 2)])
+def test_too_few_points_for_five_parameters_are_told_with_the_smallest_grid(sizes: int, budgets: int) -> None:
+    missing = lacking(named("chinchilla"), _rows(_range(1e4, sizes), _range(1e5, budgets)))
+    assert missing is not None
+    assert f"{sizes * budgets} points cannot identify the 5 parameters" in str(missing)
+    assert "5 sizes × 3 budgets" in str(missing)
+
+
+@pytest.mark.parametrize(("sizes", "budgets"), [(20, 1), (1, 20)])
+def test_many_points_of_one_size_or_budget_are_too_few(sizes: int, budgets: int) -> None:
+    missing = lacking(named("chinchilla"), _rows(_range(1e4, sizes), _range(1e5, budgets)))
+    assert missing is not None
+    assert missing.separable < 5
+
+
+def test_seeds_of_a_point_are_one_point() -> None:
+    assert lacking(named("chinchilla"), 5 * _rows(_range(1e4, 3), _range(1e5, 3))) is not None
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law.axes == law.inputs], ids=lambda law: law.name)
+def test_the_smallest_grid_of_a_law_identifies_it(law: Any) -> None:
+    levels = smallest_grid(law)
+    rows: list[dict[str, float]] = [{}]
+    for place, (axis, count) in enumerate(levels.items()):
+        values = [(1e4, 3e6, 2e5, 1e3)[place] * 1.7**index for index in range(count)]
+        rows = [{**row, axis: value} for row in rows for value in values]
+    assert lacking(law, rows) is None
+    assert lacking(law, rows[: 3 * len(law.parameter_names) - 1]) is not None
+
+
+def test_published_constants_are_not_supposed_outside_their_range() -> None:
+    small = outlook(_asked(), _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
+    assert small is not None
+    assert "published" in small["reason"]
+    assert "low" not in small
+    large = outlook(_asked(), _rows(_range(1e8, 5), _range(1e10, 3)), {}, [32000] * 15)
+    assert large is not None
+    assert large["low"] < large["loss"] < large["high"] < math.log(32000)
+    beyond = outlook(
+        replace(_asked(), target={"N": 1e12, "D": 1e10}), _rows(_range(1e8, 5), _range(1e10, 3)), {}, [9] * 15
+    )
+    assert beyond is not None
+    assert "1e+12" in beyond["reason"]
+
+
+@pytest.mark.parametrize(("floor", "said"), [(7.0, "above ln V"), (-9.0, "no loss")])
+def test_a_law_that_predicts_an_impossible_loss_is_not_supposed(floor: float, said: str) -> None:
+    question = _asked(E=floor, A=40.0, B=200.0, alpha=0.5, beta=0.6)
+    told = outlook(question, _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
+    assert told is not None
+    assert said in told["reason"]
+    assert "low" not in told
+
+
+@pytest.mark.parametrize(
+    ("not_identified", "is_supposed"), [([], True), (["E is not separated from A"], False), (None, False)]
+)
+def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(
+    not_identified: list[str] | None, is_supposed: bool, tmp_path: Path
+) -> None:
+    from scaling.command.plan import _fitted
+
+    estimates = {"E": 2.0, "A": 40.0, "B": 200.0, "alpha": 0.5, "beta": 0.6}
+    folder = tmp_path / "studies" / "small" / "report"
+    folder.mkdir(parents=True)
+    document = {"law": "chinchilla", "estimates": estimates}
+    (folder / "fit.json").write_text(
+        json.dumps(document if not_identified is None else {**document, "not_identified": not_identified})
+    )
+    assert _fitted(str(tmp_path), _asked()) == (estimates if is_supposed else {})
+
+
+def test_a_plan_of_nine_runs_tells_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SMALL, f"runs={tmp_path}", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["shortfall"]["points"] == 9
+    assert document["shortfall"]["levels"] == {"N": 5, "D": 3}
+    assert main(["plan", SMALL, f"runs={tmp_path}"]) == 0
+    assert "9 points cannot identify the 5 parameters" in capsys.readouterr().out

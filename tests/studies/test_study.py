@@ -1,0 +1,237 @@
+"""A study from its YAML to its law, with real workers; what is killed or changed on the way."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.studies.findings import rows
+from scaling.studies.launch import train
+from scaling.studies.plan import plan
+from scaling.studies.progress import Watch
+from scaling.studies.question import read
+from scaling.studies.record import enter
+from scaling.studies.work import grow, work
+from scaling.training.run import train_run
+
+SMALL = str(Path(__file__).parent / "small.yaml")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The small study, worked through in this process."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = plan(read(SMALL), [f"runs={folder}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    work(ledger, found)
+    return ledger, found
+
+
+def test_every_run_is_finished_once(done):
+    ledger, found = done
+    assert len(found.runs) == 10
+    assert sum(one.held_out for one in found.runs) == 1
+    for one in found.runs:
+        assert ledger.result(one.run)["outcome"] == "finished"
+        assert len(ledger.attempts(one.run)) == 1
+
+
+def test_branches_share_a_trunk_and_land_where_full_runs_land(done, tmp_path):
+    ledger, found = done
+    assert len(found.trunks) == 3
+    assert sum(one.trunk is not None for one in found.runs) == 9
+    branch = next(one for one in found.runs if one.trunk)
+    assert ledger.result(branch.run)["circumstances"]["from_step"] == branch.trunk[1]
+    alone = Ledger.create(tmp_path)
+    whole = train_run(branch.experiment, alone)
+    assert whole is not None
+    assert whole["circumstances"]["from_step"] == 0
+    assert whole["loss"] == ledger.result(branch.run)["loss"]
+
+
+def test_a_budget_that_is_added_below_its_trunks_is_trained_whole(tmp_path):
+    question, size = read(SMALL), {"width": 8, "heads": 1}
+    for budgets in (["4k", "8k"], ["2k", "4k", "8k"]):
+        grid = {"size": [size], "train.tokens": budgets}
+        asked = replace(question, name=f"of-{len(budgets)}", grid=grid, held_out={}, laws=())
+        found = plan(asked, [f"runs={tmp_path}"])
+        ledger = found.ledger()
+        enter(ledger, asked.name, found)
+        work(ledger, found)
+    runs = sorted(found.runs, key=lambda one: one.experiment.steps)
+    short, middle, long = (ledger.result(one.run)["circumstances"]["from_step"] for one in runs)
+    assert short == 0 < middle < long
+
+
+def test_a_trunk_that_has_grown_is_waited_for_no_more(tmp_path):
+    found = plan(read(SMALL), [f"runs={tmp_path}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    watch = Watch(ledger, found)
+    assert watch.look().trunks == 3
+    grow(ledger, found, next(one for one in found.runs if one.trunk))
+    now = watch.look()
+    assert (now.trunks, now.settled) == (2, 0)
+
+
+def test_points_carry_every_definition(done):
+    ledger, found = done
+    table = rows(ledger, found)
+    first = table[0]
+    assert first["N"] < first["N_total"]
+    assert first["C"] == pytest.approx(first["C_with_attention_and_last_layer"], rel=0.5)
+    assert first["D"] == 16 * 8 * first["S"]
+    assert {row["status"] for row in table} == {"finished"}
+    assert all(row["loss"] > row["entropy"] for row in table)
+
+
+def test_a_changed_study_under_the_same_name_is_refused(done):
+    ledger, _ = done
+    other = plan(read(SMALL), [f"runs={ledger.root}", "optimizer.lr=1e-2"])
+    with pytest.raises(ScalingError, match=r"has another plan: 10 runs are new .* 10 runs are gone") as told:
+        enter(ledger, "small", other)
+    assert "\n" not in str(told.value)
+    few = replace(read(SMALL), held_out={}, laws=("kaplan_n_d",))
+    with pytest.raises(ScalingError, match=r"1 run is gone \(width=32 heads=4 tokens=8k\).*'chinchilla'.*'kaplan_n_d'"):
+        enter(ledger, "small", plan(few, [f"runs={ledger.root}"]))
+
+
+def test_words_that_change_no_run_are_the_same_study(done):
+    ledger, found = done
+    enter(ledger, "small", plan(read(SMALL), [f"runs={ledger.root}", "log.every=7", "train.checkpoint_every=50"]))
+    assert len(ledger.runs()) == len(found.runs) + len(found.trunks)
+
+
+def study(folder: Path) -> list[str]:
+    """The small study's command, with a law that nine points bound: open intervals take longer than all the runs."""
+    path = folder / "small.yaml"
+    path.write_text(Path(SMALL).read_text().replace("law: chinchilla", "law: power_law_floor_d"))
+    return [sys.executable, "-m", "scaling", "study", str(path), f"runs={folder / 'runs'}", "--workers", "2", "--json"]
+
+
+def scientific(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "studies" / "small" / "report" / "points.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def attempts(folder: Path) -> int:
+    return len(list((folder / "store").glob("*/attempts/*/claim.json")))
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
+    chance, runs = random.Random(kills), tmp_path / "runs"
+    for _ in range(kills):
+        before = attempts(runs)
+        process = subprocess.Popen(
+            study(tmp_path), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and attempts(runs) == before:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = subprocess.run(study(tmp_path), capture_output=True, text=True, timeout=300, check=False)
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    assert document["law"] == "power_law_floor_d"
+    assert document["points"]["used"] == 10
+    assert document["entropy"]["known"] > 0
+    ledger, found = done
+    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
+    assert scientific(runs) == expected
+    report = runs / "studies" / "small" / "report"
+    assert json.loads((report / "fit.json").read_text())["law"] == "power_law_floor_d"
+    assert list(report.glob("*.png"))
+
+
+@pytest.mark.slow
+def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
+    small = read(SMALL)
+    size = {"width": 8, "heads": 1}
+    asked = replace(small, name="many", grid={"size": [size], "seed": list(range(1000))}, held_out={}, laws=())
+    words = ["train.steps=2", "schedule.warmup=1", "evaluate.windows=8", "log.wandb=disabled"]
+    found = plan(asked, [f"runs={tmp_path}", *words])
+    ledger = found.ledger()
+    enter(ledger, "many", found)
+    train(ledger, "many", found, lambda _: None, workers=16)
+    assert all(ledger.result(one.run) is not None for one in found.runs)
+    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 1000
+
+
+BAD = {
+    "an unknown key": ("question: x\nbase: decoder\nlaw: chinchilla\ngird: {}\ngrid: {seed: [1]}\n", "'grid'"),
+    "no grid": ("question: x\nbase: decoder\nlaw: chinchilla\n", "grid"),
+    "an empty grid": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {}\n", "empty"),
+    "an empty axis": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: []}\n", "list of values"),
+    "a value twice": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: [1, 1]}\n", "twice"),
+    "a million runs": (
+        "question: x\nbase: decoder\nlaw: chinchilla\n"
+        f"grid: {{seed: {list(range(1000))}, train.batch: {list(range(1, 1001))}}}\n",
+        "1,000,000 runs",
+    ),
+    "an axis that changes nothing": (
+        "question: x\nbase: decoder\nlaw: chinchilla\ngrid: {log.every: [1, 2]}\n",
+        "two cells are one run",
+    ),
+    "a budget below one batch": (
+        "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [10]}\n",
+        "less than one batch",
+    ),
+    "an unknown base": ("question: x\nbase: decodr\nlaw: chinchilla\ngrid: {seed: [1]}\n", "'decoder'"),
+    "a held-out set that leaves too few": (
+        "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\n"
+        "grid: {train.tokens: [100k]}\nheld_out: {train.tokens: [200k, 300k, 400k, 500k, 600k]}\n",
+        "1 size and budget is left to fit 5 parameters",
+    ),
+    "a law there is not": (
+        "question: x\nbase: decoder\nlaw: chinchila\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [100k, 200k]}\n",
+        "'chinchilla'",
+    ),
+    "a grid of no kind": ("question: x\nbase: decoder\ngrid: {kind: IsoFlop, axes: {seed: [1]}}\n", "'IsoFLOP'"),
+    "a grid without its budgets": ("question: x\nbase: decoder\ngrid: {kind: IsoFLOP, axes: {seed: [1]}}\n", "flops"),
+    "equal compute below one batch": (
+        "question: x\nbase: decoder\nset: {schedule.warmup: 0}\n"
+        "grid: {kind: IsoFLOP, flops: [1e6], axes: {size: [tiny]}}\n",
+        "less than one batch",
+    ),
+    "a rate of no kind": ("question: x\nbase: decoder\nrate: Kaplna\ngrid: {seed: [1]}\n", "'Kaplan'"),
+    "data that cannot be had": (
+        "question: x\nbase: decoder\nlaw: chinchilla\nset: {data: python, size.vocabulary: null}\ngrid: {seed: [1]}\n",
+        "prepare",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_study_is_one_line(name, tmp_path, capsys, monkeypatch):
+    text, said = BAD[name]
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "none"))
+    (tmp_path / "bad.yaml").write_text(text)
+    assert main(["study", str(tmp_path / "bad.yaml"), f"runs={tmp_path / 'runs'}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["study", SMALL, f"runs={tmp_path / 'file' / 'runs'}"]) in (2, 74)
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)

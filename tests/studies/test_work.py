@@ -1,0 +1,115 @@
+"""A worker that cannot train says why and gives up after a few tries; what one study has damaged stops no other."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from scaling.ledger import Ledger
+from scaling.ledger.document import seal
+from scaling.studies import work as working
+from scaling.studies.plan import Plan, plan
+from scaling.studies.question import read
+from scaling.studies.record import enter
+from scaling.studies.work import work
+from tests.studies.test_unfinished import SET, ended, lacking, scaling, write
+
+
+def planned(folder: Path, runs: Path, name: str = "few", **changes: object) -> tuple[Ledger, Plan]:
+    found = plan(read(str(write(folder, **changes))), [f"runs={runs}"])
+    ledger = found.ledger()
+    enter(ledger, name, found)
+    return ledger, found
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(working, "WAIT", 0.05)
+
+
+def reseal(path: Path, **changes: object) -> None:
+    document = {**json.loads(path.read_text()), **changes}
+    document.pop("sha256")
+    path.write_bytes(seal(document))
+
+
+def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path):
+    ledger, found = planned(tmp_path, tmp_path / "runs")
+    refused = found.runs[0].run
+    reseal(ledger.folder(refused) / "spec.json", spec={"of": "another run"})
+    code, err = ended(scaling("work", "few", f"runs={ledger.root}"))
+    assert code == 1
+    assert err.count(f"run {refused} was entered with another spec") == 4, "each of three tries, and the last line"
+    assert "scaling: gave up 1 run" in err
+    assert "Traceback" not in err
+    assert lacking(ledger.root) == [refused]
+
+
+@pytest.mark.slow
+def test_a_ledger_that_cannot_be_written_is_given_up(small_disk, tmp_path):
+    ledger, _ = planned(tmp_path, small_disk / "runs")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    code, err = ended(scaling("work", "few", f"runs={ledger.root}"))
+    assert code in (1, 2)
+    assert "Read-only file system" in err
+
+
+def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, caplog):
+    ledger, found = planned(tmp_path, tmp_path / "runs")
+    other = ledger.study_folder("other")
+    other.mkdir()
+    (other / "plan.json").write_text('{"torn')
+    (ledger.study_folder("strange")).mkdir()
+    (ledger.study_folder("strange") / "plan.json").write_bytes(seal({"runs": 5}))
+    work(ledger, found)
+    assert lacking(ledger.root) == []
+    assert all(len(ledger.attempts(one.run)) == 1 for one in found.runs)
+    assert "study other" in caplog.text
+
+
+def test_a_sealed_result_that_is_none_is_set_aside_once(tmp_path):
+    ledger, found = planned(tmp_path, tmp_path / "runs", grid={"seed": [0]})
+    work(ledger, found)
+    (one,) = found.runs
+    reseal(ledger.folder(one.run) / "result.json", outcome="splendid")
+    work(Ledger.open(ledger.root), found)
+    result = ledger.result(one.run)
+    assert result is not None
+    assert (result["outcome"], result["attempt"]) == ("finished", 2)
+    assert len(list(ledger.folder(one.run).glob("damaged-*"))) == 1
+
+
+def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, monkeypatch, capsys):
+    ledger, found = planned(tmp_path, tmp_path / "runs", grid={"seed": list(range(12))})
+    tries = []
+
+    def train_run(experiment, *_):
+        tries.append(experiment.seed)
+        raise RuntimeError("no such network interface")
+
+    monkeypatch.setattr(working, "train_run", train_run)
+    with pytest.raises(working.ScalingError, match=r"gave up 10 runs; .*no such network interface"):
+        work(ledger, found)
+    assert len(tries) == working.IN_A_ROW
+    assert "no such network interface" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [False, True])
+def test_ranks_that_die_before_they_claim_are_given_up_and_sigterm_ends_them(stop, tmp_path):
+    runs = tmp_path / "runs"
+    settings = {**SET, "train": {"batch": 8, "steps": 8, "devices": 2}}
+    planned(tmp_path, runs, grid={"seed": [0]}, set=settings)
+    process = scaling("work", "few", f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
+    if stop:
+        time.sleep(20)
+        process.send_signal(signal.SIGTERM)
+    code, err = ended(process, 600)
+    assert code == (143 if stop else 1), err
+    assert stop or "gave up 1 run" in err
+    assert not Ledger.open(runs).attempts(Ledger.open(runs).runs()[0])

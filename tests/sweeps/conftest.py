@@ -1,0 +1,83 @@
+"""A W&B server of our own, and sweeps small enough that a run takes a fraction of a second."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scaling.sweeps import server as asking
+from scaling.sweeps.pull import online
+from tests.wandb_server.server import Server, serving
+
+# W&B's own limits, for machines on which all is slow.
+PATIENT = {"WANDB_INIT_TIMEOUT": "600", "WANDB_FINISH_TIMEOUT": "600"}
+WORDS = [
+    "decoder",
+    *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
+    *("data=synthetic", "data.symbols=8", "data.validation=512"),
+    *("train.steps=12", "train.batch=4", "evaluate.points=4", "schedule.warmup=2", "log.every=4"),
+]
+
+
+def tree(**changes: Any) -> dict[str, Any]:
+    """A small sweep's file, with changes."""
+    found = {
+        "program": "scaling",
+        "command": ["scaling", "train", *WORDS, "${args_no_hyphens}"],
+        "method": "grid",
+        "metric": {"name": "evaluate/loss", "goal": "minimize"},
+        "parameters": {"optimizer.lr": {"values": [0.01, 0.02]}, "seed": {"values": [1, 2]}},
+        **changes,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def write(path: Path, **changes: Any) -> Path:
+    path.write_text(yaml.safe_dump(tree(**changes)))
+    return path
+
+
+def until(seen: Callable[[], Any], *processes: subprocess.Popen[Any], seconds: float = 900.0) -> Any:
+    """What `seen` finds, as soon as it finds something. The machine may be busy, so it waits for long; it fails where
+    every process that could bring it about has ended.
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        running = [process for process in processes if process.poll() is None]
+        if found := seen():
+            return found
+        assert running or not processes, f"ended: {[(process.args, process.returncode) for process in processes]}"
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    """The real W&B client of this process, at our server."""
+    import wandb
+
+    wandb.teardown()
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    for name, value in {**server.environment(), **PATIENT, "HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
+    monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})
+    monkeypatch.setattr(online, "PATIENCE", 3.0)
+    monkeypatch.setattr(asking, "FIRST_WAIT", 1.5)
+    monkeypatch.chdir(tmp_path)
+    yield server
+    wandb.teardown()

@@ -1,0 +1,168 @@
+"""A sweep with no server: the runs that the real client would draw, each once, through warm workers and the ledger."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling.cli import main
+from scaling.ledger import Ledger
+from tests.sweeps.conftest import tree, until, write
+from tests.wandb_server import draw
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A small grid, run twice in one folder: what both left."""
+    folder = tmp_path_factory.mktemp("local")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        path = write(folder / "small.yaml")
+        codes = [main(["sweep", str(path), "--local", "--workers", "2", "--json"]) for _ in range(2)]
+    finally:
+        os.chdir(before)
+    return folder, codes
+
+
+def points(folder: Path) -> list[dict[str, str]]:
+    (path,) = folder.glob("runs/sweeps/*/points.csv")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_runs_are_those_that_the_server_draws(done):
+    folder, codes = done
+    assert codes == [0, 0]
+    ledger = Ledger.open(folder / "runs")
+    ours = {(ledger.spec(run)["optimizer"]["lr"], ledger.spec(run)["seed"]) for run in ledger.runs()}
+    theirs = {(cell["optimizer.lr"], cell["seed"]) for cell in draw.configs(tree(), random.Random(0))}
+    assert ours == theirs
+
+
+def test_each_run_is_trained_once(done):
+    folder, _ = done
+    ledger = Ledger.open(folder / "runs")
+    assert all(len(ledger.attempts(run)) == 1 for run in ledger.runs())
+    table = points(folder)
+    assert [row["status"] for row in table] == ["finished"] * 4
+    assert {row["run"]: float(row["loss"]) for row in table} == {
+        run: (ledger.result(run) or {})["loss"] for run in ledger.runs()
+    }
+
+
+def test_a_law_reads_the_points(done):
+    from scaling.law.reading import read
+
+    (path,) = done[0].glob("runs/sweeps/*/points.csv")
+    assert len(read(path)) == 4
+
+
+def test_swept_keys_are_columns_of_the_points(tmp_path, monkeypatch):
+    from scaling.law.reading import read
+
+    monkeypatch.chdir(tmp_path)
+    parameters = {
+        "optimizer.weight_decay": {"values": [0.0, 0.1]},
+        "seed": {"values": [3]},
+        "size": {"values": [{"width": 8}]},
+    }
+    path = write(tmp_path / "decay.yaml", parameters=parameters)
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 0
+    table = points(tmp_path)
+    assert [(row["optimizer.weight_decay"], row["size.width"], row["seed"]) for row in table] == [
+        ("0", "8", "3"),
+        ("0.1", "8", "3"),
+    ]
+    (file,) = tmp_path.glob("runs/sweeps/*/points.csv")
+    assert len(read(file, where=["optimizer.weight_decay=0.1"])) == 1
+
+
+def test_the_same_sweep_with_another_seed_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "small.yaml", parameters={"optimizer.lr": {"values": [1e-3]}})
+    seeds = []
+    for words in ([], ["seed=7"], ["log.every=2"], ["seed=7"]):
+        assert main(["sweep", str(path), "--local", "--workers", "1", *words]) == 0
+        files = sorted(tmp_path.glob("runs/sweeps/*/points.csv"))
+        seeds.append(sorted(row["seed"] for file in files for row in csv.DictReader(file.open(newline=""))))
+    assert [len(one) for one in seeds] == [1, 2, 2, 2]
+    assert "7" in seeds[-1]
+
+
+def test_points_of_runs_with_different_columns_are_one_table(tmp_path):
+    from scaling.studies.findings import write_points
+    from scaling.sweeps.table import row
+
+    cells = [{"data": {"kind": "Synthetic", "symbols": 8}}, {"data": {"kind": "Text"}, "optimizer.betas": [0.9, 0.95]}]
+    table = [row(str(number), "", "finished", 2.0, cell, {"N": 1}) for number, cell in enumerate(cells)]
+    write_points(table, tmp_path / "points.csv")
+    with (tmp_path / "points.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["data.symbols"], second["data.symbols"]) == ("8", "")
+    assert (first["optimizer.betas"], second["optimizer.betas"]) == ("", "[0.9, 0.95]")
+
+
+def test_what_hyperband_stops_ends_as_pruned(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(
+        tmp_path / "band.yaml",
+        early_terminate={"type": "hyperband", "min_iter": 1, "eta": 2},
+        parameters={"optimizer.lr": {"values": [0.03, 3e-4, 2e-4, 1e-4]}},
+    )
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 0
+    status = {row["name"]: row["status"] for row in points(tmp_path)}
+    # The second is not yet worse than the better half of two.
+    ends = {"0.03": "finished", "0.0003": "finished", "0.0002": "pruned", "0.0001": "pruned"}
+    assert status == {f"optimizer.lr={rate}": end for rate, end in ends.items()}
+    ledger = Ledger.open(tmp_path / "runs")
+    for run in ledger.runs():
+        result = ledger.result(run)
+        assert result is not None
+        if result["outcome"] == "pruned":
+            assert result["step"] < 12
+            assert result["loss"] > 0
+
+
+def test_values_that_are_wrong_together_are_found_before_the_first_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    parameters = {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}
+    path = write(tmp_path / "pair.yaml", parameters=parameters)
+    assert main(["sweep", str(path), "--local", "--workers", "1"]) == 2
+    assert "width 6" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/store/*"))
+
+
+def command(path: Path) -> list[str]:
+    return [sys.executable, "-m", "scaling", "sweep", str(path), "--local", "--workers", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
+    path = write(tmp_path / "small.yaml")
+    process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until(lambda: list(tmp_path.glob("runs/store/*/attempts")), process)
+    process.send_signal(number)
+    code = process.wait(1200)
+    assert code == (-number if number == signal.SIGKILL else 128 + number)
+    assert subprocess.run(command(path), cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert points(tmp_path) == points(done[0])
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    path = write(tmp_path / "small.yaml", parameters={"seed": {"min": 1, "max": 12}})
+    process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    claim, *_ = until(lambda: list(tmp_path.glob("runs/store/*/attempts/001/claim.json")), process)
+    os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+    assert process.wait(1200) == 0
+    assert [row["status"] for row in points(tmp_path)] == ["finished"] * 12

@@ -1,0 +1,356 @@
+"""Pulling by the real client from a server of our own: whole, counted, cached, patient, and never silent on a gap."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling.cli import main
+from scaling.ledger import Ledger
+from scaling.sweeps.pull import online
+from scaling.sweeps.pull.shown import STEP
+from tests.sweeps.conftest import until
+from tests.wandb_server.server import Request, Server
+from tests.wandb_server.world import Run
+
+POINT = {"N": 1000, "D": 2000, "C": 1.2e7, "N_total": 1500, "S": 20, "B": 100, "lr": 0.01, "seed": 1}
+
+
+def add(server: Server, number: int, steps: int = 20, run: int | None = None, **changes: Any) -> Run:
+    """A finished run of ours, logged as the mirror does: a row a step, and one more for every fifth's evaluation."""
+    one = Run("proj", f"w{number:07d}", number, state="finished")
+    told = {"run": f"{number if run is None else run:016x}", "attempt": 1, "point": POINT | {"seed": number}}
+    one.config = {key: {"value": value} for key, value in told.items()}
+    for step in range(1, steps + 1):
+        logged = [{"train/loss": 3.0 - 1e-3 * step}]
+        if step % 5 == 0:
+            logged.append({"evaluate/loss": 3.1 - 1e-3 * step + 1e-5 * number})
+        for values in logged:
+            row = len(one.rows)
+            one.rows[row] = {"_step": row, "_timestamp": 1.0, STEP: step, "tokens": 100 * step, **values}
+    loss = 3.1 - 1e-3 * steps + 1e-5 * number
+    one.summary = {
+        "outcome": "finished",
+        "loss": loss,
+        "step": steps,
+        "evaluate/loss": loss,
+        "_step": len(one.rows) - 1,
+    }
+    for key, value in changes.items():
+        setattr(one, key, value)
+    server.world.runs[one.name] = one
+    return one
+
+
+def pull(*words: str) -> int:
+    return main(["pull", "me/proj", "--to", "pulled", *words])
+
+
+def table() -> list[dict[str, str]]:
+    with Path("pulled/points.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def asked(server: Server, what: str) -> int:
+    return sum(what in request.query for request in server.requests)
+
+
+def fetched() -> set[str]:
+    """The runs that the copy has whole."""
+    claims = [path.with_name("claim.json") for path in Path("pulled").glob("store/*/attempts/[0-9]*/exit.json")]
+    return {json.loads(claim.read_text())["wandb"].rpartition("/")[2] for claim in claims}
+
+
+def scanned(server: Server) -> set[str]:
+    """The runs of which a page of the history was asked for; one that hangs may be asked for again."""
+    return {
+        json.loads(one.body)["variables"]["run"] for one in list(server.requests) if "query HistoryPage" in one.query
+    }
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    (line,) = [line for line in told.splitlines() if line.startswith("scaling: ")]
+    return line
+
+
+def test_a_project_comes_whole_and_once(client):
+    for number in range(3):
+        add(client, number, steps=1500)
+    assert pull() == 0
+    assert [float(row["loss"]) for row in table()] == [run.summary["loss"] for run in client.world.runs.values()]
+    history = Ledger.open("pulled").history(f"{1:016x}")
+    assert [entry["step"] for entry in history if entry["kind"] == "train"] == list(range(1, 1501))
+    told = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
+    assert told == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
+    pages = asked(client, "query HistoryPage")
+    assert pull() == 0
+    assert asked(client, "query HistoryPage") == pages, "what is whole is not asked for again"
+    add(client, 3)
+    assert pull() == 0
+    assert len(table()) == 4
+    assert asked(client, "query HistoryPage") == pages + 1
+
+
+def test_the_list_is_paged(client, monkeypatch, capsys):
+    monkeypatch.setattr(online, "RUNS", 2)
+    for number in range(5):
+        add(client, number)
+    assert pull("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["wandb_runs"], found["fetched"], found["complete"]) == (5, 5, True)
+    assert asked(client, "query Runs") == 3
+
+
+def test_keys_that_fall_short_are_scanned_alone(client, capsys):
+    run = add(client, 0)
+    whole = run.page
+    run.page = lambda *asked: [line for line in whole(*asked) if "evaluate" not in line]  # type: ignore[method-assign]
+    assert pull() == 0
+    history = Ledger.open("pulled").history(f"{0:016x}")
+    assert [entry["step"] for entry in history if entry["kind"] == "evaluate"] == [5, 10, 15, 20]
+    assert "not complete" not in capsys.readouterr().out
+
+
+def test_what_is_missing_is_said_and_fetched_later(client, capsys):
+    run = add(client, 0)
+    kept = run.keys()
+    run.keys = lambda: kept  # type: ignore[method-assign]
+    lost = run.rows.pop(7)
+    assert pull() == 1
+    told = capsys.readouterr().out
+    assert "not complete: me/proj/w0000000: " in told
+    assert "train/loss has 19 of 20 values" in told
+    assert len(table()) == 1
+    assert pull() == 1, "it is said again"
+    run.rows[7] = lost
+    assert pull() == 0
+    assert len(Ledger.open("pulled").attempts(f"{0:016x}")) == 1
+
+
+def history_of(name: str):
+    return lambda request: "HistoryPage" in request.query and f'"{name}"' in request.body.decode()
+
+
+def test_a_busy_server_is_waited_for(client):
+    add(client, 0)
+    client.fail("status", status=429, headers={"Retry-After": "1"}, matches=history_of("w0000000"))
+    client.fail("status", status=500, matches=lambda request: "query Runs" in request.query)
+    client.fail("status", status=503, matches=lambda request: "query Project" in request.query)
+    client.fail("cut", matches=lambda request: "ParquetHistory" in request.query)
+    begun = time.monotonic()
+    assert pull() == 0
+    assert time.monotonic() - begun >= 1
+    assert len(table()) == 1
+
+
+def test_a_server_that_stays_broken_ends_in_one_line_and_loses_nothing(client, capsys):
+    for number in range(6):
+        add(client, number)
+    client.fail("status", times=10**6, status=500, matches=history_of("w0000004"))
+    assert pull() == 1
+    assert "the same command goes on" in one_line(capsys)
+    before = fetched()
+    assert before
+    client.faults.clear()
+    client.requests.clear()
+    assert pull() == 0
+    assert len(table()) == 6
+    assert scanned(client) == {f"w{number:07d}" for number in range(6)} - before
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [("me/nowhere", "no such project"), ("me/proj/nosweep", "no such sweep"), ("a/b/c/d", "ENTITY/PROJECT")],
+)
+def test_a_source_that_is_none_is_one_line(client, source, told, capsys):
+    add(client, 0)
+    assert main(["pull", source]) == 2
+    assert told in one_line(capsys)
+
+
+def test_a_bad_key_is_one_line(client, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert pull() == 2
+    assert "check the key" in one_line(capsys)
+
+
+def test_no_key_is_one_line(client, monkeypatch, capsys):
+    monkeypatch.delenv("WANDB_API_KEY")
+    assert pull() == 2
+    assert "there is no W&B key" in one_line(capsys)
+
+
+def test_no_network_is_one_line(client, capsys):
+    client.stop()
+    assert pull() == 2
+    assert "check the network" in one_line(capsys)
+
+
+def test_no_runs_of_ours_is_one_line(client, capsys):
+    add(client, 0, config={"learning_rate": {"value": 1}})
+    assert pull() == 2
+    assert "none of its runs are ours" in one_line(capsys)
+
+
+def test_runs_of_others_and_running_ones_are_counted_and_left_out(client, capsys):
+    add(client, 0)
+    add(client, 1, config={"learning_rate": {"value": 1}})
+    add(client, 2, state="running", summary={"loss": 4.0})
+    assert pull() == 0
+    told = capsys.readouterr().out
+    assert "1 not ours" in told
+    assert "1 still running" in told
+    assert [row["status"] for row in table()] == ["finished", "missing"]
+    client.world.runs["w0000002"].state = "finished"
+    client.world.runs["w0000002"].summary = {"outcome": "diverged", "step": 9}
+    assert pull() == 0
+    assert [row["status"] for row in table()] == ["finished", "diverged"]
+
+
+def test_attempts_of_one_run_become_one(client, capsys):
+    killed = add(client, 0, run=7, state="crashed", summary={"_step": 11})
+    for row in [row for row in killed.rows if row > 11]:
+        del killed.rows[row]
+    later = add(client, 1, run=7)
+    for row in [row for row in later.rows if row < 6]:
+        del later.rows[row]
+    add(client, 2, run=7, summary={**later.summary, "loss": 9.5})
+    assert pull() == 0
+    assert "another result: loss is 3.08001 in me/proj/w0000001 and 9.5 in me/proj/w0000002" in capsys.readouterr().out
+    (row,) = table()
+    assert float(row["loss"]) == later.summary["loss"]
+    ledger = Ledger.open("pulled")
+    assert [one.exit["outcome"] for one in ledger.attempts(f"{7:016x}") if one.exit] == [
+        "stopped",
+        "finished",
+        "finished",
+    ]
+    steps = [entry["step"] for entry in ledger.history(f"{7:016x}") if entry["kind"] == "train"]
+    assert steps == list(range(1, 21))
+
+
+def test_a_pull_that_is_killed_goes_on(client, tmp_path):
+    for number in range(12):
+        add(client, number)
+    client.fail("hang", seconds=60, times=4, matches=lambda request: after(client, request))
+    words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: len(fetched()) >= 4, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = fetched()
+    assert 4 <= len(before) < 12
+    client.faults.clear()
+    client.requests.clear()
+    assert pull() == 0
+    assert len(table()) == 12
+    assert scanned(client) == {f"w{number:07d}" for number in range(12)} - before
+
+
+def after(server: Server, request: Request, count: int = 8) -> bool:
+    """A request for a history after `count` others."""
+    return "HistoryPage" in request.query and asked(server, "HistoryPage") > count
+
+
+def offline(folder: Path, run: str, steps: int = 5, **ended: Any) -> None:
+    """A run that the real client wrote and nobody synced."""
+    import wandb
+
+    about = {"name": run, "config": {"run": run, "point": POINT}}  # the client draws a name for one that has none
+    with wandb.init(project="proj", mode="offline", dir=folder, **about) as one:
+        for step in range(1, steps + 1):
+            one.log({"train/loss": 3 / step, "train/mfu": float("nan"), "tokens": step, STEP: step})
+        one.summary.update({"outcome": "finished", "loss": 1 / 3, "step": steps, **ended})
+    wandb.teardown()  # it writes behind our back
+
+
+def test_offline_runs_are_read_where_they_lie(client, tmp_path):
+    for number in range(2):
+        offline(tmp_path, f"{number:016x}", loss=0.1 + number / 3)
+    assert main(["pull", "wandb", "--to", "pulled"]) == 0
+    assert [float(row["loss"]) for row in table()] == [0.1, 0.1 + 1 / 3]
+    (first, *_) = Ledger.open("pulled").history(f"{1:016x}")
+    assert (first["step"], first["loss"], first["tokens"]) == (1, 3, 1)
+    assert main(["pull", "wandb", "--to", "pulled"]) == 0
+
+
+def test_an_offline_run_that_was_cut_off_is_an_interrupted_one(client, tmp_path):
+    offline(tmp_path, f"{0:016x}")
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"outcome")])
+    assert main(["pull", "wandb", "--to", "pulled"]) == 0
+    assert [row["status"] for row in table()] == ["missing"]
+    assert Ledger.open("pulled").history(f"{0:016x}")
+
+
+@pytest.mark.parametrize("where", ["the head", "a length", "a checksum", "the middle", "the last record"])
+def test_a_damaged_offline_file_is_refused_in_one_line(client, where, tmp_path, capsys):
+    offline(tmp_path, f"{0:016x}", steps=200)
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    content = bytearray(path.read_bytes())
+    place = {"the head": 0, "a length": 12, "a checksum": 7, "the middle": len(content) // 2}.get(
+        where, len(content) - 1
+    )
+    content[place] ^= 0x40
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert main(["pull", "wandb", "--to", "pulled"]) == 2
+    assert str(path.relative_to(tmp_path)) in one_line(capsys)
+
+
+def test_room_that_was_made_for_an_offline_file_and_not_written_is_no_damage(client, tmp_path):
+    offline(tmp_path, f"{0:016x}")
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert main(["pull", "wandb", "--to", "pulled"]) == 0
+    assert [row["status"] for row in table()] == ["finished"]
+
+
+def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
+    add(client, 0)
+    Ledger.create("pulled")
+    assert pull() == 2
+    assert "trained, not pulled" in one_line(capsys)
+
+
+def test_a_folder_without_runs_is_one_line(client, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["pull", "empty"]) == 2
+    assert "no offline run" in one_line(capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_thousand_runs_are_whole_and_resumed_after_a_kill(client, tmp_path, capsys):
+    """How long it takes is the business of benchmarks/pull.py."""
+    rows = add(client, 0, steps=1667).rows
+    for number in range(1, 1000):
+        add(client, number).rows = rows  # one history for all: two million rows of their own would fill a small machine
+    assert sum(len(run.rows) for run in client.world.runs.values()) == 2_000_000
+    words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: len(fetched()) >= 400, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = len(fetched())
+    client.requests.clear()
+    assert pull("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["complete"]
+    assert found["runs"] == {"finished": 1000}
+    assert (found["known"], found["fetched"]) == (before, 1000 - before)
+    assert len(scanned(client)) == 1000 - before
+    assert asked(client, "query RunParquetHistory") == 0, "the client had nothing to add"
+    ledger = Ledger.open("pulled")
+    assert {len(ledger.history(run)) for run in ledger.runs()} == {2000}

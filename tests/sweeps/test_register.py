@@ -1,0 +1,66 @@
+"""Registering by the client's own call: what the server gets, and how each refusal ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.cli import main
+from tests.sweeps.conftest import tree, write
+
+
+@pytest.fixture
+def path(client, tmp_path):
+    return str(write(tmp_path / "small.yaml"))
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("scaling: ")
+    return line
+
+
+def test_the_server_has_the_file_as_it_stands(client, path, capsys):
+    assert main(["sweep", path]) == 0
+    assert "registered as me/scaling/s0000000" in capsys.readouterr().out
+    assert client.world.sweeps["s0000000"].config == tree()
+    assert main(["sweep", path, "--count", "3"]) == 0
+    assert client.world.sweeps["s0000001"].config == tree(run_cap=3)
+
+
+def test_a_wrong_key_is_one_line_and_nothing_is_sent_after_it(client, path, capsys, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert main(["sweep", path]) == 2
+    assert "check the key" in one_line(capsys)
+    assert len(client.requests) == 1
+    assert main(["agent", "me/scaling/s0000000"]) == 2
+    assert "check the key" in one_line(capsys)
+    assert len(client.requests) == 2
+
+
+def test_a_project_that_the_key_may_not_write_to_is_one_line(client, path, capsys):
+    client.fail("status", status=403, times=100, matches=lambda request: "UpsertSweep" in request.query)
+    assert main(["sweep", path]) == 2
+    assert "may the key write to me/scaling?" in one_line(capsys)
+    assert not client.world.sweeps
+
+
+def test_a_server_that_is_not_there_is_one_line(client, path, capsys):
+    client.stop()
+    assert main(["sweep", path]) == 2
+    assert "check the network and WANDB_BASE_URL" in one_line(capsys)
+
+
+def test_without_a_key_nothing_is_sent(client, path, capsys, monkeypatch):
+    monkeypatch.delenv("WANDB_API_KEY")
+    assert main(["sweep", path]) == 0
+    assert "no W&B key: nothing was sent" in capsys.readouterr().out
+    assert not client.requests
+    assert main(["agent", "me/scaling/s0000000"]) == 2
+    assert "there is no W&B key" in one_line(capsys)
+    assert not client.requests
+
+
+def test_a_dry_run_asks_nobody(client, path, capsys):
+    assert main(["sweep", path, "--dry-run"]) == 0
+    assert "4 runs over optimizer.lr, seed" in capsys.readouterr().out
+    assert not client.requests

@@ -1,0 +1,84 @@
+"""Operations, steps and paths of each kind of layer against the formulas of Vaswani et al. 2017, Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+import pytest
+import torch
+
+from scaling.batch import Batch
+from scaling.cost import cost
+from scaling.tables.dependence import dependence
+from scaling.tables.table import read
+from scaling.training.parametrization import Standard, initialise
+
+TABLE = read("layer_types")
+KERNEL, WINDOW = 3, 64
+
+# Multiply-accumulates of n tokens of width d in one layer. The paper leaves attention's four projections out; an LSTM
+# has eight products for its gates and one behind them.
+FORMULAS: dict[str, Callable[[int, int], int]] = {
+    "Self-Attention": lambda n, d: 2 * n * n * d + 4 * n * d * d,
+    "Recurrent": lambda n, d: (8 + 1) * n * d * d,
+    "Convolutional": lambda n, d: KERNEL * n * d * d,
+    # In blocks of r queries, each of which reads the block's 2 r − 1 keys: under twice what the window holds.
+    "Self-Attention (restricted)": lambda n, d: 2 * (2 * WINDOW - 1) * n * d + 4 * n * d * d,
+}
+
+
+def test_every_kind_has_its_formula():
+    assert list(FORMULAS) == [row.name for row in TABLE.rows]
+
+
+@pytest.mark.parametrize("row", FORMULAS)
+@pytest.mark.parametrize(("length", "width"), [(256, 64), (512, 64), (256, 128)])
+def test_operations_are_the_formula(row, length, width):
+    config = TABLE.load(row, [f"size.length={length}", f"size.width={width}", "size.layers=2"])
+    found = cost(config)  # two operations a multiply-accumulate, in two layers
+    assert found.tokens == length
+    assert found.flops_forward_by_slot["mixer"] == 2 * 2 * FORMULAS[row](length, width)
+
+
+# Products in a row: a projection, queries by keys, weights by values, a projection; a step a token and a projection.
+SEQUENTIAL: dict[str, Callable[[int], int]] = {
+    "Self-Attention": lambda n: 4,
+    "Recurrent": lambda n: n + 1,
+    "Convolutional": lambda n: 1,
+    "Self-Attention (restricted)": lambda n: 4,
+}
+# Layers until the last token has heard of the first. The paper's log_k n is of dilated kernels; plain ones take n/k.
+LAYERS: dict[str, Callable[[int, int], int]] = {
+    "Self-Attention": lambda n, r: 1,
+    "Recurrent": lambda n, r: 1,
+    "Convolutional": lambda n, r: ceil((n - 1) / (KERNEL - 1)),
+    "Self-Attention (restricted)": lambda n, r: ceil((n - 1) / (r - 1)),
+}
+
+
+def narrow(row: str, length: int, window: int, *words: str) -> list[str]:
+    size = [f"size={{width: 16, layers: 2, heads: 2, vocabulary: 8, length: {length}}}", *words]
+    return [*size, f"model.pattern.size={window}"] if "restricted" in row else size
+
+
+@pytest.mark.parametrize("row", SEQUENTIAL)
+@pytest.mark.parametrize(("length", "window"), [(16, 4), (40, 6), (300, 64)])  # beyond 256 keys the kernel is another
+def test_steps_and_paths_are_the_formula(row, length, window):
+    found = dependence(TABLE.load(row, narrow(row, length, window)))
+    steps = SEQUENTIAL[row](length)
+    assert found == {"sequential": steps, "path": steps * LAYERS[row](length, window)}
+
+
+@pytest.mark.parametrize("row", LAYERS)
+def test_so_many_layers_and_no_fewer_bring_the_first_token_to_the_last(row):
+    layers = LAYERS[row](16, 4)
+    for depth in {layers, max(1, layers - 1)}:
+        config = TABLE.load(row, narrow(row, 16, 4, f"size.layers={depth}"))
+        model = initialise(config.build("model", config["size"]), Standard(), seed=0).double()
+        tokens = torch.arange(16)[None] % 8
+        said = []
+        for first in (0, 7):
+            tokens[0, 0] = first
+            said.append(model(Batch(tokens, tokens)).hidden[0, -1])
+        assert torch.equal(*said) == (depth < layers)

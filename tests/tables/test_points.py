@@ -1,0 +1,71 @@
+"""Kept points: a table's runs survive a file, and a file that is none is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.errors import ScalingError
+from scaling.tables import points
+from scaling.tables.results import Point, Results
+from scaling.tables.table import read
+
+TABLE = read("narang2021")
+NUMBERS = st.floats(1e-6, 1e6)
+FINISHED = st.builds(
+    Point,
+    row=st.sampled_from([row.name for row in TABLE.rows]),
+    seed=st.integers(0, 9),
+    run=st.text("0123456789abcdef", min_size=16, max_size=16),
+    status=st.just("finished"),
+    steps=st.integers(1, 10**9),
+    tokens=st.integers(1, 10**15),
+    early_at=NUMBERS,
+    early=NUMBERS,
+    loss=NUMBERS,
+    steps_per_second=st.none() | NUMBERS,
+    flops=st.none() | NUMBERS,
+    worker_seconds=st.none() | NUMBERS,
+    day=st.none() | st.dates().map(str),
+    hardware=st.none() | st.just("a, b; c"),
+    versions=st.none() | st.just("numpy 2, torch 3"),
+)
+MISSING = st.builds(
+    Point, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
+)
+SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "train.steps=8")
+
+
+@given(found=st.lists(FINISHED | MISSING, min_size=1, max_size=5), settings=st.sampled_from([(), SETTINGS]))
+def test_results_survive_a_file(found, settings, tmp_path_factory):
+    path = tmp_path_factory.mktemp("points") / "points.csv"
+    results = Results(("one", "two"), settings, tuple(found))
+    points.write(results, path)
+    assert points.read(path, TABLE) == results
+
+
+HEAD = ",".join(points.COLUMNS)
+BAD = {
+    "": "these are no points of a table",
+    "row,loss\nGeLU,1\n": "these are no points of a table",
+    f"{HEAD}\nGeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,s,\n": "2: early='x': not a number",
+    f"{HEAD}\nGeLU,a,missing,0,,,,,,,,,,,,s,\n": "2: studies='s': not a list in JSON",
+    f"{HEAD}\nGeLU,a,missing,0\n": "2: studies=None: not a list in JSON",
+    f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,s,\n": "it has no row of narang2021",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_file_that_is_none_is_refused(text, tmp_path):
+    path: Path = tmp_path / "points.csv"
+    path.write_text(text)
+    with pytest.raises(ScalingError, match=BAD[text]):
+        points.read(path, TABLE)
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(ScalingError, match="cannot be read"):
+        points.read(tmp_path / "points.csv", TABLE)

@@ -1,0 +1,193 @@
+"""Every row of Narang et al. 2021, tiny: it trains, resumes to the bit, keeps rows and padding apart, and decodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scaling.batch import IGNORE, Batch
+from scaling.config import Config, load
+from scaling.decode import Greedy, generate, prompt
+from scaling.lightning import Trainer
+from scaling.model.encoder_decoder import EncoderDecoder
+from scaling.tables.count import counts
+from scaling.tables.table import read
+from scaling.training import state
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.module import MODULES, TrainingModule
+from scaling.training.parametrization import initialise
+from tests.decode import slow
+
+TABLE = read("narang2021")
+ROWS = [row.name for row in TABLE.rows]
+# Six layers, so that each row has all its parts, in numbers of their own; 251 symbols, so that the last sentinel is the
+# last of 256 tokens, which is all that the last cluster of an adaptive softmax holds.
+SIZE = "size={width: 24, layers: 6, heads: 6, head_width: 4, hidden: 48, vocabulary: 256, length: 40}"
+WORDS = (SIZE, "data=synthetic", "data.symbols=251", "data.validation=1024", "train.batch=4", "evaluate.windows=1")
+OWN = {"Product key memory": ("model.decoder.blocks.-2.channel={keys: 8, key_width: 8, nearest: 4}",)}
+STEPS, HALF = 4, 2
+
+
+def configured(row: str, runs: Path) -> Config:
+    return TABLE.load(row, [*WORDS, *OWN.get(row, ()), f"train.steps={STEPS}", f"runs={runs}"])
+
+
+@pytest.fixture(scope="module")
+def trainer() -> Trainer:
+    """One device: what a step asks of its surroundings."""
+    return Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A row after its steps; `half` holds its state in their middle, `still` what none of them has moved."""
+
+    experiment: Experiment
+    model: EncoderDecoder
+    still: set[str]
+    half: Path
+    losses: list[float]
+
+    @property
+    def precise(self) -> EncoderDecoder:
+        """The model in float64, so that what must be equal is, to 1e-10."""
+        return copy.deepcopy(self.model).double()
+
+    @property
+    def batch(self) -> Batch:
+        return self.experiment.batches.batch(STEPS)
+
+
+def steps(module: TrainingModule, first: int, last: int) -> Iterator[float]:
+    for step in range(first, last):
+        module.training_step(module.experiment.batches.batch(step), step - first)
+        yield module.update.loss
+
+
+def begun(experiment: Experiment, trainer: Trainer, start: int = 0, checkpoint: Path | None = None) -> TrainingModule:
+    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    module = MODULES[model.family](experiment, model, start, checkpoint)
+    module.trainer = trainer
+    return module
+
+
+@pytest.fixture(scope="module", params=ROWS)
+def trained(request, trainer, tmp_path_factory) -> Trained:
+    folder = tmp_path_factory.mktemp("row")
+    experiment = assemble(configured(request.param, folder))
+    module = begun(experiment, trainer)
+    assert isinstance(module.model, EncoderDecoder)
+    start = {name: parameter.detach().clone() for name, parameter in module.model.named_parameters()}
+    still, losses = set(start), []
+    for step in range(STEPS):
+        if step == HALF:
+            state.save(folder, module.weights.parameters, module.torch_optimizers)
+        losses += steps(module, step, step + 1)
+        # Each step is looked at: a number that moves by its rate's whole length may be back at the end.
+        still -= {name for name, one in module.model.named_parameters() if not torch.equal(one, start[name])}
+    return Trained(experiment, module.model, still, folder, losses)
+
+
+def hidden(model: EncoderDecoder, batch: Batch) -> torch.Tensor:
+    return model(batch).hidden
+
+
+def test_every_part_learns(trained):
+    """Not in the first step already: the branches of ReZero and Fixup are shut until their gates have moved."""
+    assert all(torch.tensor(trained.losses).isfinite())
+    assert trained.still == set()
+
+
+def test_a_resumed_run_is_the_whole_to_the_bit(trained, trainer):
+    resumed = begun(trained.experiment, trainer, HALF, trained.half)
+    assert list(steps(resumed, HALF, STEPS)) == trained.losses[HALF:]
+    found = dict(resumed.model.named_parameters())
+    assert all(torch.equal(found[name], tensor) for name, tensor in trained.model.named_parameters())
+
+
+def test_rows_of_a_batch_do_not_meet(trained):
+    """In training, where capacities drop positions: each row has its own."""
+    model, batch = trained.precise, trained.batch
+    order = torch.tensor([2, 0, 3, 1])
+    other = batch.map(lambda tensor: tensor[order])
+    torch.testing.assert_close(hidden(model, other), hidden(model, batch)[order], rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.losses(other), model.losses(batch)[order], rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.loss(other).total, model.loss(batch).total, rtol=0, atol=1e-10)
+
+
+def test_the_decoder_looks_back_only(trained):
+    model, batch = trained.precise, trained.batch
+    place = batch.tokens.shape[1] // 2
+    tokens = batch.tokens.clone()
+    tokens[:, place] = (tokens[:, place] + 1) % 251
+    difference = (hidden(model, batch) - hidden(model, replace(batch, tokens=tokens))).abs().amax((0, 2))
+    assert difference[:place].max() == 0
+    assert difference[place] > 0
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(trained, side):
+    """In evaluation: in training a longer row has more seats at its experts."""
+    model, plain = trained.precise.eval(), trained.batch
+
+    def pad(tensor: torch.Tensor | None, width: int, fill: int) -> torch.Tensor:
+        assert tensor is not None
+        return F.pad(tensor, (width, 0) if side == "left" else (0, width), value=fill)
+
+    padded = Batch(
+        pad(plain.tokens, 3, 7),
+        pad(plain.targets, 3, IGNORE),
+        documents=pad(torch.ones_like(plain.tokens), 3, 0),
+        source=pad(plain.source, 4, 7),
+        source_documents=pad(torch.ones_like(plain.tokens[:, :1]).expand_as(plain.source), 4, 0),
+    )
+    length = plain.tokens.shape[1]
+    kept = slice(3, None) if side == "left" else slice(length)
+    torch.testing.assert_close(hidden(model, padded)[:, kept], hidden(model, plain), rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.loss(padded).tokens, model.loss(plain).tokens, rtol=0, atol=1e-10)
+
+
+def test_decoding_from_the_cache_is_its_definition(trained):
+    model, batch = trained.precise.eval(), trained.batch
+    asked = prompt(batch.tokens[:2, :1], source=batch.source[:2])
+    for row, (found,) in enumerate(generate(model, asked, Greedy(), steps=4)):
+        alone = asked.micro(row, row + 1)
+        expected = slow.one_by_one(model, alone, lambda logits, step: int(logits.argmax()), 4, frozenset())
+        assert found.tokens == expected.tokens
+        assert found.score == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_a_saved_config_is_the_same_run(trained, tmp_path):
+    trained.experiment.config.save(tmp_path / "run.yaml")
+    found = load(str(tmp_path / "run.yaml"))
+    assert found.tree == trained.experiment.config.tree
+    assert assemble(found).spec == trained.experiment.spec
+
+
+def flops(row: str, *words: str) -> int:
+    (counted,) = counts(TABLE.only([row]), words)
+    return counted.flops
+
+
+def test_a_funnel_is_cheaper():
+    """Its encoder halves the length twice, and so its decoder has less to read."""
+    assert flops("Funnel Transformer") < 0.65 * flops("Vanilla Transformer")
+
+
+def test_the_cost_of_a_switch_does_not_grow_with_its_experts():
+    """But for the gate, a few products a position, and the rounding of capacities to whole seats."""
+    few, many = (
+        flops("Switch Transformer", f"model.blocks={{every 4: {{channel: {{experts: {experts}}}}}}}")
+        for experts in (8, 64)
+    )
+    assert many == pytest.approx(few, rel=0.01)
+
+
+def test_an_adaptive_softmax_is_cheaper():
+    assert flops("Adaptive softmax") < flops("Adaptive softmax without projection") < flops("Vanilla Transformer")

@@ -1,0 +1,107 @@
+"""Intervals, Holm's correction, odd rows and rank correlation, against scipy, by hand and by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from scaling.tables.statistics import agreement, compare, holm
+
+
+def drawn(seed: int, shifts: dict[str, float], seeds: dict[str, int], sigma: float = 0.01) -> dict[str, list[float]]:
+    chance = np.random.default_rng(seed)
+    return {row: list(2 + shift + sigma * chance.standard_normal(seeds[row])) for row, shift in shifts.items()}
+
+
+def test_two_rows_are_students_test():
+    losses = drawn(0, {"base": 0, "row": 0.01}, {"base": 6, "row": 4})
+    found = compare(losses, "base").differences["row"]
+    expected = stats.ttest_ind(losses["row"], losses["base"])
+    assert found.p == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_a_pooled_variance_by_hand():
+    losses = {"base": [1.0, 3.0], "a": [2.0, 2.0, 5.0], "b": [4.0]}
+    found = compare(losses, "base")
+    assert found.pooled is not None
+    assert (found.pooled.variance, found.pooled.freedom) == (pytest.approx((2 + 6) / 3), 3)
+    assert found.means["b"].high == pytest.approx(4 + stats.t.ppf(0.975, 3) * math.sqrt(8 / 3))
+
+
+def test_a_row_that_scatters_is_judged_by_welch():
+    rows = dict.fromkeys("abcdefgh", 0.0)
+    losses = drawn(1, rows, dict.fromkeys(rows, 4)) | {"wild": [2.0, 2.9, 1.2, 2.4]}
+    found = compare(losses, "a")
+    assert found.strange == ("wild",)
+    assert not found.means["wild"].pooled
+    assert found.pooled is not None
+    assert found.pooled.deviation < 0.02
+    assert found.differences["wild"].high - found.differences["wild"].low > 1
+    assert found.differences["wild"].verdict == "no difference shown"
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_keeps_the_order_and_the_least_is_bonferronis(chances):
+    adjusted = holm(chances)
+    assert all(before <= after <= 1 for before, after in zip(chances, adjusted))
+    assert min(adjusted) == pytest.approx(min(1.0, len(chances) * min(chances)))
+    order = np.argsort(chances, kind="stable")
+    assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
+
+
+def test_false_verdicts_are_as_rare_as_they_say():
+    """Fifty rows that do not differ: in one study of twenty some row is said to."""
+    rows = {"base": 0.0} | {str(row): 0.0 for row in range(50)}
+    seeds = {row: 10 if row == "base" else 3 for row in rows}
+    said = 0
+    for study in range(400):
+        found = compare(drawn(study, rows, seeds), "base")
+        said += any(one.adjusted < 0.05 for one in found.differences.values())
+    assert said / 400 < 0.085
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    rows = {"base": 0.0} | {str(row): 0.01 * row for row in range(20)}
+    seeds = {row: 10 if row == "base" else 3 for row in rows}
+    inside = []
+    for study in range(200):
+        for row, one in compare(drawn(study, rows, seeds), "base").differences.items():
+            inside.append(one.low <= rows[row] <= one.high)
+    assert 0.93 < np.mean(inside) < 0.975
+
+
+@pytest.mark.parametrize("losses", [{"base": [1.0], "row": [2.0]}, {"row": [1.0, 2.0]}, {"base": []}])
+def test_nothing_is_said_without_seeds_or_a_baseline(losses):
+    assert compare(losses, "base").differences == {}
+
+
+def test_equal_losses_do_not_differ():
+    found = compare({"base": [1.0, 1.0], "same": [1.0, 1.0], "other": [2.0, 2.0]}, "base")
+    assert found.differences["same"].p == 1
+    assert found.differences["other"].verdict == "worse"
+
+
+def test_spearman_is_scipys_and_its_interval_narrows():
+    x, y = np.random.default_rng(0).normal(size=(2, 30))
+    y = y + x
+    found, few = agreement(list(x), list(y)), agreement(list(x[:8]), list(y[:8]))
+    assert found is not None
+    assert few is not None
+    assert found.value == pytest.approx(stats.spearmanr(x, y).statistic)
+    tied = agreement(list(x.round()), list(y.round()))
+    assert tied is not None
+    assert tied.value == pytest.approx(stats.spearmanr(x.round(), y.round()).statistic)
+    assert found.low < found.value < found.high
+    assert found.high - found.low < few.high - few.low
+    assert agreement([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None

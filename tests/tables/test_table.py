@@ -1,0 +1,246 @@
+"""The command: counts, a table trained and read back, its forms, what is said of what is missing, bad input."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from scaling.cli import main
+from scaling.config import names
+from scaling.ledger import Ledger
+from scaling.studies.plan import plan
+from scaling.studies.record import enter
+from scaling.studies.work import work
+from scaling.tables.lines import notes, printed
+from scaling.tables.results import results
+from scaling.tables.study import question
+from scaling.tables.table import Seeds, read
+
+ROWS = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
+QUICK = ["size=tiny", "data={kind: Synthetic, symbols: 64, order: 1}", "train.batch=4", "train.steps=8"]
+QUICK += ["evaluate={points: 4, windows: 16}", "log.wandb=disabled"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A table of three rows, the last with a run too few."""
+    runs = tmp_path_factory.mktemp("runs")
+    table = replace(read("narang2021").only(ROWS), seeds=Seeds(3, 2))
+    words = [*QUICK, f"runs={runs}"]
+    asked = question(table, words)
+    found = plan(asked, words)
+    ledger = found.ledger()
+    enter(ledger, asked.name, found)
+    work(ledger, found)
+    (ledger.folder(found.runs[-1].run) / "result.json").unlink()
+    return ledger, table
+
+
+def counted(capsys, *words: str) -> dict:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_inspect_lists_the_rows_that_table_counts(capsys):
+    found = counted(capsys, "inspect", "--table", "raffel2019_table2", "size=tiny")
+    assert found == counted(capsys, "table", "raffel2019_table2", "--counts", "size=tiny")
+    assert len(found["rows"]) == 10
+    first = found["rows"][0]
+    assert {"row", "parameters", "ops", "published"} <= set(first)
+    assert first["published"]["glue"] == 83.28
+
+
+def test_runs_are_read_back_by_row_and_seed(trained):
+    ledger, table = trained
+    found = results(ledger, table)
+    assert [found.rows[row].planned for row in ROWS] == [3, 2, 2]
+    assert [len(found.rows[row].final) for row in ROWS] == [3, 2, 1]
+    assert found.early == 1 / 8
+    assert found.settings[:1] == ("size=tiny",)
+    for row in ROWS:
+        assert all(early > final for early, final in zip(found.rows[row].early, found.rows[row].final))
+        assert found.rows[row].steps_per_second is None or found.rows[row].steps_per_second > 0
+
+
+def shown(trained):
+    from scaling.tables.count import counts
+
+    ledger, table = trained
+    return printed(table, counts(table, QUICK), results(ledger, table))
+
+
+def test_what_is_missing_is_said(trained):
+    said = " ".join(notes(shown(trained)))
+    assert "Switch Transformer (1 missing)" in said
+    assert "pooled over all rows (3 degrees of freedom)" in said
+    assert "after Holm's correction over 2 rows" in said
+
+
+class Cells(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.rows = 0
+
+    def handle_starttag(self, tag, attributes):
+        self.rows += tag == "tr"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+def test_forms(form, trained, capsys):
+    ledger, _ = trained
+    words = [word for row in ROWS for word in ("--row", row)]
+    assert main(["table", "narang2021", *words, "--from", str(ledger.root), "--format", form]) == 0
+    text = capsys.readouterr().out
+    assert all(row in text for row in ROWS)
+    if form == "csv":
+        lines = list(csv.DictReader(io.StringIO(text)))
+        assert [line["row"] for line in lines] == ROWS
+        assert float(lines[0]["published_final_loss"]) == 1.838
+        assert lines[1]["verdict"] in ("better", "worse", "no difference shown")
+    if form == "html":
+        cells = Cells()
+        cells.feed(text)
+        assert cells.rows == 1 + len(ROWS) + 2  # a head, the rows, two headings
+    if form == "latex":
+        assert text.count(r"\\") == 1 + len(ROWS) + 2
+    if form == "markdown":
+        assert text.count("\n|") == 2 + len(ROWS) + 2
+
+
+def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
+    ledger, table = trained
+    shutil.copytree(ledger.root, tmp_path / "runs")
+    words = [*(word for word in QUICK if not word.startswith("train.steps")), "train.steps=16", f"runs={tmp_path}/runs"]
+    other = plan(question(table, words), words)
+    enter(Ledger.open(tmp_path / "runs"), other.question.name, other)
+    assert main(["table", "narang2021", "--from", f"{tmp_path}/runs"]) == 2
+    assert "several settings; choose one: --study narang2021-" in capsys.readouterr().err
+    assert (
+        main(["table", "narang2021", "--row", "GeLU", "--from", f"{tmp_path}/runs", "--study", other.question.name])
+        == 0
+    )
+    assert "Without a finished run: GeLU" in capsys.readouterr().out
+
+
+ODD = r"a_b & 50% $c {d} ~e ^f #g \ [h] <i> |j| *k* `l`"
+
+
+@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+def test_text_is_escaped(form, tmp_path, capsys):
+    """The name of a row comes back whole from each form."""
+    (tmp_path / "odd.yaml").write_text(f"base: decoder\nsize: tiny\nrows:\n  {json.dumps(ODD)}: {{}}\n")
+    assert main(["table", str(tmp_path / "odd.yaml"), "--counts", "--format", form]) == 0
+    text = capsys.readouterr().out
+    if form == "csv":
+        found = [line["row"] for line in csv.DictReader(io.StringIO(text))]
+    else:
+        (line,) = [line for line in text.splitlines() if "a_b" in line.replace("\\", "")]
+        found = [READERS[form](line)]
+    assert found == [ODD]
+
+
+def latex_cell(line: str) -> str:
+    """The first cell as LaTeX sets it."""
+    text = re.split(r"(?<!\\)&", line)[0].strip()
+    for written, set_as in (("{[}", "["), ("textbackslash", "\\"), ("textasciitilde", "~"), ("textasciicircum", "^")):
+        text = text.replace(f"\\{written}{{}}" if written.startswith("text") else written, set_as + "\0")
+    text = text.replace(r"\textless{}", "<").replace(r"\textgreater{}", ">")
+    return re.sub(r"\\([&%$#_{}])", r"\1", text).replace("\0", "")
+
+
+READERS = {
+    "terminal": lambda line: re.split(r"\s{2,}", line)[0],
+    "markdown": lambda line: html.unescape(re.sub(r"\\(.)", r"\1", re.split(r"(?<!\\)\|", line)[1].strip())),
+    "latex": latex_cell,
+    "html": lambda line: html.unescape(line.removeprefix("<tr><td>").partition("</td>")[0]),
+}
+
+
+def test_a_study_of_something_else_is_refused(tmp_path, capsys):
+    ledger = Ledger.create(tmp_path)
+    ledger.save_plan("ladder", {"study": {"base": "decoder"}, "runs": [{"run": "0" * 16, "overrides": ["seed=1"]}]})
+    other = ["row=Recurrent", "seed=0"]
+    ledger.save_plan("layers", {"study": {"base": "layers"}, "runs": [{"run": "0" * 16, "overrides": other}]})
+    for study, said in (
+        ("ladder", "no study of narang2021"),
+        ("layers", "no row of narang2021"),
+        ("lader", "'ladder'"),
+    ):
+        assert main(["table", "narang2021", "--from", str(tmp_path), "--study", study]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_table_that_was_not_trained_says_so(tmp_path, capsys):
+    Ledger.create(tmp_path)
+    assert main(["table", "narang2021", "--row", "GeLU", "--from", str(tmp_path)]) == 0
+    assert "No study of narang2021 is here" in capsys.readouterr().out
+
+
+FILES = {
+    "no published figures": ({"published": "none.csv"}, "none.csv"),
+    "published figures without rows": ({"published": "bad.csv"}, "row"),
+    "a line of too few cells": ({"published": "few.csv"}, "few.csv:3"),
+    "figures of an unknown row": ({"published": "other.csv"}, "'Two'"),
+    "a column that was not published": ({"published": "good.csv", "columns": {"blue": "BLEU"}}, "'bleu'"),
+    "columns that are no titles": ({"columns": ["bleu"]}, "titles by column"),
+    "an unknown measure": ({"measures": ["paths"]}, "sequential, path"),
+    "an unknown key": ({"publshed": "good.csv"}, "'published'"),
+    "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bad_tables_are_one_line(name, tmp_path, capsys):
+    told, said = FILES[name]
+    tree = {"base": "decoder", "size": "tiny", "table": told, "rows": {"One": {}, "Two": {}}}
+    (tmp_path / "own.yaml").write_text(json.dumps(tree))
+    lines = {"bad": "name,bleu\nOne,1\n", "few": "row,heading,bleu\nOne,,1\nTwo,\n", "other": "row,heading\nTow,\n"}
+    for file, text in {**lines, "good": "row,heading,bleu\nOne,,1\n"}.items():
+        (tmp_path / f"{file}.csv").write_text(text)
+    assert main(["table", str(tmp_path / "own.yaml"), "--counts"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+
+
+BAD = {
+    "an unknown table": (["table", "narang2012", "--counts"], "'narang2021'"),
+    "an unknown row": (["table", "narang2021", "--counts", "--row", "GeLu "], "'GeLU'"),
+    "an unknown row of a run": (["train", "table/narang2021", "row=Gelu", "size=tiny"], "'GeLU'"),
+    "a row that does not fit": (
+        ["table", "narang2021", "--counts", "--row", "Product key memory", "size=tiny", "size.layers=1"],
+        "row 'Product key memory': ",
+    ),
+    "no ledger": (["table", "narang2021", "--from", "nowhere"], "no ledger"),
+    "no seeds": (["table", "narang2021", "--train", "seeds=0"], "expected a number from 1"),
+    "an unknown key of seeds": (["table", "narang2021", "--train", "seeds={base: 1}"], "'baseline'"),
+    "two things at once": (["table", "narang2021", "--train", "--counts"], "not allowed with"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words, said = BAD[name]
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+
+
+@pytest.mark.parametrize("name", names("table"))
+def test_every_table_can_be_read(name):
+    table = read(name)
+    assert table.baseline in [row.name for row in table.rows]
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    assert set(table.columns) <= {column for row in table.rows for column in row.published}

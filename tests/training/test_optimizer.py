@@ -1,0 +1,109 @@
+"""Every optimizer trains, spares vectors from decay, and takes its rates from the parametrization."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scaling import build
+from scaling.errors import ScalingError
+from scaling.model.places import Place
+from scaling.training.parameter import Parameter
+from scaling.training.parametrization import Standard
+from tests.training.conftest import load, words
+
+KINDS = sorted(build.kinds("optimizer"))
+
+
+def parameters() -> list[Parameter]:
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"hidden": (6, 4), "vector": (4,), "embedding": (10, 4), "output": (10, 4)}
+    found = []
+    for role, shape in shapes.items():
+        tensor = torch.randn(shape, generator=draw).requires_grad_()
+        tensor.grad = torch.randn(shape, generator=draw)
+        found.append(Parameter(Place(role, shape, role, 4, 2, 2), tensor))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_is_held_once_and_moves(kind):
+    optimizer = build.build("optimizer", kind)
+    held = parameters()
+    made = optimizer.make(held, Standard())
+    tensors = [tensor for one in made for group in one.param_groups for tensor in group["params"]]
+    assert sorted(map(id, tensors)) == sorted(id(one.tensor) for one in held)
+    before = [one.tensor.detach().clone() for one in held]
+    for one in made:
+        one.step()
+    assert all(not torch.equal(one.tensor, was) for one, was in zip(held, before))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weight_decay_spares_vectors(kind):
+    held = parameters()
+    vector = next(one.tensor for one in held if one.place.role == "vector")
+    for one in build.build("optimizer", kind).make(held, Standard()):
+        for group in one.param_groups:
+            if any(tensor is vector for tensor in group["params"]):
+                assert group["weight_decay"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_refused(kind, rate):
+    with pytest.raises(ScalingError, match="lr"):
+        build.build("optimizer", {"kind": kind, "lr": rate})
+
+
+def test_muon_takes_the_hidden_matrices():
+    held = parameters()
+    muon, rest = build.build("optimizer", "Muon").make(held, Standard())
+    assert isinstance(muon, torch.optim.Muon)
+    assert [tensor for group in muon.param_groups for tensor in group["params"]] == [held[0].tensor]
+    assert sum(len(group["params"]) for group in rest.param_groups) == 3
+
+
+def test_rates_of_maximal_update_reach_the_groups():
+    from scaling.training.experiment import assemble
+
+    config = load(words("unused", size__width=64, size__heads=2, parametrization="MuP", **{"parametrization.base": 16}))  # type: ignore[arg-type]
+    experiment = assemble(config)
+    from scaling.training.parametrization import initialise
+    from scaling.training.precision import Weights
+
+    weights = Weights(initialise(experiment.model(), experiment.parametrization, 0), "float32")
+    (adamw,) = experiment.optimizer.make(weights.parameters, experiment.parametrization)
+    peaks = {id(tensor): group["peak"] for group in adamw.param_groups for tensor in group["params"]}
+    for one in weights.parameters:
+        share = 1 / 4 if one.place.role in ("hidden", "output") else 1
+        assert peaks[id(one.tensor)] == pytest.approx(experiment.optimizer.lr * share)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_trains_and_resumes(kind, tmp_path, run, fork):
+    """Each kind's state is saved and read back whole: a run stopped midway ends as one that was not."""
+    import os
+    import signal
+
+    from scaling.training import recorder
+    from tests.training.conftest import left
+
+    changes = {"optimizer.kind": kind, "train.steps": 6, "train.checkpoint_every": 3}
+    result = run(runs=tmp_path / "whole", **changes)
+    assert result["outcome"] == "finished"
+    told = words(tmp_path / "broken", **changes)
+
+    def at_four() -> None:
+        before = recorder.Recorder._log_training
+
+        def fatal(self, step, update):
+            before(self, step, update)
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        recorder.Recorder._log_training = fatal
+
+    assert fork(told, at_four).wait() == -signal.SIGKILL
+    assert fork(told).wait() == 0
+    assert left(tmp_path / "broken") == left(tmp_path / "whole")

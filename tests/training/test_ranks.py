@@ -1,0 +1,213 @@
+"""Two real ranks: the losses of one, samples in the same order, signals agreed, and no rank outliving another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scaling.ledger import Ledger
+from scaling.training.evaluation import evaluate, share
+from scaling.training.experiment import assemble
+from scaling.training.module import MODULES
+from scaling.training.parametrization import initialise
+from scaling.training.supervisor import SILENCE, RankFailed, supervise
+from tests.training.conftest import load, words
+from tests.training.test_step import logged
+
+STILL = {"model.block.mixer.dropout": 0}
+
+# Ranks that go wrong at a step in the way they are told to.
+SABOTEUR = """
+import os, signal, time
+from scaling.training.module import TrainingModule
+
+before = TrainingModule.training_step
+
+def broken(self, batch, number):
+    if number == {step} and os.environ["RANK"] in "{ranks}":
+        {deed}
+    return before(self, batch, number)
+
+TrainingModule.training_step = broken
+
+class Unused:
+    slot = "optimizer"
+"""
+
+
+LONG = {"data__validation": 140_000}  # tokens: three batches of an evaluation, of which two ranks take two each
+
+
+def two(runs: Path, steps: int, **changes) -> None:
+    supervise(load(words(runs, train__devices=2, train__steps=steps, **STILL, **changes)), 2)
+
+
+@pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_two_ranks_learn_as_one(steps, tmp_path, run):
+    two(tmp_path / "two", steps, **LONG)
+    run(runs=tmp_path / "one", train__steps=steps, **STILL, **LONG)
+    one, both = logged(tmp_path / "one"), logged(tmp_path / "two")
+    assert len(one) == len(both) == steps
+    assert both[0] == pytest.approx(one[0], rel=1e-6)
+    assert both[-1] == pytest.approx(one[-1], rel=1e-4)
+    ledger = Ledger.open(tmp_path / "two")
+    (name,) = ledger.runs()
+    (attempt,) = ledger.attempts(name)
+    assert attempt.exit is not None
+    result = ledger.result(name)
+    assert result is not None
+    shared_evaluation_is_one_ranks(result, attempt.folder / "checkpoints" / f"{steps:012d}", tmp_path)
+
+
+def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
+    """The same weights, evaluated here on all batches."""
+    experiment = assemble(load(words(tmp_path / "unused", **STILL, **LONG)))
+    assert experiment.evaluations == 3
+    model = initialise(experiment.model(), experiment.parametrization, 0)
+    trained = MODULES["decoder"](experiment, model, 0, checkpoint).model
+    alone = evaluate(trained, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+    assert result["targets"] == alone["targets"] == 140_000 // 17 * 16
+    assert result["accuracy"] == alone["accuracy"]
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-12)
+    assert result["loss_by_position"] == pytest.approx(alone["loss_by_position"], rel=1e-12)
+
+
+def test_the_rows_of_the_ranks_are_the_global_batch():
+    batches = assemble(load(words(Path("unused")))).batches
+    for step in range(5):
+        whole = batches.batch(step).tokens
+        parts = [batches.batch(step, rank, 2).tokens for rank in range(2)]
+        assert torch.equal(torch.cat(parts), whole)
+
+
+RAISE = 'raise ValueError("the first trouble")'
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
+LEAVE = "os._exit(0)"
+QUICK = 4.0  # seconds of silence that tests wait for
+# Which ranks go wrong, at which step, how, and for how many seconds their silence is borne.
+FAULTS = [("1", 3, RAISE, QUICK), ("1", 3, SLEEP, QUICK)]
+MORE = [
+    *((ranks, step, RAISE, QUICK) for ranks in "01" for step in (0, 3, 9) if (ranks, step) != ("1", 3)),
+    *((ranks, step, KILL, QUICK) for ranks in "01" for step in (0, 3)),
+    *((ranks, 3, deed, QUICK) for ranks in "01" for deed in (SLEEP, STOP, SPIN) if (ranks, deed) != ("1", SLEEP)),
+    ("01", 3, RAISE, QUICK),
+    ("01", 3, SLEEP, QUICK),
+    ("1", 3, LEAVE, QUICK),
+    ("1", 3, STOP, SILENCE),
+]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "step", "deed", "silence"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
+)
+def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    extension = tmp_path / "saboteur.py"
+    extension.write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
+    config = replace(load(words(tmp_path / "runs", train__devices=2, train__steps=50)), extend=str(extension))
+    begun = time.monotonic()
+    with pytest.raises(RankFailed) as failed:
+        supervise(config, 2, silence=silence)
+    assert time.monotonic() - begun < silence + 90  # of which most is the start of two processes
+    told = str(failed.value)
+    if deed == RAISE:
+        assert told.startswith(f"rank {ranks if len(ranks) == 1 else ''}")
+        assert "ValueError: the first trouble" in told
+    elif deed == KILL:
+        assert told.startswith("rank ")
+    elif deed == LEAVE:  # the other hears that its peer has gone, or waits for it for ever
+        assert "rank 1 had already ended" in told or "sign of life" in told
+    else:
+        assert "sign of life" in told
+    assert alive(tmp_path) == []
+
+
+def alive(folder: Path) -> list[str]:
+    """The command lines of living processes that name a folder: ranks are started with a file in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]
+
+
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "delay"),
+    [
+        (*SIGNALS[0], 0.0),
+        *(pytest.param(*one, delay / 4, marks=pytest.mark.slow) for one in SIGNALS[1:] for delay in range(8)),
+    ],
+)
+def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
+    told = words(tmp_path / "runs", train__devices=2, train__steps=100000, train__checkpoint_every=100000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scaling", "train", *told],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        end = time.monotonic() + 300
+        while not any("loss" in path.read_text() for path in tmp_path.glob("runs/store/*/attempts/*/log.jsonl")):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(delay)
+        assert len(alive(tmp_path)) == 3
+        process.send_signal(number)
+        assert process.wait(120) == code
+        assert alive(tmp_path) == []
+    finally:
+        process.kill()
+    ledger = Ledger.open(tmp_path / "runs")
+    (run,) = ledger.runs()
+    (attempt,) = ledger.attempts(run)
+    assert attempt.exit is not None
+    assert attempt.exit["outcome"] == "stopped"
+    assert list(attempt.folder.glob("checkpoints/*/manifest.json"))
+
+
+PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
+PAIRS |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "model.block.mixer.dropout": "absent"}
+# A rank without rows, and micro batches of which one rank has fewer than the other, under what adds to the loss.
+ROUTED = "{kind: Switch, activation: ReLU, experts: 2, capacity: 0.8}"
+HALTED = "{kind: Universal, norm: RMSNorm, halting: ACT}"
+FEWER = [
+    ("encoder_decoder", "ddp", {"model.block.channel": ROUTED}),
+    *(
+        pytest.param(name, strategy, changes, marks=pytest.mark.slow)
+        for name in ("decoder", "encoder_decoder")
+        for strategy in ("ddp", "fsdp")
+        for changes in ({}, {"train.micro_batch": 1, "model.block.channel": ROUTED}, {"model.stack": HALTED})
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "strategy", "changes"), FEWER)
+def test_a_rank_without_rows_learns_with_the_others(name, strategy, changes, tmp_path, run):
+    """The last batch of a bucket may hold one pair, or an odd number of them."""
+    told = {**PAIRS, "train.steps": 16, "evaluate.points": 3, **changes}
+    rows = [assemble(load(words(tmp_path, name, **told))).batches.batch(step).rows for step in range(16)]
+    assert 1 in rows
+    assert any(number % 2 and number > 1 for number in rows)
+    supervise(load(words(tmp_path / "two", name, **told, train__devices=2, train__strategy=strategy)), 2)
+    alone = run(name, runs=tmp_path / "one", **told)
+    assert logged(tmp_path / "two") == pytest.approx(logged(tmp_path / "one"), rel=1e-5)
+    ledger = Ledger.open(tmp_path / "two")
+    result = ledger.result(ledger.runs()[0])
+    assert result is not None
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)

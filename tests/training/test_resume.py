@@ -1,0 +1,240 @@
+"""A run that was killed, at whatever moment and however often, ends as the run that never was: to the bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scaling.ledger import Ledger
+from scaling.ledger import checkpoint as checkpoints
+from scaling.ledger.log import entries
+from scaling.training import module, recorder, state
+from tests.training.conftest import Done, left, same, words
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after(calls: int, function: Callable) -> Callable:
+    """The function, with death after so many calls of it."""
+    count = 0
+
+    def fatal(*given, **named):
+        nonlocal count
+        count += 1
+        found = function(*given, **named)
+        if count == calls:
+            die()
+        return found
+
+    return fatal
+
+
+def in_save() -> None:
+    state.save = after(2, state.save)
+
+
+def in_publication_of_a_checkpoint() -> None:
+    checkpoints._digest_synced = after(4, checkpoints._digest_synced)
+
+
+def in_evaluation() -> None:
+    recorder.evaluate = after(2, recorder.evaluate)
+
+
+def before_the_result() -> None:
+    from scaling.ledger import attempt
+
+    attempt.publish_result = lambda *_: die()
+
+
+def after_the_result() -> None:
+    from scaling.ledger import attempt
+
+    attempt.publish_result = after(1, attempt.publish_result)
+
+
+MOMENTS = [in_save, in_publication_of_a_checkpoint, in_evaluation, before_the_result, after_the_result]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+def test_a_kill_at_a_chosen_moment(moment, tmp_path, fork, unbroken):
+    told = words(tmp_path / "runs")
+    assert fork(told, moment).wait() == -signal.SIGKILL
+    assert fork(told).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def at_file_operation(number: int) -> Callable[[], None]:
+    """Death at a file operation, counted from the start of the second save."""
+
+    def prepare() -> None:
+        seen, saves, before = [0], [0], recorder.Recorder._save
+
+        def count(event: str, _: object) -> None:
+            if saves[0] == 2 and event.startswith(("open", "os.", "shutil.")):
+                seen[0] += 1
+                if seen[0] == number:
+                    die()
+
+        def counted(*given):
+            saves[0] += 1
+            before(*given)
+            saves[0] += saves[0] == 2
+
+        recorder.Recorder._save = counted
+        sys.addaudithook(count)
+
+    return prepare
+
+
+@pytest.mark.parametrize(
+    "number", [5, 12, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 15) if n not in (5, 12))]
+)
+def test_a_kill_at_a_file_operation_of_a_save(number, tmp_path, fork, unbroken):
+    told = words(tmp_path / "runs")
+    assert fork(told, at_file_operation(number)).wait() == -signal.SIGKILL
+    assert fork(told).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def killed_at_random(tmp_path: Path, fork: Callable, draw: random.Random, kills: int = 1) -> int:
+    """Kill at random moments after the run has begun; how many of the kills hit a living run."""
+    told = words(tmp_path / "runs")
+    hits = 0
+    for _ in range(kills):
+        child = fork(told)
+        log = tmp_path / "runs" / "store"
+        begun = len(list(log.glob("*/attempts/*/log.jsonl")))
+        while child.poll() is None and len(list(log.glob("*/attempts/*/log.jsonl"))) == begun:
+            time.sleep(0.002)
+        time.sleep(draw.uniform(0, 0.4))
+        child.poll()
+        child.kill()
+        hits += child.wait() == -signal.SIGKILL
+    assert fork(told).wait() == 0
+    return hits
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
+    killed_at_random(tmp_path, fork, random.Random(seed))
+    same(left(tmp_path / "runs"), unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 195))
+def test_a_kill_at_many_random_moments(seed, tmp_path, fork, unbroken):
+    killed_at_random(tmp_path, fork, random.Random(seed))
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def five_kills(tmp_path: Path, fork: Callable, unbroken: Done, seed: int) -> None:
+    """A death in each of five attempts, then the end: every step of the stored history stands once."""
+    draw = random.Random(seed)
+    told = words(tmp_path / "runs")
+    for _ in range(5):
+        step = draw.randint(1, 4)
+
+        def at_step(step: int = step) -> None:
+            recorder.Recorder.on_train_batch_end = after(step, recorder.Recorder.on_train_batch_end)
+
+        assert fork(told, at_step).wait() in (-signal.SIGKILL, 0)
+    assert fork(told).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+    ledger = Ledger.open(tmp_path / "runs")
+    (run,) = ledger.runs()
+    steps = [entry["step"] for entry in ledger.history(run) if entry.get("kind") == "train"]
+    assert steps == list(range(1, 13))
+    reached = 0
+    for record in ledger.attempts(run):
+        told = list(entries(record.log))
+        begun = next(entry["from_step"] for entry in told if entry["kind"] == "resume") or 0
+        assert reached - begun <= 4, "more than one interval between checkpoints was done again"
+        reached = max([reached, *(entry["step"] for entry in told if entry["kind"] == "train")])
+
+
+def test_five_kills_in_one_run(tmp_path, fork, unbroken):
+    five_kills(tmp_path, fork, unbroken, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 20))
+def test_five_kills_in_many_runs(seed, tmp_path, fork, unbroken):
+    five_kills(tmp_path, fork, unbroken, seed)
+
+
+SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+
+
+@pytest.mark.parametrize(
+    "step", [6, *(pytest.param(step, marks=pytest.mark.slow) for step in range(1, 12) if step != 6)]
+)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, unbroken):
+    told = words(tmp_path / "runs")
+
+    def at_that_step() -> None:
+        before = module.TrainingModule.training_step
+
+        def heard(self, batch, number_of_batch):
+            if number_of_batch == step - 1:
+                os.kill(os.getpid(), number)
+            return before(self, batch, number_of_batch)
+
+        module.TrainingModule.training_step = heard
+
+    assert fork(told, at_that_step).wait() == SIGNALS[number]
+    ledger = Ledger.open(tmp_path / "runs")
+    (run,) = ledger.runs()
+    assert ledger.checkpoint(run, step) is not None
+    (attempt,) = ledger.attempts(run)
+    assert attempt.exit is not None
+    assert attempt.exit["outcome"] == "stopped"
+    assert fork(told).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def test_a_finished_run_tells_its_result(tmp_path, run):
+    first = run()
+    again = run()
+    assert not first["already"]
+    assert again["already"]
+    assert again["loss"] == first["loss"]
+
+
+def test_a_branch_is_the_whole_run(tmp_path, run):
+    """A trunk and a run that branches from it give what the run gives alone."""
+    from scaling.ledger import run_id
+    from scaling.training.experiment import assemble
+    from scaling.training.run import train_run, train_trunk
+    from tests.training.conftest import load
+
+    changes = {"schedule__kind": "WSD", "schedule__warmup": 2, "schedule__decay": 0.5}
+    run(runs=tmp_path / "alone", **changes)
+    experiment = assemble(load(words(tmp_path / "branched", **changes)))
+    found = experiment.trunk()
+    assert found is not None
+    trunk, step = found
+    assert step == 6
+    ledger = Ledger.create(tmp_path / "branched")
+    ledger.save_plan(
+        "study", {"runs": [{"run": ledger.add(experiment.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}]}
+    )
+    assert train_trunk(trunk, ledger)
+    result = train_run(experiment, ledger)
+    assert result is not None
+    assert result["circumstances"]["from_step"] == step
+    alone, branched = left(tmp_path / "alone"), left(tmp_path / "branched")
+    assert branched.files == alone.files
+    assert branched.result == alone.result
+    assert branched.losses.items() <= alone.losses.items()
+    assert min(step for step, _ in branched.losses) == 7

@@ -1,0 +1,120 @@
+"""Weights shared out over two real ranks: the losses of DDP, and checkpoints that any other strategy takes up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.training.experiment import assemble
+from scaling.training.supervisor import RankFailed, supervise
+from tests.training.conftest import load, words
+from tests.training.test_step import logged
+
+STILL = {"model.block.mixer.dropout": 0}
+
+
+def ranks(runs: Path, strategy: str, name: str = "decoder", **changes) -> list[float]:
+    """The losses of a run on two ranks."""
+    told = {"train.devices": 2, "train.steps": 10, "train.strategy": strategy, **STILL, **changes}
+    supervise(load(words(runs, name, **told)), 2)
+    return logged(runs)
+
+
+def last(runs: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """The tensors of the last checkpoint, by file."""
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    found = [path for record in ledger.attempts(run) for path in (record.folder / "checkpoints").glob("[0-9]*")]
+    folder = max(found, key=lambda path: int(path.name))
+    return {path.name: load_file(path) for path in folder.glob("*.safetensors")}
+
+
+def ended(runs: Path) -> float:
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    result = ledger.result(run)
+    assert result is not None
+    return result["loss"]
+
+
+def alike(one: Path, other: Path) -> None:
+    for file, tensors in last(one).items():
+        found = last(other)[file]
+        assert found.keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+CASES = [
+    ("decoder", {"data.validation": 140_000}),  # three batches of an evaluation for two ranks
+    ("encoder_decoder", {"train.micro_batch": 1, "objective": "SpanCorruption"}),  # three tables tied; accumulation
+    ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),  # a unit run thrice
+    ("encoder_decoder", {"model.share": "stacks", "objective": "SpanCorruption"}),  # blocks that two stacks have
+    ("decoder", {"train.precision": "bf16", "evaluate.points": 6}),
+    ("decoder", {"evaluate.precision": "bf16", "evaluate.points": 6}),
+    ("decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]
+)
+def test_sharded_ranks_learn_as_ddp(name, changes, tmp_path):
+    sharded = ranks(tmp_path / "fsdp", "fsdp", name, **changes)
+    assert sharded == pytest.approx(ranks(tmp_path / "ddp", "ddp", name, **changes), rel=1e-5)
+    assert ended(tmp_path / "fsdp") == pytest.approx(ended(tmp_path / "ddp"), rel=1e-5)
+    if "optimizer.kind" not in changes:  # Muon makes its steps orthogonal in bfloat16
+        alike(tmp_path / "ddp", tmp_path / "fsdp")
+
+
+# An end without warning at step 8, when the last checkpoint is that of step 6.
+BROKEN = """
+from scaling.training.module import TrainingModule
+
+before = TrainingModule.training_step
+
+def broken(self, batch, number):
+    if number == 7:
+        raise ValueError("an end")
+    return before(self, batch, number)
+
+TrainingModule.training_step = broken
+
+class Unused:
+    slot = "channel"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["fsdp", "ddp", "one"])
+def test_others_take_up_a_sharded_checkpoint(then, tmp_path, run):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    told = {"train.steps": 10, "train.checkpoint_every": 3, **STILL}
+    run(runs=tmp_path / "whole", **told)
+    sharded = load(words(tmp_path / "runs", **told, train__devices=2, train__strategy="fsdp"))
+    with pytest.raises(RankFailed, match="an end"):
+        supervise(replace(sharded, extend=str(tmp_path / "broken.py")), 2)
+    assert len(logged(tmp_path / "runs")) == 7
+    if then == "one":
+        run(runs=tmp_path / "runs", **told)
+    else:
+        supervise(load(words(tmp_path / "runs", **told, train__devices=2, train__strategy=then)), 2)
+    assert logged(tmp_path / "runs") == pytest.approx(logged(tmp_path / "whole"), rel=1e-5)
+    alike(tmp_path / "whole", tmp_path / "runs")
+
+
+def test_one_device_shares_nothing():
+    with pytest.raises(ScalingError, match="there is one device"):
+        assemble(load(words(Path("unused"), train__strategy="fsdp")))
+
+
+def test_an_optimizer_that_torch_cannot_shard():
+    told = words(Path("unused"), train__strategy="fsdp", train__devices=2, optimizer__kind="Adafactor")
+    with pytest.raises(ScalingError, match="Adafactor does not work on shards; take ddp"):
+        assemble(load(told))

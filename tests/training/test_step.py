@@ -1,0 +1,206 @@
+"""One update: accumulation, precision, divergence, the families."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load as tensors_of
+
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.training import module
+from scaling.training.evaluation import evaluate, share
+from scaling.training.experiment import assemble
+from tests.training.conftest import left, load, words
+
+STILL = {"model.block.mixer.dropout": 0}
+SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
+
+
+def logged(runs) -> list[float]:
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    return [entry["loss"] for entry in ledger.history(run) if entry.get("kind") == "train"]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_accumulation_is_the_whole_batch(rows, tmp_path, run):
+    run(runs=tmp_path / "whole", **STILL)
+    run(runs=tmp_path / "parts", train__micro_batch=rows, **STILL)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
+def test_experts_drop_the_same_positions_however_a_batch_is_split(tmp_path, run):
+    crowded = {**STILL, "model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}
+    run(runs=tmp_path / "whole", **crowded)
+    run(runs=tmp_path / "parts", train__micro_batch=1, **crowded)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
+def test_accumulation_weighs_by_targets(tmp_path, run):
+    """Masked rows hold different numbers of targets: the loss is the mean over targets, not over rows."""
+    told = {"name": "encoder", "size.length": 32, **STILL}
+    run(runs=tmp_path / "whole", **told)
+    run(runs=tmp_path / "parts", train__micro_batch=1, **told)
+    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16_autocast"])
+def test_a_low_precision_is_near_float32(precision, tmp_path, run):
+    plain = run(runs=tmp_path / "float32", train__steps=30, **STILL)
+    low = run(runs=tmp_path / precision, train__steps=30, train__precision=precision, **STILL)
+    assert low["loss"] == pytest.approx(plain["loss"], rel=5e-3)
+    assert low["loss"] != plain["loss"]
+
+
+def test_master_weights_are_saved_in_float32(tmp_path, run):
+    run(train__precision="bf16")
+    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
+@pytest.mark.parametrize("scored", ["float32", "bf16_autocast", "bf16"])
+def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(train, scored, tmp_path, run):
+    """The checkpoint's float32 weights, evaluated here in that precision, give the result's loss."""
+    told = {"train__precision": train, **({} if scored == "float32" else {"evaluate__precision": scored})}
+    result = run(**told, **STILL)
+    assert result["evaluation_precision"] == scored
+    experiment = assemble(load(words(tmp_path / "runs", **told, **STILL)))
+    model = experiment.model()
+    model = model.to_empty(device="cpu")
+    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(weights[name])
+    model = model.to(torch.bfloat16) if scored == "bf16" else model
+    with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16_autocast"):
+        alone = evaluate(model, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
+def test_runs_that_were_scored_so_before_keep_their_names(train):
+    """Only runs trained in bf16 were evaluated in it: asked for, it is what they were; else they are other runs."""
+    before = "bf16" if train == "bf16" else "float32"
+    for scored in ("float32", "bf16_autocast", "bf16"):
+        told = {"train__precision": train, "evaluate__precision": scored}
+        spec = assemble(load(words(Path("unused"), **told))).spec
+        assert ("precision" in spec["evaluate"]) == (scored != before)
+
+
+# By step, and by how the update is computed.
+WHERE = [
+    *((step, {}) for step in (0, 1, 3, 7, 11)),
+    *(pytest.param(step, {}, marks=pytest.mark.slow) for step in (2, 5, 9)),
+    *(
+        pytest.param(step, how, marks=pytest.mark.slow)
+        for how in ({"train__micro_batch": 1}, {"train__precision": "bf16"})
+        for step in range(0, 12, 1 if "train__micro_batch" in how else 2)
+    ),
+]
+
+
+@pytest.mark.parametrize(("step", "how"), WHERE)
+@pytest.mark.parametrize("what", ["the loss", "the gradient"])
+def test_nan_is_caught_before_the_update(step, how, what, tmp_path, run, monkeypatch):
+    """The weights at the end are those of the step before, and the run is a result."""
+    held = {}
+
+    def poisoned(self: module.TrainingModule, batch, *rest, before=module.TrainingModule._backward):
+        loss = before(self, batch, *rest)
+        at = held.setdefault("calls", 0)
+        held["calls"] += 1
+        held["module"] = self
+        if at == step:
+            held["before"] = [tensor.detach().clone() for tensor in tensors(self)]
+            if what == "the loss":
+                return loss * float("nan")
+            self.weights.masters[0].grad[0] = float("inf")  # type: ignore[index]
+        return loss
+
+    def tensors(trained: module.TrainingModule) -> list[torch.Tensor]:
+        return [*trained.model.parameters(), *trained.weights.masters]
+
+    monkeypatch.setattr(module.TrainingModule, "_backward", poisoned)
+    result = run(**how)
+    assert result["outcome"] == "diverged"
+    assert result["step"] == step
+    assert what in result["reason"]
+    for tensor, before in zip(tensors(held["module"]), held["before"], strict=True):
+        assert torch.equal(tensor, before)
+    assert run(**how)["already"]
+
+
+FAMILIES = {
+    "decoder": {},
+    "encoder": {},
+    "encoder_decoder": {"size.length": 24},
+    "decoder Prefix": {"objective": "Prefix"},
+    "encoder_decoder Sequence": {**SENTENCES, "size.length": 32, "data.validation": 64, "data.pairs": 500},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_learns(family, tmp_path, run):
+    result = run(family.split()[0], train__steps=30, train__batch=8, **FAMILIES[family])
+    losses = logged(tmp_path / "runs")
+    assert result["outcome"] == "finished"
+    assert sum(losses[-5:]) < sum(losses[:5])
+    assert result["tokens"] > 0
+
+
+def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run):
+    run(runs=tmp_path / "one")
+    run(runs=tmp_path / "two")
+    run(runs=tmp_path / "none", **STILL)
+    assert logged(tmp_path / "one") == logged(tmp_path / "two") != logged(tmp_path / "none")
+
+
+def test_the_batch_may_grow(tmp_path, run):
+    result = run(**{"train.batch": "{0: 2, 6: 4}"})
+    assert result["tokens"] == (6 * 2 + 6 * 4) * 16
+
+
+def test_a_spike_is_recorded(tmp_path, run, monkeypatch):
+    def jumped(self, batch, before=module.TrainingModule._backward):
+        loss = before(self, batch)
+        return loss + 5 if module_step(self) == 120 else loss
+
+    def module_step(self) -> int:
+        return self.trainer.fit_loop.batch_idx
+
+    monkeypatch.setattr(module.TrainingModule, "_backward", jumped)
+    run(train__steps=140, log__every=50)
+    ledger = Ledger.open(tmp_path / "runs")
+    spikes = [entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike"]
+    assert [entry["step"] for entry in spikes] == [121]
+    assert 4 < spikes[0]["above"] < 6
+
+
+def test_out_of_memory_suggests_what_would_fit(tmp_path, run, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("tried to allocate 1 PiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.TrainingModule, "_backward", full)
+        with pytest.raises(ScalingError, match="micro_batch=2") as error:
+            run()
+    assert error.value.code == 1
+    ledger = Ledger.open(tmp_path / "runs")
+    (attempt,) = ledger.attempts(ledger.runs()[0])
+    assert attempt.exit is not None
+    assert attempt.exit["outcome"] == "out_of_memory"
+    assert run()["outcome"] == "finished"
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_the_same(tmp_path, run):
+    """In a process of its own: the tests' checks of shapes cannot be compiled."""
+    plain = run(runs=tmp_path / "plain", train__steps=3, **STILL)
+    told = words(tmp_path / "compiled", train__steps=3, train__compile="true", **STILL)
+    subprocess.run([sys.executable, "-m", "scaling", "train", *told], check=True, capture_output=True)
+    assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
