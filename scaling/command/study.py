@@ -15,6 +15,7 @@ from typing import Any
 
 from scaling.command.report import document, show
 from scaling.errors import DISK, ScalingError
+from scaling.number import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
     name, ledger = found.question.name, found.ledger()
-    enter(ledger, name, found)
-    for remark in (why, shortfall(found.question, found.fitted)):
+    added = enter(ledger, name, found)
+    grown = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
+    for remark in (why, grown, shortfall(found.question, found.fitted)):
         if remark is not None:
             print(f"scaling: {remark}", file=sys.stderr)
     with view() as tell:

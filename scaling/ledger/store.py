@@ -30,6 +30,7 @@ from scaling.ledger.status import Row, attempt_state, status
 logger = logging.getLogger(__name__)
 
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
 
 
 class Ledger:
@@ -39,7 +40,7 @@ class Ledger:
         self.root, self.lease, self.machine = root, lease, machine
         self._means: Means = found.means
         self._watch = Watch(lease)
-        self._planned: dict[str, dict[str, list[tuple[str, int]]]] = {}
+        self._planned: dict[Path, dict[str, list[tuple[str, int]]]] = {}
 
     @classmethod
     def open(cls, root: str | Path, lease: Lease | None = None, machine: Machine | None = None) -> Ledger:
@@ -202,8 +203,8 @@ class Ledger:
         return self.root / "studies" / study
 
     def plan(self, study: str, wrong: Callable[[dict[str, Any]], str | None] = forms.of_plan) -> dict[str, Any]:
-        """The plan of a study; `wrong` says which key of it is of another form."""
-        path = self.study_folder(study) / "plan.json"
+        """The plan of a study, its newest; `wrong` says which key of it is of another form."""
+        path = self.plan_file(study)
         try:
             plan = read(path, wrong)
         except Damaged as damage:
@@ -212,6 +213,22 @@ class Ledger:
         if plan is None:
             raise ScalingError("there is no such study", mend=nearest(study, self.studies()), key="study", value=study)
         return plan
+
+    def plan_file(self, study: str) -> Path:
+        """The file of a study's newest plan: `plan.json`, or `plan-2.json` after its first extension."""
+        folder = self.study_folder(study)
+        numbered = ((found, path) for path in folder.glob("plan-*.json") if (found := PLAN.fullmatch(path.name)))
+        newest = max(((int(found[1]), path) for found, path in numbered), default=None)
+        return folder / "plan.json" if newest is None else newest[1]
+
+    def extend_plan(self, study: str, plan: Mapping[str, Any], before: Path) -> None:
+        """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
+        found = PLAN.fullmatch(before.name)
+        after = before.with_name(f"plan-{2 if found is None else int(found[1]) + 1}.json")
+        if not publish(after, seal(plan), self._means):
+            raise ScalingError(
+                "another command extended the study at the same time", file=after, mend="run the same command again"
+            )
 
     def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
         """Write a study's plan once; a different one under the same name is refused, and the difference told.
@@ -248,11 +265,12 @@ class Ledger:
         return {step for branch, step in branches if read_result(self.folder(branch)) is None}
 
     def _branches(self, study: str) -> dict[str, list[tuple[str, int]]]:
-        """The (branch, step) pairs of each trunk in a study. Plans are written once, so each is read once.
+        """The (branch, step) pairs of each trunk in a study. A file of a plan is written once, so each is read once.
 
         A damaged plan is warned of: what only its study needs is trained again, and other studies go on.
         """
-        if study not in self._planned:
+        path = self.plan_file(study)
+        if path not in self._planned:
             trunks: dict[str, list[tuple[str, int]]] = {}
             try:
                 for entry in self.plan(study)["runs"]:
@@ -261,8 +279,8 @@ class Ledger:
             except ScalingError as error:
                 logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, error)
                 trunks = {}
-            self._planned[study] = trunks
-        return self._planned[study]
+            self._planned[path] = trunks
+        return self._planned[path]
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

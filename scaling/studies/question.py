@@ -108,7 +108,7 @@ def _scaled(found: Config, path: Path, layers: Mapping[str | None, Line], at: st
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
     """`quickstart data=python` is quickstart-data-python. Words that change no run are no part of the name."""
-    counted = [word for word in words if not _uncounted(word.partition("=")[0])]
+    counted = [word for word in words if is_counted(word.partition("=")[0])]
     parts = [stem, *([] if at is None else [at]), *counted]
     name = "-".join(re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-") for part in parts)
     if len(name) <= LONGEST_NAME:
@@ -116,8 +116,9 @@ def named(stem: str, at: str | None, words: Sequence[str]) -> str:
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:8]}"
 
 
-def _uncounted(key: str) -> bool:
-    return key in UNCOUNTED or key.partition(".")[0] in UNCOUNTED
+def is_counted(key: str) -> bool:
+    """Whether a key changes what a run computes."""
+    return key not in UNCOUNTED and key.partition(".")[0] not in UNCOUNTED
 
 
 def _checked(found: Config, where: str, lines: Any, base: str) -> Any:

@@ -1,10 +1,15 @@
-"""Record: a plan as the ledger keeps it, written once. Workers read it there, on whatever machine they are."""
+"""Record: a plan as the ledger keeps it. Workers read it there, on whatever machine they are.
+
+A file of a plan is written once. A study that is extended by sizes, budgets or seeds gets a further file, whose plan
+has all runs of the one before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from scaling.config import load
@@ -12,25 +17,35 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.ledger.forms import of_study
 from scaling.ledger.result import differences
+from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
-from scaling.studies.question import Question
-from scaling.training.experiment import Experiment, assemble
+from scaling.studies.question import Line, Question, is_counted
+from scaling.training.experiment import VARIED, Experiment, assemble
 
 SOME = 3  # differences told in one line
 KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
 
 
-def enter(ledger: Ledger, name: str, found: Plan) -> None:
-    """Write the plan and its runs into the ledger; a different plan of that name is refused, and what differs told."""
+def enter(ledger: Ledger, name: str, found: Plan) -> list[str]:
+    """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of that name.
+
+    A plan that asks another question under the same name is refused, and what differs is stated.
+    """
     document = _document(found)
+    earlier, added = None, []
     if name in ledger.studies():
-        _same(ledger, name, document)
+        path = ledger.plan_file(name)
+        earlier = ledger.plan(name)
+        added = _added(earlier, document, name, path)
     for one in found.runs:
         ledger.add(one.experiment.spec)
     for trunk in found.trunks.values():
         ledger.add(trunk.experiment.spec)
-    if name not in ledger.studies():
+    if earlier is None:
         ledger.save_plan(name, document)
+    elif added or differences(earlier["study"], document["study"]):
+        ledger.extend_plan(name, document, path)
+    return added
 
 
 def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
@@ -100,25 +115,58 @@ def _document(found: Plan) -> dict[str, Any]:
     }
 
 
-def _same(ledger: Ledger, name: str, document: Mapping[str, Any]) -> None:
-    """Refuse a plan that asks for other runs, or another thing of them. Words that change no run may differ."""
-    known, told = ledger.plan(name), []
-    then, now = ({one["run"]: one for one in plan["runs"]} for plan in (known, document))
-    for what, one, other in (("new", now, then), ("gone", then, now)):
-        names = [entry["name"] for run, entry in one.items() if run not in other]
-        if names:
-            told.append(f"{_count(len(names))} {what} ({_some(names)})")
-    told += [f"{then[run]['name']} is held out in one" for run in then if _moved(then[run], now.get(run))]
-    asked = differences(*({key: plan["study"][key] for key in ("laws", "target")} for plan in (known, document)))
-    told += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in asked.items()]
-    words = differences(*({"set": plan["study"]["set"]} for plan in (known, document)))
-    if told:
-        told += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in words.items()]
-        raise ScalingError(
-            f"the study {name} has another plan: {'; '.join(told)}",
-            mend="give the changed study another name; runs that both have are shared",
-            file=ledger.study_folder(name) / "plan.json",
-        )
+def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, path: Path) -> list[str]:
+    """The names of the runs by which a plan extends an earlier one; refused where it asks another question.
+
+    An extension has every planned run, and its new runs have their recipe and data: they differ from the planned ones
+    in their size, budget or seed, or in the values of an axis that the study has. Words that change no run may differ.
+    """
+    then, now = ({one["run"]: one for one in plan["runs"]} for plan in (earlier, document))
+    new, gone = ([one for run, one in a.items() if run not in b] for a, b in ((now, then), (then, now)))
+    asked = differences(*({key: plan["study"][key] for key in ("laws", "target")} for plan in (earlier, document)))
+    reasons = [f"{then[run]['name']} is held out in one" for run in then if _moved(then[run], now.get(run))]
+    reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in asked.items()]
+    foreign = {} if gone else _foreign(new, list(then.values()), document["study"])
+    reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
+    if not gone and not reasons:
+        return [one["name"] for one in new]
+    counted = [
+        f"{_count(len(runs))} {what} ({_some([one['name'] for one in runs])})"
+        for what, runs in (("new", new), ("gone", gone))
+        if runs
+    ]
+    words = differences(*({"set": plan["study"]["set"]} for plan in (earlier, document)))
+    reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in words.items()]
+    raise ScalingError(
+        f"the study {name} has another plan: {'; '.join([*counted, *reasons])}",
+        mend="keep the planned runs and add sizes, budgets or seeds to extend it; or give the changed study another "
+        "name (runs that both have are shared)",
+        file=path,
+    )
+
+
+def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[str, list[str]]:
+    """The words of new runs that no extension has, each with the names of its runs."""
+    words = [_words(one) for one in planned]
+    varied = {key for key in {key for one in words for key in one} if len({one.get(key) for one in words}) > 1}
+    if study["rate"] is not None:
+        varied.add("optimizer.lr")
+    free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
+    usual = [{key: value for key, value in one.items() if key not in free} for one in words]
+    foreign: dict[str, list[str]] = {}
+    for one in new:
+        own = {key: value for key, value in _words(one).items() if key not in free}
+        if own not in usual:
+            nearest = min(usual, key=lambda other: len(own.items() ^ other.items()))
+            for key in dict(sorted(own.items() ^ nearest.items())):
+                foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(one["name"])
+    return foreign
+
+
+def _words(run: Line) -> dict[str, str]:
+    """The words of a planned run that change what it computes."""
+    pairs = (word.partition("=") for word in run["overrides"])
+    return {key: value for key, _, value in pairs if is_counted(key)}
 
 
 def _moved(then: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:

@@ -1,0 +1,162 @@
+"""A study that is extended by a size, a budget or a seed goes on; what asks another question is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.report.write import write
+from scaling.studies.plan import plan
+from scaling.studies.question import Question, read
+from scaling.studies.record import enter, entered
+from scaling.studies.work import work
+
+SMALL = Path(__file__).parent / "small.yaml"
+NARROW, WIDE = {"width": 8, "heads": 1}, {"width": 16, "heads": 2}
+GRID = {"size": [NARROW], "train.tokens": ["2k", "4k"]}
+
+
+def question(**changes) -> Question:
+    return replace(read(str(SMALL)), **{"grid": GRID, "held_out": {}, "laws": (), **changes})
+
+
+def entered_as(folder: Path, asked: Question, *words: str) -> tuple[Ledger, list[str]]:
+    found = plan(asked, [f"runs={folder}", *words])
+    ledger = found.ledger()
+    return ledger, enter(ledger, "small", found)
+
+
+def runs(ledger: Ledger) -> set[str]:
+    return set(ledger.runs_of("small"))
+
+
+EXTENSIONS = {
+    "a budget": {"grid": {**GRID, "train.tokens": ["2k", "4k", "8k"]}},
+    "a smaller budget": {"grid": {**GRID, "train.tokens": ["1k", "2k", "4k"]}},
+    "a size": {"grid": {**GRID, "size": [NARROW, WIDE]}},
+    "seeds": {"grid": {**GRID, "seed": [0, 1]}},
+    "a grid of another kind": {
+        "grid": [GRID, {"kind": "TokensPerParameter", "multiples": [20], "axes": {"size": [WIDE]}}]
+    },
+    "a held-out run": {"held_out": {"size": [WIDE], "train.tokens": ["8k"]}},
+}
+
+
+@pytest.mark.parametrize("name", EXTENSIONS)
+def test_a_study_is_extended_by(name, tmp_path):
+    ledger, added = entered_as(tmp_path, question())
+    assert added == []
+    before, first = runs(ledger), (tmp_path / "studies" / "small" / "plan.json").read_bytes()
+    ledger, added = entered_as(tmp_path, question(**EXTENSIONS[name]))
+    assert added
+    assert runs(ledger) > before
+    assert len(runs(ledger)) == len(before) + len(added)
+    assert {one.run for one in entered(Ledger.open(tmp_path), "small").runs} == runs(ledger)
+    assert (tmp_path / "studies" / "small" / "plan.json").read_bytes() == first
+    assert ledger.studies() == ["small"]
+
+
+REFUSED = {
+    "other data": ({"set": {"data.symbols": 32}}, r"2 runs are new .*2 runs are gone .*data.symbols"),
+    "another recipe": ({"set": {"optimizer.lr": 0.01}}, r"optimizer.lr"),
+    "a budget less": ({"grid": {**GRID, "train.tokens": ["2k"]}}, r"1 run is gone \(width=8 heads=1 tokens=4k\)"),
+    "new runs of other data": (
+        {"grid": [GRID, {**GRID, "data.symbols": [32]}]},
+        r"data.symbols=32 is new to the study",
+    ),
+    "new runs of another recipe": ({"grid": [GRID, {**GRID, "train.batch": [4]}]}, r"train.batch=4 is new"),
+    "new runs of another length": ({"grid": [GRID, {**GRID, "size.length": [8]}]}, r"size.length=8 is new"),
+    "another law": ({"laws": ("kaplan_d",), "grid": {**GRID, "train.tokens": ["2k", "4k", "8k"]}}, r"laws was"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_another_question_under_the_same_name_is_refused(name, tmp_path):
+    changes, said = REFUSED[name]
+    asked = question()
+    if "set" in changes:
+        changes = {"set": {**asked.set, **changes["set"]}}
+    ledger, _ = entered_as(tmp_path, asked)
+    before = (runs(ledger), ledger.runs())
+    with pytest.raises(ScalingError, match=said) as told:
+        entered_as(tmp_path, question(**changes))
+    assert "another name" in str(told.value)
+    assert "\n" not in str(told.value)
+    assert (runs(ledger), ledger.runs()) == before
+
+
+def test_an_axis_of_the_study_takes_further_values(tmp_path):
+    entered_as(tmp_path, question(grid={**GRID, "optimizer.lr": [0.001, 0.002]}))
+    _, added = entered_as(tmp_path, question(grid={**GRID, "optimizer.lr": [0.001, 0.002, 0.004]}))
+    assert len(added) == 2
+
+
+def test_it_is_extended_twice_and_an_earlier_file_is_refused_then(tmp_path):
+    budgets = ["2k", "4k", "8k", "16k"]
+    for count in (2, 3, 4):
+        ledger, added = entered_as(tmp_path, question(grid={**GRID, "train.tokens": budgets[:count]}))
+        assert len(added) == (0 if count == 2 else 1)
+    assert ledger.plan_file("small").name == "plan-3.json"
+    with pytest.raises(ScalingError, match=r"1 run is gone \(width=8 heads=1 tokens=16k\)"):
+        entered_as(tmp_path, question(grid={**GRID, "train.tokens": budgets[:3]}))
+
+
+def test_entered_again_it_is_not_extended(tmp_path):
+    for words in ([], ["log.every=7"], ["train.checkpoint_every=50"]):
+        ledger, added = entered_as(tmp_path, question(), *words)
+        assert added == []
+    assert ledger.plan_file("small").name == "plan.json"
+
+
+def test_an_answer_that_is_added_to_define_reaches_the_report(tmp_path):
+    entered_as(tmp_path, question())
+    ledger, added = entered_as(tmp_path, question(define={"noise": "small"}))
+    assert added == []
+    assert entered(ledger, "small").question.define == {"noise": "small"}
+
+
+def test_of_two_extensions_at_once_one_is_refused(tmp_path):
+    ledger, _ = entered_as(tmp_path, question())
+    before, plan_now = ledger.plan_file("small"), ledger.plan("small")
+    ledger.extend_plan("small", plan_now, before)
+    with pytest.raises(ScalingError, match="at the same time"):
+        ledger.extend_plan("small", plan_now, before)
+
+
+def test_only_new_runs_are_trained_and_the_page_shows_all(tmp_path):
+    for budgets in (["2k", "4k"], ["2k", "4k", "16k"]):
+        ledger, _ = entered_as(tmp_path, question(grid={**GRID, "train.tokens": budgets}))
+        work(ledger, entered(ledger, "small"))
+    names = ledger.runs_of("small")
+    assert len(names) == 3
+    assert all(len(ledger.attempts(run)) == 1 for run in names)
+    longest = [one for one in ledger.plan("small")["runs"] if one["name"].endswith("tokens=16k")]
+    assert all(ledger.result(one["run"])["circumstances"]["from_step"] > 0 for one in longest)  # the trunk went on
+    _, page = write(ledger, entered(ledger, "small"))
+    assert all(run in page.read_text() for run in names)
+
+
+@pytest.mark.slow
+def test_the_command_says_by_how_many_runs_it_is_extended(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    text = SMALL.read_text().partition("held_out:")[0].replace("    - {width: 24, heads: 3}\n", "")
+    command = ["study", str(file), f"runs={tmp_path / 'runs'}", "--workers", "1"]
+    file.write_text(text)
+    assert main(command) == 0
+    file.write_text(text.replace("[2k, 4k, 8k]", "[2k, 4k, 8k, 16k]"))
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "the study mine is extended by 2 runs" in capsys.readouterr().err
+
+
+def test_a_worker_in_this_process_keeps_the_trunk_that_an_extension_needs(tmp_path):
+    ledger, _ = entered_as(tmp_path, question())
+    work(ledger, entered(ledger, "small"))
+    trunk = next(one.trunk for one in entered(ledger, "small").runs if one.trunk)
+    assert ledger.needed(trunk[0]) == set()
+    found = plan(question(grid={**GRID, "train.tokens": ["2k", "4k", "8k"]}), [f"runs={tmp_path}"])
+    enter(ledger, "small", found)
+    assert len(ledger.needed(trunk[0])) == 1
