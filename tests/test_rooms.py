@@ -1,7 +1,9 @@
 """The import floor: a room imports only rooms that stand before it, and a slot of nn no sibling slot."""
 
 import ast
+import re
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,26 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `number`, `outline`, `batch` and `lightning` are files that later rooms share.
 FLOORS = """
     errors atomic parent standard_error number build outline shape batch lightning config kernel nn model cost data
-    objective law
+    objective law picture published fit_report coverage
     ledger decode interop training studies sweeps tables report command cli __main__ __init__
 """
 ROOMS = FLOORS.split()
-PICTURES = {"pandas", "pyarrow", "matplotlib", "plotly", "rich"}
-ALONE = {"config": {"omegaconf", "yaml"}, "law": {"numpy", "scipy"} | PICTURES, "ledger": set()}
+ALONE = {
+    "config": {"omegaconf", "yaml"},
+    "law": {"numpy", "scipy", "pyarrow"},
+    "picture": {"numpy", "matplotlib", "plotly"},
+    "published": {"numpy", "scipy"},
+    "fit_report": {"numpy", "rich"},
+    "coverage": {"numpy"},
+    "ledger": set(),
+}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+BY_STRING = {"build.py", "training/supervisor.py"}
+"""A table of slots, which its callers import, and a program that is started: neither is an import of the file."""
+
+MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
 
 
 def imports(path: Path) -> set[tuple[str, ...]]:
@@ -29,6 +44,20 @@ def imports(path: Path) -> set[tuple[str, ...]]:
             assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {tuple(name.split(".")) for name in found}
+
+
+def named(module: str) -> set[str]:
+    """The other modules of the package that a file names, in an import wherever it stands, or in a string."""
+    path = MODULES[module]
+    names = {".".join(name) for name in imports(path)}
+    names = {name if name in MODULES else name.rpartition(".")[0] for name in names}
+    if str(path) not in BY_STRING:
+        nodes = ast.walk(ast.parse((PACKAGE / path).read_text()))
+        texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        names |= {text for text in texts if "." in text}
+        folders = tuple(text for text in texts if re.fullmatch(r"scaling\.(\w+\.)+", text))  # f"scaling.room.{name}"
+        names |= {name for name in MODULES if name.startswith(folders)}
+    return (names & MODULES.keys()) - {module}
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
@@ -46,3 +75,15 @@ def test_the_import_floor(path):
         elif room == "nn" and len(rest) > 1 and rest[1] != inner[0] and (PACKAGE / "nn" / inner[0]).is_dir():
             sibling = (PACKAGE / "nn" / rest[1]).is_dir()
             assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_string_names_a_later_room(module):
+    room = MODULES[module].parts[0].removesuffix(".py")
+    for name in named(module):
+        other = MODULES[name].parts[0].removesuffix(".py")
+        assert ROOMS.index(other) <= ROOMS.index(room), f"{module} names {name}: {room} stands before {other}"
+
+
+def test_no_files_import_each_other():
+    TopologicalSorter({module: named(module) for module in MODULES}).prepare()

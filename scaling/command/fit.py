@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from scaling.law.forms import Form
     from scaling.law.forms.formula import Written
     from scaling.law.objective import Objective
-    from scaling.law.picture import Picture
     from scaling.law.points import Points
+    from scaling.picture import Picture
 
     Album = Callable[[], dict[str, Picture]]
     Bounds = tuple[float, float]
@@ -158,13 +158,13 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
         return
     if arguments.format != "terminal":
-        from scaling.law.formats import FORMATS
+        from scaling.fit_report.formats import FORMATS
 
         print(FORMATS[arguments.format](document), end="")
         return
     from rich.console import Console
 
-    from scaling.law.terminal import show
+    from scaling.fit_report.terminal import show
 
     console = Console(highlight=False, soft_wrap=True)
     show(document, console)
@@ -237,7 +237,7 @@ def _said(value: Any) -> Any:
 
 def _read(arguments: argparse.Namespace) -> Points:
     from scaling.law.columns import from_rows
-    from scaling.law.reading import read, table_of
+    from scaling.law.read_points import read, table_of
     from scaling.ledger.points import rows_of
 
     choices: dict[str, Any] = {
@@ -257,11 +257,11 @@ def _read(arguments: argparse.Namespace) -> Points:
 
 
 def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> tuple[dict[str, Any], Album]:
-    from scaling.law.account import account, hold_out
+    from scaling.fit_report.report import account, hold_out
     from scaling.law.columns import clustered_by
     from scaling.law.columns import held_out as marked
     from scaling.law.fit import fit
-    from scaling.law.picture.album import of_law
+    from scaling.picture.figures import of_law
 
     form = _constrained(arguments, law, points)
     targets = [_target(form, words) for words in arguments.target]
@@ -326,11 +326,11 @@ def _weights(points: Points, column: str) -> Any:
 
 
 def _approach(arguments: argparse.Namespace, law: str, points: Points) -> tuple[dict[str, Any], Album]:
-    from scaling.law.account import account_of_envelope, account_of_minima
+    from scaling.fit_report.report import account_of_envelope, account_of_minima
     from scaling.law.columns import held_out as marked
     from scaling.law.envelope import envelope
     from scaling.law.isoflop import isoflop
-    from scaling.law.picture.album import of_curves, of_valleys
+    from scaling.picture.figures import of_curves, of_valleys
 
     mask = marked(points)
     points = points if mask is None else points.hold_out(mask)[0]
@@ -370,14 +370,14 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _numbers(words: Sequence[str], option: str) -> dict[str, float]:
-    from scaling.law.number import argument
+    from scaling.law.parse_number import argument
 
     return {name: argument(value, option, name) for name, value in _pairs(words, option).items()}
 
 
 def _limits(words: Sequence[str]) -> dict[str, Bounds]:
     """`a=0:2`; an end that is left out is open."""
-    from scaling.law.number import number
+    from scaling.law.parse_number import number
 
     limits = {}
     for name, value in _pairs(words, "bounds").items():
@@ -409,7 +409,7 @@ def _target(form: Form, words: Sequence[str]) -> Mapping[str, float]:
 
 
 def _draw(pictures: dict[str, Picture], folder: Path) -> list[str]:
-    from scaling.law.picture import save
+    from scaling.picture import save
 
     files = {name: [folder / (name + suffix) for suffix in FORMATS] for name in pictures}
     return [str(path) for name, picture in pictures.items() for path in save(picture, *files[name])]

@@ -78,7 +78,7 @@ def show(found: Findings, page: Path) -> None:
     """The findings on the terminal."""
     from rich.console import Console
 
-    from scaling.law.terminal import show as show_law
+    from scaling.fit_report.terminal import show as show_law
     from scaling.report.answer import answer
     from scaling.report.markup import plain
 

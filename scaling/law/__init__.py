@@ -13,7 +13,7 @@ from scaling.law.objective import Absolute, Huber, LogAbsolute, LogHuber, LogSqu
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, predict_runs
 from scaling.law.quantity import Quantity, derived, parameter, prediction
-from scaling.law.task import TwoStep
+from scaling.law.two_step import TwoStep
 
 __all__ = [
     "LAWS",

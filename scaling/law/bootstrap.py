@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit
-from scaling.law.starts import draw, search
+from scaling.law.multi_start import draw, search
 
 Resampling = Literal["case", "run", "residual"]
 REFINED = 4

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.condition import Condition, condition
 from scaling.law.expression import Expression, evaluate, names, parse
-from scaling.law.number import column as numbers
-from scaling.law.number import is_empty, number, numeric
-from scaling.law.points import MEANINGS, POSITIVE, Points
-from scaling.law.unit import doubt, in_nats
+from scaling.law.loss_unit import doubt, in_nats
+from scaling.law.parse_number import column as numbers
+from scaling.law.parse_number import is_empty, number, numeric
+from scaling.law.points import MEANINGS, POSITIVE, SETUP_COLUMNS, SETUP_QUESTIONS, Points
+from scaling.law.row_condition import Condition, condition
 
 SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
 """Formulas as the papers write them; any other is one of `expression.py`."""
@@ -258,9 +259,8 @@ def _refuse_unknown(option: str, given: Iterable[str], points: Points) -> None:
 
 def _refuse_unstated(define: Mapping[str, str], points: Points) -> None:
     """A definition of nothing would be read by nobody."""
-    from scaling.law.checklist import STATED, SYNONYMS
-
-    subjects = {*MEANINGS, *points.columns, *STATED, *(name for others in SYNONYMS.values() for name in others)}
+    synonyms = chain.from_iterable(SETUP_COLUMNS.values())
+    subjects = {*MEANINGS, *points.columns, *SETUP_QUESTIONS, *synonyms}
     for name in define:
         if name not in subjects:
             raise ScalingError(

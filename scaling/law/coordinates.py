@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scaling.law.dual import Dual, log
+from scaling.law.autodiff import Dual, log
 from scaling.law.forms.form import Columns, Form, Seeds
 
 SMALLEST, LARGEST = 1e-12, 1e12

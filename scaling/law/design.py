@@ -9,12 +9,12 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.forms import Columns, Form
+from scaling.law.multi_start import draw, search
 from scaling.law.noise import Noise, measure, student
 from scaling.law.objective import LogSquared, Objective
 from scaling.law.problem import Problem
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Quantity
-from scaling.law.starts import draw, search
 
 STARTS, REFINED = 128, 6
 

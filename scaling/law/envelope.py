@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.allometry import Allometry, fit_allometry
 from scaling.law.points import Points
+from scaling.law.power_law_fit import Allometry, fit_allometry
 
 BUDGETS = 1500
 """Logarithmically spaced budgets, as in the paper."""

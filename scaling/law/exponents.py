@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.errors import ScalingError
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.joint import Joint

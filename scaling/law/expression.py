@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law import dual
-from scaling.law.dual import Dual
-from scaling.law.number import number
+from scaling.law import autodiff
+from scaling.law.autodiff import Dual
+from scaling.law.parse_number import number
 
 LONGEST = 2000  # characters
 DEEPEST = 60  # brackets, signs and powers within each other
@@ -68,7 +68,7 @@ def power(base: Value, exponent: Value) -> Value:
     """base ^ exponent; a plain exponent may stand over a base that is not positive."""
     if isinstance(exponent, Dual):
         return base**exponent
-    return dual.power(base, exponent) if isinstance(base, Dual) else np.power(np.asarray(base, float), exponent)
+    return autodiff.power(base, exponent) if isinstance(base, Dual) else np.power(np.asarray(base, float), exponent)
 
 
 def _either(of_dual: Callable[[Dual], Dual], of_array: Callable[[Any], Any]) -> Callable[[Value], Value]:
@@ -76,18 +76,18 @@ def _either(of_dual: Callable[[Dual], Dual], of_array: Callable[[Any], Any]) -> 
 
 
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Value]]] = {
-    "exp": (1, _either(dual.exp, np.exp)),
-    "log": (1, _either(dual.log, np.log)),
-    "ln": (1, _either(dual.log, np.log)),
+    "exp": (1, _either(autodiff.exp, np.exp)),
+    "log": (1, _either(autodiff.log, np.log)),
+    "ln": (1, _either(autodiff.log, np.log)),
     "log2": (1, lambda x: FUNCTIONS["log"][1](x) * (1.0 / np.log(2.0))),
     "log10": (1, lambda x: FUNCTIONS["log"][1](x) * (1.0 / np.log(10.0))),
     "sqrt": (1, lambda x: power(x, 0.5)),
-    "abs": (1, _either(dual.absolute, np.abs)),
-    "sigmoid": (1, _either(dual.sigmoid, dual.sigmoid_of)),
-    "tanh": (1, _either(dual.tanh, np.tanh)),
+    "abs": (1, _either(autodiff.absolute, np.abs)),
+    "sigmoid": (1, _either(autodiff.sigmoid, autodiff.sigmoid_of)),
+    "tanh": (1, _either(autodiff.tanh, np.tanh)),
     "pow": (2, power),
-    "min": (2, dual.minimum),
-    "max": (2, dual.maximum),
+    "min": (2, autodiff.minimum),
+    "max": (2, autodiff.maximum),
 }
 """Every function by name, with the number of its arguments (`min` and `max` take two or more)."""
 

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
+from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unreliable
 from scaling.law.forms import Form, named
-from scaling.law.identify import Diagnostics, diagnose, not_identified, unreliable
 from scaling.law.likelihood import Ends, bound
+from scaling.law.loss_unit import of_terms
+from scaling.law.multi_start import draw, prepare, search
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
-from scaling.law.pose import pose
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
-from scaling.law.residual import seed_scatter
+from scaling.law.residual_tests import seed_scatter
 from scaling.law.robust import reweighted
 from scaling.law.solver import PATIENT, minimise
-from scaling.law.starts import draw, prepare, search
-from scaling.law.unit import of_terms
+from scaling.law.validate import pose
 
 STARTS = 1024
 REFINED = 64

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.dual import Dual, exp
+from scaling.law.autodiff import Dual, exp
 from scaling.law.fit import Fit
 from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds

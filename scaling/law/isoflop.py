@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.allometry import Allometry, fit_allometry
 from scaling.law.points import Points
+from scaling.law.power_law_fit import Allometry, fit_allometry
 
 SAME_BUDGET = 0.05
 """Runs within 5% of a budget's centre are of that budget: a grid of real models cannot spend exactly C."""

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
+from scaling.law.autodiff import Dual, exp, log
 from scaling.law.compare import Comparison, compare
-from scaling.law.dual import Dual, exp, log
 from scaling.law.fit import Fit, fit
 from scaling.law.forms import Columns, Form, Parameter, named
 from scaling.law.forms.form import Seeds

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.number import numeric
+from scaling.law.parse_number import numeric
 
 MEANINGS = MappingProxyType(
     {
@@ -46,6 +46,24 @@ POSITIVE = frozenset(
 )
 
 NOT_STATED = "not stated"
+
+
+SETUP_QUESTIONS = {
+    "hypothesis": "What question does the law answer?",
+    "architecture": "Which architecture, and how do its width and depth grow together?",
+    "optimizer": "Which optimizer?",
+    "lr": "Which learning rates, and how were they chosen at each scale?",
+    "schedule": "Which schedule, and was its length matched to each run's tokens?",
+    "batch": "Which batch sizes, and do they change with scale?",
+    "tokenizer": "Which tokenizer?",
+    "data": "Which training data, and is any of it repeated?",
+    "validation": "On which data is the loss measured?",
+    "noise": "How large is the noise between seeds?",
+}
+"""What numbers do not show: a definition answers it, or a column of one value."""
+
+SETUP_COLUMNS = {"batch": ("B",), "data": ("corpus", "dataset")}
+"""Names under which tables give these."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.dual import Dual, log
+from scaling.law.autodiff import Dual, log
 from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds
 from scaling.law.problem import Problem

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.law.tables import coverage
+from scaling.fit_report.tables import coverage
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, symbol
 from scaling.report.rows import advantages, compared, grown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from scaling.law.picture.parts import Picture
-from scaling.law.picture.words import caption
+from scaling.picture.labels import caption
+from scaling.picture.picture import Picture
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import formula
 from scaling.report.plot import plot

@@ -10,8 +10,8 @@ from typing import Any
 
 from scaling import atomic
 from scaling.errors import ScalingError
-from scaling.law.formats import markdown_table, markdown_text
-from scaling.law.tables import held_out
+from scaling.fit_report.formats import markdown_table, markdown_text
+from scaling.fit_report.tables import held_out
 from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.report import figures, provenance

@@ -1,6 +1,6 @@
 """Draw a picture as SVG in the page: complete before any script runs, and coloured by the page's style sheet.
 
-The third drawer of `scaling.law.picture`, beside print and plotly. Each mark knows its run, so that a script can point.
+The third drawer of `scaling.picture`, beside print and plotly. Each mark knows its run, so that a script can point.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.law.picture.paint import ordered
-from scaling.law.picture.parts import Axis, Band, Contours, Line, Marks, Panel
-from scaling.law.picture.words import short
+from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
+from scaling.picture.labels import short
+from scaling.picture.palette import ordered
 from scaling.report import colour
 from scaling.report.axis import Scale, scale
 from scaling.report.markup import Html, join, tag

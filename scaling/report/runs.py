@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from scaling.law.picture.words import short
 from scaling.ledger import RESULTS, Ledger
+from scaling.picture.labels import short
 from scaling.report.markup import Html, tag
 from scaling.report.numbers import scientific, signed, span
 from scaling.studies.findings import Findings

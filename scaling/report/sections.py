@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scaling.fit_report.tables import Table, coverage, held_out, optima, predictions
 from scaling.law.exponents import COMPUTE
-from scaling.law.picture.words import short
 from scaling.law.points import MEANINGS
-from scaling.law.tables import Table, coverage, held_out, optima, predictions
 from scaling.number import plural
+from scaling.picture.labels import short
 from scaling.report.answer import floor
 from scaling.report.doubts import checklist, diagnostics
 from scaling.report.made import Made

@@ -173,11 +173,13 @@ def _suppose(found: Config, key: str, value: Any) -> dict[str, float]:
 
 
 def _define(found: Config, key: str, value: Any) -> dict[str, str]:
-    from scaling.law.checklist import STATED
+    from scaling.law.points import SETUP_QUESTIONS
 
     for name, one in _mapping(found, key, value).items():
-        if name not in STATED:
-            raise found.error(f"{key}.{name}", "no question of the checklist has this name", nearest(name, STATED))
+        if name not in SETUP_QUESTIONS:
+            raise found.error(
+                f"{key}.{name}", "no question of the checklist has this name", nearest(name, SETUP_QUESTIONS)
+            )
         if isinstance(one, bool) or not isinstance(one, int | float):
             _text(found, f"{key}.{name}", one)
     return {name: str(one) for name, one in value.items()}

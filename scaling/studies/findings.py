@@ -21,8 +21,8 @@ from scaling.training.point import point
 
 if TYPE_CHECKING:
     from scaling.law.fit import Fit
-    from scaling.law.picture import Picture
     from scaling.law.points import Points
+    from scaling.picture import Picture
 
 FIGURES = (".pdf", ".png")
 
@@ -102,7 +102,7 @@ def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findi
 
     Runs that do not bear it are no error: a study can be looked at from its first run on.
     """
-    from scaling.law.reading import read
+    from scaling.law.read_points import read
 
     if not any(row["status"] == "finished" for row in table):
         raise ScalingError("no run is finished", key="study", value=question.name, mend="`scaling study` trains them")
@@ -118,10 +118,10 @@ def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findi
 
 
 def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: Points, folder: Path) -> Findings:
+    from scaling.fit_report.report import account
     from scaling.law import fit, named
-    from scaling.law.account import account
-    from scaling.law.picture import save
-    from scaling.law.picture.album import of_law
+    from scaling.picture import save
+    from scaling.picture.figures import of_law
 
     held = points.numbers("held_out") > 0
     train, test = points.hold_out(held) if held.any() else (points, None)

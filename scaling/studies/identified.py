@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.law import Form, named
-from scaling.law.identify import POINTS_A_PARAMETER
+from scaling.law.diagnostics import POINTS_A_PARAMETER
 from scaling.studies.question import Question
 from scaling.training.experiment import Experiment
 from scaling.training.point import point

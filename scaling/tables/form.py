@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from scaling.law.formats import latex_text, markdown_text
+from scaling.fit_report.formats import latex_text, markdown_text
 from scaling.tables.cells import columns
 from scaling.tables.lines import Line, Printed, notes
 

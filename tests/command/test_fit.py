@@ -586,7 +586,7 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
 
 
 def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, capsys):
-    from scaling.law.pose import MOST_POINTS
+    from scaling.law.validate import MOST_POINTS
 
     steps = np.arange(1, MOST_POINTS + 2)
     path = write(tmp_path / "curves.csv", {"N": 1e6 + steps, "loss": 2 + 1 / steps})

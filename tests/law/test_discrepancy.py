@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaling.law import LogHuber, LogSquared, Points, Squared, fit, predict_runs
-from scaling.law.backtest import back_test
+from scaling.law.back_test import back_test
 from scaling.law.compare import judge
 from scaling.law.discrepancy import LARGEST, discrepancy
 from scaling.law.extrapolation import extrapolation

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.law.condition import condition
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.expression import DEEPEST, FUNCTIONS, evaluate, names, parse
+from scaling.law.row_condition import condition
 
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 

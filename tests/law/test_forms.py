@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.law import LAWS, LogHuber, LogSquared, Points, Squared, fit, named
-from scaling.law.dual import Dual, exp, expm1, log, log1p_exp, minimum, sigmoid
+from scaling.law.autodiff import Dual, exp, expm1, log, log1p_exp, minimum, sigmoid
 from scaling.law.forms.kaplan import critical_batch, minimum_compute, minimum_steps
 from scaling.law.forms.tissue import areas, with_areas
 

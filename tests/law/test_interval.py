@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.law import Absolute, LogHuber, LogSquared, derived, fit, intervals, named, prediction, refit
-from scaling.law.coverage import NAMES, Cell, grid, pooled, simulate, stress
+from scaling.law import Absolute, LogSquared, derived, fit, intervals, named, prediction, refit
 from scaling.law.interval import METHODS
 from scaling.law.noise import expected_penalty, measure, student
 from scaling.law.objective import Huber, Squared
@@ -106,40 +105,3 @@ def test_what_is_wrong_is_told():
         intervals(found, level=95)
     with pytest.raises(ScalingError, match="clusters="):
         intervals(found, "bootstrap_run")
-
-
-@pytest.mark.parametrize("objective", [LogSquared(), LogHuber()], ids=lambda o: o.name)
-@pytest.mark.parametrize(("law", "points"), [("power_law_floor_c", 9), ("chinchilla", 40)])
-def test_intervals_cover_in_a_sample_of_the_grid(objective, law, points):
-    """200 studies, so 95% ± 1.5%: outside 90% something is broken. The table is docs/coverage.md."""
-    counts = simulate(Cell(law, points, 0.005, 2.0, 0.3, objective=objective), 200)
-    assert counts.fitted >= 198
-    assert all(counts.share(name) >= 0.90 for name in NAMES)
-
-
-@pytest.mark.slow
-def test_a_study_that_says_little_has_open_intervals_that_cover():
-    counts = simulate(Cell("power_law_floor_c", 9, 0.02, 1.0, 0.1), 25)
-    assert counts.opened["E"] >= 20
-    assert all(counts.covered[name] >= 21 for name in NAMES)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", [LogSquared(), LogHuber()], ids=lambda o: o.name)
-def test_intervals_cover_over_the_grid(objective):
-    cells = grid(objective, (0.002, 0.005, 0.02) if objective == LogSquared() else (0.005,))
-    counts = [simulate(cell, 300) for cell in cells]
-    for name in NAMES:
-        share = sum(count.covered[name] for count in counts) / sum(count.fitted for count in counts)
-        assert 0.93 <= share <= 0.97, pooled(counts)
-        # With 300 studies the least of a hundred cells at 95% is expected near 91.5%.
-        assert min(count.share(name) for count in counts) >= 0.89, pooled(counts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", [LogSquared(), LogHuber()], ids=lambda o: o.name)
-def test_intervals_cover_or_doubt_themselves_under_other_errors(objective):
-    for cell in stress(objective):
-        counts = simulate(cell, 500)
-        if counts.trusted > 250:
-            assert all(counts.trusted_covered[name] >= 0.89 * counts.trusted for name in NAMES), cell

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scaling.errors import ScalingError
 from scaling.law.columns import from_columns, from_frame, from_rows
 from scaling.law.points import Points
-from scaling.law.reading import read
+from scaling.law.read_points import read
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
 
@@ -191,7 +191,7 @@ def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["scaling.law.reading", "scaling.law.picture", "scaling.law.published", "scaling.law.terminal"]
+    "module", ["scaling.law.read_points", "scaling.picture", "scaling.published", "scaling.fit_report.terminal"]
 )
 def test_nothing_heavy_is_imported_until_it_is_used(module):
     heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "plotly", "rich", "scipy.stats"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.law.formats import markdown_table
-from scaling.law.tables import coverage, held_out
+from scaling.fit_report.formats import markdown_table
+from scaling.fit_report.tables import coverage, held_out
 from scaling.report.keep import fit_again
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

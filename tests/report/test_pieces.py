@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.law.forms import LAWS
-from scaling.law.picture.paint import BLACK, GREY, KINDS, colour_at
+from scaling.picture.palette import BLACK, GREY, KINDS, colour_at
 from scaling.report.answer import answer
 from scaling.report.axis import scale
 from scaling.report.colour import counterpart

@@ -60,14 +60,14 @@ def test_each_run_is_trained_once(done):
 
 
 def test_a_law_reads_the_points(done):
-    from scaling.law.reading import read
+    from scaling.law.read_points import read
 
     (path,) = done[0].glob("runs/sweeps/*/points.csv")
     assert len(read(path)) == 4
 
 
 def test_swept_keys_are_columns_of_the_points(tmp_path, monkeypatch):
-    from scaling.law.reading import read
+    from scaling.law.read_points import read
 
     monkeypatch.chdir(tmp_path)
     parameters = {

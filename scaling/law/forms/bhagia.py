@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.law.dual import Dual, sigmoid
+from scaling.law.autodiff import Dual, sigmoid
 from scaling.law.forms.form import Columns, Form, Parameter
 
 

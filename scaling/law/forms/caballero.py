@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.law.dual import Dual, exp, log, log1p_exp
+from scaling.law.autodiff import Dual, exp, log, log1p_exp
 from scaling.law.forms.form import Columns, Form, Parameter, coefficient, floor, scale
 
 

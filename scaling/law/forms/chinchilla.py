@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.forms.form import Form, coefficient, exponent, floor
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.forms.form import Columns, Form, Parameter, Seeds
 
 Bounds: TypeAlias = "tuple[float, float]"

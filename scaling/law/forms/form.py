@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 
 Columns = Mapping[str, np.ndarray]
 Inputs = Mapping[str, ArrayLike]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.expression import Binary, Call, Expression, Name, Negation, Number, evaluate, names, parse, parts
 from scaling.law.forms.constrained import Bounds, bounded
 from scaling.law.forms.form import Columns, Form, Parameter, coefficient, exponent, floor, scale

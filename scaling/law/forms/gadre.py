@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.law.dual import Dual, exp
+from scaling.law.autodiff import Dual, exp
 from scaling.law.forms.form import Form, Parameter, coefficient, exponent, floor
 
 CITATION = "Gadre et al. 2024, arXiv 2403.08540"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.forms.form import Columns, Form, coefficient, exponent, scale
 
 CITATION = "Kaplan et al. 2020, arXiv 2001.08361"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.forms.form import Form, coefficient, exponent, floor
 
 

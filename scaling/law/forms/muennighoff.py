@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.law.dual import Dual, exp, expm1, log, minimum
+from scaling.law.autodiff import Dual, exp, expm1, log, minimum
 from scaling.law.forms.chinchilla import Chinchilla
 from scaling.law.forms.form import Columns, Form, Parameter, exponent, floor
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.dual import Dual
+from scaling.law.autodiff import Dual
 from scaling.law.forms.form import Form, coefficient, exponent, floor
 from scaling.law.points import Points
 

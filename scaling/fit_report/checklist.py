@@ -1,0 +1,149 @@
+"""The questions a referee asks of a scaling law, answered from the fit and its points; the unanswered ones are named.
+
+After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most of
+fifty papers silent on details that change their conclusions: the form, the training setup, the points, and the fitting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.fit_report.tables import coverage
+from scaling.law.fit import Fit
+from scaling.law.points import MEANINGS, NOT_STATED, SETUP_COLUMNS, SETUP_QUESTIONS, Points
+from scaling.law.predictions import percent
+
+FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question with its answer, or with None where nobody has said."""
+
+    section: str
+    question: str
+    answer: str | None
+
+
+def checklist(
+    found: Fit,
+    *,
+    intervals: Mapping[str, Any] | None = None,
+    held_out: Mapping[str, Any] | None = None,
+    stated: Mapping[str, str] | None = None,
+) -> tuple[Answer, ...]:
+    """Every question in order; `stated` answers by the keys of `SETUP_QUESTIONS` what the points do not say."""
+    told = {**_told(found.points), **(stated or {})}
+    return (
+        *_form(found, told),
+        *(
+            Answer(SETUP, SETUP_QUESTIONS[key], told.get(key))
+            for key in SETUP_QUESTIONS
+            if key not in ("hypothesis", "noise")
+        ),
+        *_points(found, told),
+        *_fitting(found, intervals, held_out),
+    )
+
+
+def missing(answers: tuple[Answer, ...]) -> tuple[str, ...]:
+    """The questions nobody has answered."""
+    return tuple(answer.question for answer in answers if answer.answer is None)
+
+
+def _told(points: Points) -> dict[str, str]:
+    """What the points say of the setup: a stated definition, or a column that has one value or a range."""
+    told = {}
+    for key in SETUP_QUESTIONS:
+        for name in (key, *SETUP_COLUMNS.get(key, ())):
+            if name in points:
+                told[key] = _summary(points[name])
+            elif name in points.definitions:
+                told[key] = points.definitions[name]
+    return told
+
+
+def _summary(column: np.ndarray) -> str:
+    values = np.unique(column)
+    if len(values) == 1:
+        return str(values[0])
+    if np.issubdtype(column.dtype, np.number):
+        return f"{values[0]:g} to {values[-1]:g}, {len(values)} values"
+    return ", ".join(map(str, values[:6])) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
+
+
+def _form(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
+    form, points = found.form, found.points
+    yield Answer(FORM, SETUP_QUESTIONS["hypothesis"], told.get("hypothesis"))
+    yield Answer(FORM, "Which equation?", f"{form.formula} ({form.citation})")
+    free = [form.parameter_names[index] for index in found.problem.free]
+    held = f"; held: {', '.join(found.problem.fixed)}" if found.problem.fixed else ""
+    yield Answer(FORM, "Which of its parameters are fitted?", ", ".join(free) + held)
+    for name in (*form.axes, form.target):
+        definition = points.definition(name)
+        known = None if definition == NOT_STATED else definition
+        yield Answer(FORM, f"How is {name} ({MEANINGS.get(name, name)}) counted?", known)
+
+
+def _points(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
+    form, points = found.form, found.points
+    yield Answer(POINTS, "How many runs stand behind the fit, and which were left out?", points.count())
+    for name in form.axes:
+        column = points[name]
+        decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
+        yield Answer(POINTS, f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}")
+    scales = len(np.unique(np.column_stack([points[name] for name in form.inputs]), axis=0))
+    yield Answer(POINTS, "How many distinct scales?", str(scales))
+    repeated = len(points) - scales
+    yield Answer(POINTS, SETUP_QUESTIONS["noise"], _seeds(found) if repeated else told.get("noise"))
+    if "run" in points:
+        runs = len(set(points["run"].tolist()))
+        whole = "one point a run" if runs == len(points) else f"{len(points)} points along {runs} runs"
+        yield Answer(POINTS, "Are they final losses, or points along training?", whole)
+    else:
+        yield Answer(POINTS, "Are they final losses, or points along training?", None)
+
+
+def _seeds(found: Fit) -> str:
+    """The pooled standard deviation of the loss between runs of one scale."""
+    points, form = found.points, found.form
+    keys = np.column_stack([points[name] for name in form.inputs])
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.ravel()
+    target = points[form.target].astype(float)
+    means = np.bincount(group, target) / np.bincount(group)
+    freedom = len(target) - len(means)
+    return f"{np.sqrt(((target - means[group]) ** 2).sum() / freedom):.2g} ({freedom} degrees of freedom)"
+
+
+def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[str, Any] | None) -> Iterator[Answer]:
+    yield Answer(
+        FITTING, "Which objective, and what is its value?", f"{found.problem.objective.name}, {found.objective:.6g}"
+    )
+    weighted = not np.allclose(found.problem.weights, found.problem.weights[0])
+    yield Answer(FITTING, "Are the points weighted?", "yes" if weighted else "no")
+    yield Answer(
+        FITTING, "How is the objective minimised?", "Levenberg-Marquardt with exact derivatives from many random starts"
+    )
+    yield Answer(FITTING, "Do the starts agree?", f"{found.starts_agreeing:.0%} of those refined")
+    yield Answer(FITTING, "Did it converge?", "yes" if found.converged else "no")
+    said = "; ".join(found.not_identified) or "all of them"
+    yield Answer(FITTING, "Which parameters do the points identify?", said)
+    yield Answer(FITTING, "Can the fit be relied on?", "; ".join(found.unreliable) or "nothing speaks against it")
+    yield Answer(FITTING, "How uncertain are the parameters?", _methods(intervals) if intervals else None)
+    yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
+
+
+def _methods(intervals: Mapping[str, Any]) -> str:
+    one = next(iter(intervals.values()))
+    return f"{percent(one.level)} intervals by {one.method}"
+
+
+def _errors(held_out: Mapping[str, Any]) -> str:
+    covered = coverage(held_out)
+    error = f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}"
+    return error + (f", {covered}" if covered else "")

@@ -1,0 +1,296 @@
+"""The tables of a fit's document as text. Terminal, page, Markdown and LaTeX show these, and so the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
+from scaling.law.predictions import percent, titles
+from scaling.picture.labels import short
+
+Document = Mapping[str, Any]
+
+DECIMALS, MOST_DECIMALS = 4, 15
+NOT_FINITE = "not finite"
+UNTESTED = "*"
+LARGE = 1e5
+"""Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns under their titles. The first column names its rows; those in `words` hold no numbers."""
+
+    caption: str
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: tuple[int, ...] = (0,)
+    notes: Sequence[str] = ()
+
+
+def tables(document: Document) -> Iterator[Table]:
+    """Every table that the document of a law, of IsoFLOP minima, or of an envelope has."""
+    for build in (estimates, minima, held_out, back_test, predictions, optima):
+        table = build(document)
+        if table is not None:
+            yield table
+
+
+def estimates(document: Document) -> Table:
+    """The parameters with their intervals."""
+    units = document.get("units", {})
+    levels = {interval["level"] for interval in document["intervals"].values()}
+    names = dict.fromkeys((*document["estimates"], *document["intervals"]))
+    rows = []
+    for name in names:
+        interval = document["intervals"].get(name)
+        estimate = document["estimates"][name] if name in document["estimates"] else interval["estimate"]
+        is_fixed = name in document.get("fixed", {})
+        ends = "" if interval is None else _ends(interval, "{:.4g}".format)
+        value = "not identified" if estimate is None else f"{estimate:.5g}"
+        rows.append((name, value, "held" if is_fixed else ends, units.get(name, "")))
+    title = f"{percent(levels.pop())} interval" if levels else ""
+    return Table("Estimates.", ("", "estimate", title, "unit"), rows, words=(0, 3))
+
+
+def minima(document: Document) -> Table | None:
+    """The minimum of each IsoFLOP budget, or why it has none."""
+    if "minima" not in document:
+        return None
+    rows = [
+        (short(row["C"]), row["refused"], "", "")
+        if row["refused"]
+        else (short(row["C"]), short(row["N"]), short(row["D"]), f"{row['loss']:.4f}")
+        for row in document["minima"]
+    ]
+    return Table("Minima of the budgets.", ("C (FLOPs)", "N*", "D*", "loss"), rows)
+
+
+def held_out(document: Document, names: Mapping[str, str] | None = None) -> Table | None:
+    """Each held-out run next to its prediction; `names` are shown in place of the runs' ids.
+
+    Losses have as many decimals as it takes for the printed numbers to agree with whether a run is inside.
+    """
+    tested = document["held_out"]
+    if tested is None:
+        return None
+    points = tested["points"]
+    inputs, target = document["inputs"], document["target"]
+    decimals = _decimals(points, target)
+    excess = (document.get("entropy") or {}).get("excess_errors") or [None] * len(points)
+    rows = []
+    for point, beyond in zip(points, excess, strict=True):
+        run = point["run"] or ""
+        rows.append(
+            (
+                (names or {}).get(run, run),
+                *(short(point[name]) for name in inputs),
+                *(_loss(point[name], decimals) for name in (target, "predicted")),
+                *_both(point, decimals),
+                *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
+                signed(point["relative_error"]),
+                *([] if beyond is None else [signed(beyond)]),
+            )
+        )
+    intervals = titles_of_intervals(points[0])
+    inside = ["inside"] if intervals else []
+    more = ["error of the excess"] if excess[0] is not None else []
+    titles = ("held out", *inputs, target, "predicted", *intervals, *inside, "error", *more)
+    return Table("Held-out runs, predicted and observed.", titles, rows, notes=_untested(points, inputs))
+
+
+def back_test(document: Document) -> Table | None:
+    """The largest runs by each axis, predicted from the smaller ones."""
+    tests = document.get("back_test")
+    if not tests:
+        return None
+    inside = f"inside their {titles(tests[0]['level'])[1]}"
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias")
+    rows = [
+        (
+            f"{test['axis']} ≥ {short(test['from'])}",
+            str(test["runs"]),
+            f"{test['decades_outside']:.2f}",
+            f"{test['covered']:.0%}",
+            f"{test['mean_absolute_relative_error']:.2%}",
+            signed(test["bias"]),
+        )
+        for test in tests
+    ]
+    return Table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", heads, rows)
+
+
+def predictions(document: Document) -> Table | None:
+    """What the law predicts for the targets."""
+    rows = document.get("predictions")
+    if not rows:
+        return None
+    inputs, target = document["inputs"], document["target"]
+    first, *others = inputs
+    cells = [
+        (*(short(row[name]) for name in inputs), _loss(row[target], DECIMALS), *_both(row, DECIMALS)) for row in rows
+    ]
+    titles = (f"at {first}", *others, target, *titles_of_intervals(rows[0]))
+    return Table("Predictions.", titles, cells, notes=[*_outside(rows, inputs), *_untested(rows, inputs)])
+
+
+def optima(document: Document) -> Table | None:
+    """The best use of each budget."""
+    rows = document.get("optima")
+    if not rows:
+        return None
+    bounded = rows[0]["interval_run"] is not None
+    titles, cells = ["best at C"], [[short(row["C"])] for row in rows]
+    for name in ("N", "D"):
+        titles += [name, *([f"{percent(rows[0][name]['level'])} interval of {name}"] if bounded else [])]
+        for row, line in zip(rows, cells, strict=True):
+            estimate = row[name]["estimate"]
+            line += [
+                NOT_FINITE if estimate is None else short(estimate),
+                *([_ends(row[name], short)] if bounded else []),
+            ]
+    titles += ["loss", *titles_of_intervals(rows[0])]
+    for row, line in zip(rows, cells, strict=True):
+        line += [_loss(row["loss"]["estimate"], DECIMALS), *_both(row, DECIMALS)]
+    return Table("The best use of a budget.", titles, cells, notes=[*_outside(rows, ["C"]), *_untested(rows, ["C"])])
+
+
+def heading(document: Document) -> Iterator[str]:
+    """The law, its citation, the count of points, and what the columns count."""
+    yield f"{document['law']}  {document['formula']}"
+    yield document["citation"]
+    points = document["points"]
+    yield (f"{points['source']}: " if points["source"] else "") + points["count"]
+    yield from (f"  {name}: {definition}" for name, definition in points["definitions"].items())
+
+
+def doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines and their style: how the optimum was reached, and what speaks against believing it."""
+    if document["held_out"] is not None:
+        tested = document["held_out"]
+        covered = coverage(tested)
+        yield (
+            (
+                f"held out: largest error {abs(tested['largest_relative_error']):.2%}"
+                + (f"; {covered}" if covered else "")
+            ),
+            "",
+        )
+    if document["objective"] is not None:
+        agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
+        condition = document["condition_number"]
+        condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
+        scale = f"scale of the residuals {document['residual_scale']:.2g}"
+        yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
+    clusters = document.get("clusters")
+    if clusters:
+        yield f"errors of the points of one {clusters['column']} belong together: {clusters['count']} clusters", ""
+    pooled = document["points"]["pooled"]
+    if pooled:
+        kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
+        yield f"! {kinds} are pooled as if they were one: choose with --where", "yellow"
+    for sentence in (*document.get("not_identified", ()), *document.get("unreliable", ())):
+        yield f"! {sentence}", "yellow"
+    silent = document.get("checklist", {}).get("missing", ())
+    if silent:
+        yield "a referee would ask, and nobody has said:", "dim"
+    for question in silent:
+        yield f"  {question}", "dim"
+
+
+def coverage(tested: Mapping[str, Any]) -> str | None:
+    """`3 of 4 runs inside their 90% interval of a new run`; nothing where there are no intervals."""
+    if tested["covered"] is None:
+        return None
+    inside, count = round(tested["covered"] * tested["n"]), tested["n"]
+    if count == 1:
+        return f"{'inside' if inside else 'outside'} its {percent(tested['level'])} interval of a new run"
+    return f"{inside} of {count} runs inside their {percent(tested['level'])} interval of a new run"
+
+
+def titles_of_intervals(row: Mapping[str, Any]) -> list[str]:
+    """The titles of a row's two intervals: of the law's mean, and of the loss of a new run."""
+    if row["interval_run"] is None:
+        return []
+    return titles(row["interval_run"]["level"])
+
+
+def signed(share: float | None) -> str:
+    """A relative error with its sign, to the hundredth of a percent or to two digits."""
+    if share is None:
+        return NOT_FINITE
+    if share == 0 or not math.isfinite(share):
+        return f"{share:+.0%}"
+    digits = min(max(2, 1 - math.floor(math.log10(abs(100 * share)))), 4)
+    return f"{share:+.{digits}%}"
+
+
+def _both(row: Mapping[str, Any], decimals: int) -> list[str]:
+    """The two intervals of a row; no cells where there are none. One that was not tested so far outside is marked."""
+    if row["interval_run"] is None:
+        return []
+    mean, run = (_ends(row[name], lambda end: _loss(end, decimals)) for name in ("interval_mean", "interval_run"))
+    return [mean, run if row.get("tested", True) else f"{run}{UNTESTED}"]
+
+
+def _outside(rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> list[str]:
+    """How far each target lies outside the points, and what its interval rests on."""
+    lines = [f"{_at(row, inputs)}: {_distance(row)}" for row in rows if row.get("decades_outside")]
+    if lines and rows[0]["interval_run"] is not None:
+        lines.append(
+            "A new run's interval holds its noise, the error of the fit, and that of the law's form (docs/coverage.md)."
+        )
+    return lines
+
+
+def _untested(rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> list[str]:
+    """Why an interval is marked."""
+    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
+    if not far:
+        return []
+    level = percent(far[0]["interval_run"]["level"])
+    where = _at(far[0], inputs) if len(far) == 1 else f"{len(far)} runs"
+    return [
+        f"{UNTESTED} {where}: farther outside than these intervals were tested on published studies "
+        f"({TESTED:g} decade along an axis, {TESTED_COMPUTE:g} of compute). No {level} is claimed."
+    ]
+
+
+def _at(row: Mapping[str, Any], inputs: Sequence[str]) -> str:
+    return " ".join(f"{name}={short(row[name])}" for name in inputs)
+
+
+def _distance(row: Mapping[str, Any]) -> str:
+    return str(Extrapolation(row["decades_outside"]))
+
+
+def _ends(interval: Mapping[str, Any], form: Any) -> str:
+    low, high = ("open" if interval[end] is None else form(interval[end]) for end in ("low", "high"))
+    return f"{low} to {high}"
+
+
+def _loss(value: float | None, decimals: int) -> str:
+    if value is None:
+        return NOT_FINITE
+    return f"{value:.{decimals}f}" if abs(value) < LARGE else f"{value:.{decimals}g}"
+
+
+def _decimals(points: Sequence[Mapping[str, Any]], target: str) -> int:
+    """The fewest at which no loss outside its printed interval looks as if it were inside."""
+    outside = [point for point in points if point["covered"] is False]
+
+    def agrees(decimals: int) -> bool:
+        return not any(_holds(point["interval_run"], point[target], decimals) for point in outside)
+
+    return next((decimals for decimals in range(DECIMALS, MOST_DECIMALS) if agrees(decimals)), MOST_DECIMALS)
+
+
+def _holds(interval: Mapping[str, Any], value: float, decimals: int) -> bool:
+    low, high = (
+        open_end if interval[end] is None else float(_loss(interval[end], decimals))
+        for end, open_end in (("low", -math.inf), ("high", math.inf))
+    )
+    return low <= float(_loss(value, decimals)) <= high

@@ -1,0 +1,56 @@
+"""The account of a fit for the terminal: what was counted, the estimates, what they predict, and what to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from scaling.fit_report import tables
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+UNBOUNDED = 10_000
+"""Columns of a terminal on which every table is whole."""
+
+
+def show(document: Mapping[str, Any], console: Console) -> None:
+    """Print the account of a law, of IsoFLOP minima, or of an envelope."""
+    from rich.measure import Measurement
+
+    def say(line: str, style: str = "") -> None:
+        console.print(line, style=style, markup=False)
+
+    for line, style in zip(tables.heading(document), chain(("bold", "dim", ""), repeat("dim"))):
+        say(line, style)
+    width = console.width
+    for table in tables.tables(document):
+        shown = _table(table)
+        if table.words == (0,):  # numbers are not cut: what is wider than the terminal goes on in its next line
+            console.width = max(
+                width, Measurement.get(console, console.options.update(max_width=UNBOUNDED), shown).maximum
+            )
+        console.print()
+        console.print(shown)
+        console.width = width
+        for note in table.notes:
+            say(note, "dim")
+    say("")
+    for line, style in tables.doubts(document):
+        say(line, style)
+
+
+def _table(table: tables.Table) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for index, title in enumerate(table.titles):
+        # Two lines of title over an interval leave room on eighty columns. Words may wrap, numbers may not.
+        broken = title.replace(" interval of ", " interval\nof ")
+        shown.add_column(broken, justify="left" if index == 0 else "right", no_wrap=index not in table.words)
+    for row in table.rows:
+        shown.add_row(*map(escape, row))
+    return shown

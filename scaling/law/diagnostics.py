@@ -1,0 +1,81 @@
+"""What the points can and cannot tell: conditioning, leverage, parameters not separated from a bound or another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.law.likelihood import EXACT, Ends
+from scaling.law.problem import Problem
+from scaling.law.residual_tests import few, missed, unequal, wavy
+
+POINTS_A_PARAMETER = 3
+WORST_CONDITION = 1e7
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """The geometry of the law and its points at the optimum."""
+
+    condition_number: float
+    """Of the Jacobian by the solver's coordinates, its columns scaled to length one."""
+    leverage: np.ndarray
+    residual_scale: float
+    correlation: np.ndarray
+    """Of the estimates, in the solver's coordinates."""
+
+
+def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
+    """Conditioning, leverage, scale of the residuals and correlation of the estimates."""
+    residual, jacobian = problem.linearise(u[None])
+    rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
+    length = np.linalg.norm(rows, axis=0)
+    length = np.where(length > 0, length, 1.0)
+    left, values, right = np.linalg.svd(rows / length, full_matrices=False)
+    condition = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+    kept = values > values[0] * 1e-12
+    leverage = (left[:, kept] ** 2).sum(1)
+    covariance = (right[kept].T / values[kept] ** 2) @ right[kept]
+    size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    freedom = max(len(problem.observed) - len(u), 1)
+    scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
+    return Diagnostics(condition, leverage, scale, covariance / np.outer(size, size))
+
+
+def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Diagnostics) -> tuple[str, ...]:
+    """A sentence for each thing the points do not tell, by the intervals of the free parameters."""
+    n, p = len(problem.observed), len(problem.free)
+    found = []
+    if n < POINTS_A_PARAMETER * p:
+        found.append(f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified")
+    if diagnostics.condition_number > WORST_CONDITION:
+        found.append(f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})")
+    for row, (name, ends) in enumerate(bounds.items()):
+        where = [word for word, is_open in (("below", ends.open_below), ("above", ends.open_above)) if is_open]
+        if where:
+            partner = _partner(problem, row, diagnostics)
+            found.append(
+                f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
+            )
+    return tuple(found)
+
+
+def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:
+    """The parameter whose estimate moves most with that of `row`."""
+    strength = np.abs(diagnostics.correlation[row]).copy()
+    strength[row] = -1.0
+    return problem.form.parameter_names[problem.free[int(strength.argmax())]]
+
+
+def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> tuple[str, ...]:
+    """A sentence for each reason to doubt that the intervals cover what they claim."""
+    predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
+    residual = (predicted - problem.observed) * np.sqrt(problem.weights)
+    if np.sqrt(np.mean(residual**2)) < EXACT:
+        return ()
+    doubts = [unequal(residual, predicted), wavy(residual, predicted), missed(residual, problem.columns, len(u))]
+    if clusters is not None:
+        doubts.append(few(clusters))
+    return tuple(doubt for doubt in doubts if doubt)

@@ -1,0 +1,78 @@
+"""All pictures that a fit has, by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scaling.law.bootstrap import refit
+from scaling.law.envelope import Envelope
+from scaling.law.fit import Fit
+from scaling.law.frontier import FLOPS, optimal_size
+from scaling.law.interval import Method
+from scaling.law.isoflop import IsoFlop
+from scaling.law.points import Points
+from scaling.law.predictions import predict_runs, rows_of
+from scaling.picture.approaches import isoflop_valleys, learning_curves
+from scaling.picture.laws import Predict, contours, extrapolation, joint_region, loss_against, residuals
+from scaling.picture.picture import Picture
+
+DRAWS = 400
+"""Bootstrap refits behind a joint region."""
+
+
+def of_law(
+    found: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
+) -> dict[str, Picture]:
+    """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
+
+    The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
+    are none. Of a joint law the residuals alone: it is one curve a variant.
+    """
+    if found.form.axes != found.form.inputs:
+        return {"residuals": residuals(found)}
+    plane = {"N", "D"} <= set(found.form.inputs)
+    axes = [*found.form.inputs, *(["C"] if plane else [])]
+    bounded = method is not None and found.degrees_of_freedom > 0
+    predict = predictor(found, level) if bounded else None
+    pictures = {
+        f"{found.form.target}_against_{axis}": loss_against(found, axis, held_out=held_out, predict=predict)
+        for axis in axes
+    }
+    if set(found.form.inputs) == {"N", "D"}:
+        pictures["contours"] = contours(found, frontier=frontier(found))
+    pictures["residuals"] = residuals(found)
+    exponents = [parameter.name for parameter in found.form.parameters if parameter.unit == "1"]
+    free = [name for name in exponents if name not in found.problem.fixed]
+    if len(free) > 1 and found.degrees_of_freedom > 0:
+        theta = refit(found, "case", DRAWS, seed=found.seed).theta
+        draws = {name: theta[:, found.form.parameter_names.index(name)] for name in free[:2]}
+        pictures["joint_region"] = joint_region(found, draws, *free[:2])
+    if {"run", "N", "D"} <= set(found.points.columns) and len(set(found.points["run"])) < len(found.points):
+        pictures["learning_curves"] = learning_curves(found.points)
+    if held_out is not None:
+        axis = "C" if plane else found.form.inputs[0]
+        pictures["extrapolation"] = extrapolation(
+            found, held_out, predict=predictor(found, level, method) if method and bounded else None, axis=axis
+        )
+    return pictures
+
+
+def of_valleys(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Picture]:
+    return {"isoflop_N": isoflop_valleys(size, points), "isoflop_D": isoflop_valleys(data, points)}
+
+
+def of_curves(points: Points, found: Envelope) -> dict[str, Picture]:
+    return {"envelope": learning_curves(points, axis="C", envelope=found)}
+
+
+def frontier(found: Fit) -> tuple[np.ndarray, np.ndarray]:
+    """N and D of the compute-optimal runs over the budgets of the points and a decade on either side."""
+    compute = FLOPS * found.points["N"] * found.points["D"]
+    budgets = np.geomspace(compute.min() / 10, compute.max() * 10, 40)
+    size = np.array([float(optimal_size(found.form, budget).of(found.form, found.theta)) for budget in budgets])
+    return size, budgets / (FLOPS * size)
+
+
+def predictor(found: Fit, level: float = 0.95, method: Method = "t") -> Predict:
+    """Both intervals of what the law predicts at each row of columns; by default by Student's t, which is quick."""
+    return lambda columns: predict_runs(found, rows_of(columns, found), level, method, seed=found.seed)

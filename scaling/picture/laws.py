@@ -1,0 +1,260 @@
+"""Pictures of a fitted law: along one axis, over the plane of size and data, its residuals, and what it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.law.fit import Fit
+from scaling.law.forms import Form
+from scaling.law.points import Points
+from scaling.law.predictions import Prediction, titles
+from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
+from scaling.picture.labels import caption, label, levels, short
+from scaling.picture.palette import BLACK, GREY, KINDS, ordered
+from scaling.picture.picture import Picture
+
+SAMPLES = 121
+BAND_STEP = 15
+"""A band's width is smooth in logarithms and dear to compute: it is known at every fifteenth sample, joined between."""
+MARGIN = 1.25
+"""Axes reach a quarter beyond the points."""
+
+SHADES: Mapping[str, Literal["dark", "light"]] = {"mean": "dark", "run": "light"}
+
+TRIMMINGS = 5
+
+PANELS = 3
+"""Panels of the values of a third column that most runs share."""
+
+Predict = Callable[[Mapping[str, np.ndarray]], Sequence[Prediction]]
+"""Columns of n rows to the predictions there, with their two intervals."""
+
+
+def loss_against(found: Fit, axis: str, *, predict: Predict | None = None, held_out: Points | None = None) -> Picture:
+    """The points and the law along `axis`: a curve at each of a few levels of a second column, a panel of a third."""
+    form, points = found.form, found.points
+    compute = axis == "C" and "C" not in form.inputs and {"N", "D"} <= set(form.inputs)
+    if axis not in form.inputs and not compute:
+        raise ScalingError(f"{form.name} has no axis {axis!r}", mend=f"choose from {', '.join(form.inputs)}")
+    others = [name for name in form.inputs if name != axis and not (compute and name == "D")]
+    said = [f"{form.formula}, fitted by {found.problem.objective.name}."]
+    if compute:
+        said.append("C = 6ND.")
+    if predict is not None:
+        mean, run = titles(_level(predict(_first(form, points))))
+        said.append(f"Dark bands: {mean}; light bands: {run}.")
+    shown = [points] if held_out is None else [points, held_out]
+    if len(others) < 2:
+        panels = [_panel(found, shown, axis, others, {}, predict)]
+    else:
+        third = others[1]
+        values, counts = np.unique(points[third], return_counts=True)
+        chosen = np.sort(values[np.argsort(-counts, kind="stable")[:PANELS]])
+        here = [[table.where(table[third] == value) for table in shown] for value in chosen]
+        fixed = [{third: float(value)} for value in chosen]
+        panels = [_panel(found, tables, axis, others[:1], held, predict) for tables, held in zip(here, fixed)]
+        left = len(points) - sum(len(tables[0]) for tables in here)
+        said.append(f"{left} points at other {third} are not drawn.")
+    return Picture(tuple(panels), caption(points, form.inputs, *said), f"{form.target} against {axis}")
+
+
+def _panel(
+    found: Fit,
+    shown: list[Points],
+    axis: str,
+    others: list[str],
+    held: Mapping[str, float],
+    predict: Predict | None,
+) -> Panel:
+    form = found.form
+    along = np.concatenate([_beside(form, table, axis) for table in shown])
+    losses = np.concatenate([table[form.target] for table in shown])
+    x = np.geomspace(along.min() / MARGIN, along.max() * MARGIN, SAMPLES)
+    parts: list[Band | Line | Marks] = []
+    paints: list[str | tuple[str, ...]] = [BLACK] * len(shown)
+    if others:
+        other = others[0]
+        every = np.concatenate([table[other] for table in shown])
+        steps = levels(every)
+        colours = ordered(np.concatenate([steps, every]))
+        scale = dict(zip([*steps, *every], colours, strict=True))
+        for step in steps:
+            inputs = {**held, other: step, **({"D": x / (6 * step)} if axis not in form.inputs else {axis: x})}
+            parts += _curve(found, x, inputs, scale[step], f"{other} = {short(step)}", predict)
+        paints = [tuple(scale[value] for value in table[other]) for table in shown]
+    else:
+        parts += _curve(found, x, {axis: x}, BLACK, "law", predict)
+    for table, paint, hollow in zip(shown, paints, (False, True)):
+        name = ("held out" if hollow else "fitted") if len(shown) > 1 else ""
+        x = _beside(form, table, axis)
+        parts.append(Marks(x, table[form.target], paint, name, hollow=hollow, names=_names(table)))
+    title = ", ".join(f"{name} = {short(value)}" for name, value in held.items())
+    # A law far from its points says nothing here, so the points set the height.
+    height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06)
+    return Panel(Axis(label(axis), log=True), Axis(label(form.target), True, height), tuple(parts), title)
+
+
+def _curve(
+    found: Fit, x: np.ndarray, inputs: Mapping[str, np.ndarray], colour: str, name: str, predict: Predict | None
+) -> list[Band | Line]:
+    """The law along x, over its band where there is one."""
+    columns = {key: np.broadcast_to(np.asarray(value, float), x.shape) for key, value in inputs.items()}
+    y = found.predict(**columns)
+    line = Line(x, y, colour, name)
+    if predict is None:
+        return [line]
+    knots = slice(None, None, BAND_STEP)
+    known = predict({key: column[knots] for key, column in columns.items()})
+
+    def band(of: Literal["mean", "run"]) -> Band:
+        ends = (np.array([getattr(getattr(here, of), end) for here in known]) for end in ("low", "high"))
+        low, high = (y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(_drawn(end) / y[knots]))) for end in ends)
+        return Band(x, low, high, colour, shade=SHADES[of])
+
+    return [band("run"), band("mean"), line]
+
+
+def _drawn(ends: np.ndarray) -> np.ndarray:
+    """An interval that begins at zero has no place on a logarithmic axis: it is drawn to its bottom."""
+    return np.maximum(ends, np.finfo(float).tiny)
+
+
+def _level(known: Sequence[Prediction]) -> float:
+    (run,) = {here.run.level for here in known if here.run is not None}
+    return run
+
+
+def _first(form: Form, points: Points) -> dict[str, np.ndarray]:
+    return {name: points[name][:1] for name in form.inputs}
+
+
+def contours(found: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None) -> Picture:
+    """Lines of equal loss over N and D, the runs, and the compute-optimal frontier (its N and D) where it is given."""
+    form, points = found.form, found.points
+    if set(form.inputs) != {"N", "D"}:
+        raise ScalingError(f"{form.name} is no law of N and D alone", mend="draw its loss along one axis")
+    size, data = ((points[name].min() / 2, points[name].max() * 2) for name in ("N", "D"))
+    x, y = np.geomspace(*size, SAMPLES), np.geomspace(*data, SAMPLES)
+    z = found.predict(N=x[None, :], D=y[:, None])
+    heights = np.linspace(z.min(), z.max(), 14)[1:-1]
+    nothing = np.empty(0), np.empty(0)
+    covered = tuple(np.concatenate([points[name], ends]) for name, ends in zip("ND", frontier or nothing))
+    parts: list[Contours | Line | Marks] = [Contours(x, y, z, heights, covered)]  # type: ignore[arg-type]
+    parts.append(Marks(points["N"], points["D"], BLACK, "runs", names=_names(points)))
+    if frontier is not None:
+        within = (
+            (frontier[0] >= size[0]) & (frontier[0] <= size[1]) & (frontier[1] >= data[0]) & (frontier[1] <= data[1])
+        )
+        parts.append(Line(frontier[0][within], frontier[1][within], KINDS[1], "compute-optimal", "dashed", 2.0))
+    panel = Panel(Axis(label("N"), True, size), Axis(label("D"), True, data), tuple(parts))
+    said = f"Lines of equal {form.target} of {form.formula}."
+    return Picture((panel,), caption(points, form.inputs, said), f"{form.target} over N and D")
+
+
+def residuals(found: Fit) -> Picture:
+    """How far each point lies from the law, in percent of its loss, along each of the law's columns."""
+    form, points = found.form, found.points
+    predicted = found.predict(**{name: points[name] for name in form.inputs})
+    percent = 100 * (points[form.target] / predicted - 1)
+    spread = float(np.sqrt(np.mean(percent**2)))
+    panels = []
+    for place, name in enumerate(form.axes):
+        ends = np.array([points[name].min() / MARGIN, points[name].max() * MARGIN])
+        flat = np.full(2, spread)
+        panels.append(
+            Panel(
+                Axis(label(name), log=True),
+                Axis("observed over predicted - 1 (%)"),
+                (
+                    Band(ends, -flat, flat, GREY, "" if place else "root mean square"),
+                    Line(ends, np.zeros(2), BLACK),
+                    Marks(points[name], percent, KINDS[0], names=_names(points)),
+                ),
+            )
+        )
+    said = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
+    return Picture(tuple(panels), caption(points, form.axes, said), "residuals")
+
+
+def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y: str = "beta") -> Picture:
+    """Two parameters over bootstrap draws, with the ellipses that hold half and 95% of them."""
+    points, cloud = found.points, np.stack([draws[x], draws[y]])
+    centre = np.median(cloud, axis=1, keepdims=True)
+    inner = np.ones(cloud.shape[1], bool)
+    for _ in range(TRIMMINGS):  # the shape is that of the inner nine tenths, so that a few wild draws do not bend it
+        root = np.linalg.cholesky(np.cov(cloud[:, inner]))
+        radius = np.linalg.norm(np.linalg.solve(root, cloud - centre), axis=0)
+        inner = radius <= np.quantile(radius, 0.9)
+    turn = np.linspace(0, 2 * np.pi, 200)
+    parts: list[Marks | Line] = [Marks(cloud[0], cloud[1], GREY, f"{cloud.shape[1]} draws", "dot")]
+    for share, dash in ((0.5, "dashed"), (0.95, "solid")):
+        ring = centre + np.quantile(radius, share) * root @ np.stack([np.cos(turn), np.sin(turn)])
+        parts.append(Line(ring[0], ring[1], KINDS[0], f"{share:.0%}", dash))  # type: ignore[arg-type]
+    best = found.estimates
+    parts.append(Marks(np.array([best[x]]), np.array([best[y]]), KINDS[1], "estimate", "diamond"))
+    said = f"{x} and {y} of {found.form.formula}."
+    panel = Panel(Axis(x), Axis(y), tuple(parts))
+    return Picture((panel,), caption(points, found.form.inputs, said), f"joint region of {x} and {y}")
+
+
+def extrapolation(found: Fit, held_out: Points, *, predict: Predict | None = None, axis: str = "C") -> Picture:
+    """The runs that were held out beside what the law, fitted to the others, said of them."""
+    form, points = found.form, found.points
+    there = {name: held_out[name] for name in form.inputs}
+    predicted = found.predict(**there)
+    known = [] if predict is None else predict(there)
+    runs = [here.run for here in known if here.run is not None]
+    low, high = (np.array([getattr(run, end) for run in runs]) if runs else None for end in ("low", "high"))
+    seen, ahead = _column(points, axis), _column(held_out, axis)
+    percent = 100 * (predicted / held_out[form.target] - 1)
+    bars = () if low is None or high is None else (100 * (low / predicted - 1), 100 * (high / predicted - 1))
+    ends = np.array([ahead.min() / MARGIN, ahead.max() * MARGIN])
+    losses = Panel(
+        Axis(label(axis), log=True),
+        Axis(label(form.target), log=True),
+        (
+            Marks(seen, points[form.target], GREY, "fitted", names=_names(points)),
+            Marks(ahead, held_out[form.target], BLACK, "held out", hollow=True, names=_names(held_out)),
+            Marks(ahead, predicted, KINDS[1], "predicted", "cross", low=low, high=high),
+        ),
+    )
+    errors = Panel(
+        Axis(label(axis), log=True),
+        Axis("predicted over observed - 1 (%)"),
+        (
+            Line(ends, np.zeros(2), BLACK),
+            Marks(
+                ahead,
+                percent,
+                KINDS[1],
+                symbol="cross",
+                low=None if not bars else percent + bars[0],
+                high=None if not bars else percent + bars[1],
+                names=_names(held_out),
+            ),
+        ),
+    )
+    said = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
+    if runs:
+        said.append(f"Bars: {titles(_level(known))[1]}.")
+    return Picture((losses, errors), caption(points, form.inputs, *said), "extrapolation")
+
+
+def _column(points: Points, axis: str) -> np.ndarray:
+    """A column, or the compute that N and D cost."""
+    if axis == "C" and "C" not in points:
+        return 6 * points["N"] * points["D"]
+    return points[axis]
+
+
+def _beside(form: Form, points: Points, axis: str) -> np.ndarray:
+    """A column of the law; beside curves at C = 6ND the points stand at 6ND, however their own C was counted."""
+    return points[axis] if axis in form.inputs else 6 * points["N"] * points["D"]
+
+
+def _names(points: Points) -> tuple[str, ...]:
+    return tuple(map(str, points["run"])) if "run" in points else ()
