@@ -56,7 +56,7 @@ def named(module: str) -> set[str]:
         texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
         names |= {text for text in texts if "." in text}
         folders = tuple(text for text in texts if re.fullmatch(r"scaling\.(\w+\.)+", text))  # f"scaling.room.{name}"
-        names |= {name for name in MODULES if name.startswith(folders)}
+        names |= {name for name in MODULES if name.startswith(folders) and not name.endswith("__main__")}
     return (names & MODULES.keys()) - {module}
 
 
