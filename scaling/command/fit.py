@@ -261,11 +261,13 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
     from scaling.law.columns import clustered_by
     from scaling.law.columns import held_out as marked
     from scaling.law.fit import fit
+    from scaling.ledger.setup import setup_of_table
     from scaling.picture.figures import of_law
 
     form = _constrained(arguments, law, points)
     targets = [_target(form, words) for words in arguments.target]
     fixed = _numbers(arguments.fix, "fix")
+    setup = setup_of_table(Path(arguments.points), map(str, points["run"])) if "run" in points else {}
     held_out = None
     if arguments.hold_out in (None, "largest"):
         mask = marked(points)
@@ -290,7 +292,7 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         level=arguments.level,
         held_out=held_out,
         targets=targets,
-        stated=_pairs(arguments.define, "define"),
+        stated={**setup, **_pairs(arguments.define, "define")},
         with_back_test=arguments.hold_out == "largest",
         seed=arguments.seed,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:
         raise ScalingError("is no kept report", key="FOLDER", value=str(folder), mend="`--keep` writes one")
     if arguments.keep is not None:
         raise ScalingError("is a kept report already", key="FOLDER", value=str(folder), mend="leave out --keep")
-    return fit_again(folder)
+    return fit_again(folder, step)
 
 
 def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
@@ -60,12 +61,17 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
     from scaling.studies.record import entered
 
     plan = entered(ledger, names[0])
-    found, page = write(ledger, plan)
+    found, page = write(ledger, plan, step)
     if arguments.keep is not None:
         from scaling.report.keep import keep
 
         page = keep(found, page, ledger, plan, arguments.keep) / page.name
     return found, page
+
+
+def step(what: str) -> None:
+    """A step that takes time, on standard error before it begins."""
+    print(f"scaling: {what}", file=sys.stderr, flush=True)
 
 
 def document(found: Findings, page: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scaling.command.report import document, show
+from scaling.command.report import document, show, step
 from scaling.errors import DISK, ScalingError
 from scaling.number import plural
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         if missing.code == DISK:
             return DISK
     try:
-        findings, page = write(ledger, found)
+        findings, page = write(ledger, found, step)
     except ScalingError as error:
         if missing is None:
             raise

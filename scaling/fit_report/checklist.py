@@ -22,7 +22,7 @@ FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 
 @dataclass(frozen=True)
 class Answer:
-    """One question with its answer, or with None where nobody has said."""
+    """One question with its answer, or with None where it is not specified."""
 
     section: str
     question: str
@@ -51,7 +51,7 @@ def checklist(
 
 
 def missing(answers: tuple[Answer, ...]) -> tuple[str, ...]:
-    """The questions nobody has answered."""
+    """The questions without an answer."""
     return tuple(answer.question for answer in answers if answer.answer is None)
 
 

@@ -196,7 +196,7 @@ def doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"! {sentence}", "yellow"
     silent = document.get("checklist", {}).get("missing", ())
     if silent:
-        yield "a referee would ask, and nobody has said:", "dim"
+        yield "not specified, and a referee would ask:", "dim"
     for question in silent:
         yield f"  {question}", "dim"
 

@@ -22,11 +22,11 @@ from scaling.report.markup import Html, join
 from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
 from scaling.report.runs import names
-from scaling.studies.findings import FIGURES, Findings, find
+from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
 from scaling.studies.plan import Plan
 from scaling.studies.question import read
 
-PAGE, POINTS, PARAGRAPH = "index.html", "points.csv", "README.md"
+PAGE, POINTS, FIT, PARAGRAPH = "index.html", "points.csv", "fit.json", "README.md"
 SPENT = " of worker time on "
 
 
@@ -35,7 +35,7 @@ def keep(found: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Pat
     here, there = written.parent, folder / plan.question.name
     atomic.write(there / f"{there.name}.yaml", provenance.asked(found))
     _write(found, record(found, ledger, plan, store=None), _spent(plan, made(ledger, plan)), there)
-    for name in (POINTS, *(["fit.json"] if found.document else [])):
+    for name in (POINTS, *([FIT] if found.document else [])):
         shutil.copyfile(here / name, there / name)
     for name in (picture + kind for picture in found.pictures for kind in FIGURES):
         shutil.copyfile(here / name, there / name)
@@ -46,13 +46,14 @@ def is_kept(folder: Path) -> bool:
     return (folder / PAGE).is_file() and (folder / POINTS).is_file() and (folder / f"{folder.name}.yaml").is_file()
 
 
-def fit_again(folder: Path) -> tuple[Findings, Path]:
+def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
     """A kept report with its law fitted again to the points it keeps; what its ledger knew stays as it was."""
     old = (folder / PAGE).read_text(encoding="utf-8")
     kept = _kept(old, folder / PAGE)
     paragraphs = (folder / PARAGRAPH).read_text(encoding="utf-8").split("\n\n")
     (spent,) = (text for text in paragraphs if SPENT in text)
-    found = find(read(str(folder / f"{folder.name}.yaml")), _rows(folder / POINTS), folder)
+    before = atomic.read_json(folder / FIT) if (folder / FIT).is_file() else {}
+    found = find(read(str(folder / f"{folder.name}.yaml")), _rows(folder / POINTS), folder, before.get("setup"), tell)
     _write(found, kept, spent, folder)
     return found, folder / PAGE
 

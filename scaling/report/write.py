@@ -6,15 +6,23 @@ from pathlib import Path
 
 from scaling import atomic
 from scaling.ledger import Ledger
+from scaling.ledger.setup import setup
+from scaling.number import plural
 from scaling.report.page import page, record
-from scaling.studies.findings import Findings, find, rows
+from scaling.studies.findings import Findings, Tell, find, nothing, rows
 from scaling.studies.plan import Plan
 
 
-def write(ledger: Ledger, plan: Plan) -> tuple[Findings, Path]:
-    """What the finished runs of a study say by now, and the page that says it."""
+def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, Path]:
+    """What the finished runs of a study show by now, and the page of it; `tell` is given each step that takes time."""
     folder = ledger.study_folder(plan.question.name) / "report"
-    found = find(plan.question, rows(ledger, plan), folder)
+    results = {one.run: ledger.result(one.run) for one in plan.runs}
+    finished = [run for run, result in results.items() if result is not None and result["outcome"] == "finished"]
+    if finished:
+        tell(f"read {plural(len(plan.runs), 'run')}")
+    answers = setup([ledger.spec(run) for run in finished], [results[run] for run in finished])
+    found = find(plan.question, rows(ledger, plan), folder, answers, tell)
+    tell("write the page")
     path = folder / "index.html"
     atomic.write(path, page(found, record(found, ledger, plan)))
     return found, path

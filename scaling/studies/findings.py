@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
+from scaling.number import plural
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import Question
 from scaling.training.point import point
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from scaling.picture import Picture
 
 FIGURES = (".pdf", ".png")
+
+Tell = Callable[[str], None]
+
+
+def nothing(step: str) -> None:
+    """No step is shown."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +104,17 @@ def write_points(table: list[dict[str, Any]], path: Path) -> None:
     atomic.write(path, text.getvalue())
 
 
-def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findings:
+def find(
+    question: Question,
+    table: list[dict[str, Any]],
+    folder: Path,
+    setup: Mapping[str, str] | None = None,
+    tell: Tell = nothing,
+) -> Findings:
     """What the finished runs say: points.csv, and where they bear the law fit.json and its figures, in `folder`.
 
-    Runs that do not bear it are no error: a study can be looked at from its first run on.
+    `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
+    Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
     from scaling.law.read_points import read
 
@@ -111,13 +125,21 @@ def find(question: Question, table: list[dict[str, Any]], folder: Path) -> Findi
     if question.law is None:
         return Findings(question, tuple(table), points, reason="the study asks for none")
     try:
-        return _fitted(question, question.law, table, points, folder)
+        return _fitted(question, question.law, table, points, folder, setup or {}, tell)
     except ScalingError as error:
         reason = error.what if error.key is None else f"{error.key} {error.what}"
         return Findings(question, tuple(table), points, reason=reason)
 
 
-def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: Points, folder: Path) -> Findings:
+def _fitted(
+    question: Question,
+    name: str,
+    table: list[dict[str, Any]],
+    points: Points,
+    folder: Path,
+    setup: Mapping[str, str],
+    tell: Tell,
+) -> Findings:
     from scaling.fit_report.report import account
     from scaling.law import fit, named
     from scaling.picture import save
@@ -126,14 +148,16 @@ def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: 
     held = points.numbers("held_out") > 0
     train, test = points.hold_out(held) if held.any() else (points, None)
     variants = dict.fromkeys(row["row"] for row in table if "row" in row)
+    tell(f"fit {name} to {plural(len(train), 'run')}")
     if len(variants) > 1:
         law, test = _by_row(name, train, test, next(iter(variants)))
     else:
         law = fit(named(name), train)
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
-    stated = {"hypothesis": question.question, **question.define}
+    stated = {"hypothesis": question.question, **setup, **question.define}
     document = account(law, held_out=test, targets=targets, stated=stated, with_back_test=True)
     document["question"] = question.question
+    document["setup"] = dict(setup)
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())
@@ -145,6 +169,7 @@ def _fitted(question: Question, name: str, table: list[dict[str, Any]], points: 
         document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / "fit.json", document)
     pictures = of_law(law, test)
+    tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         save(picture, *(folder / (name + kind) for kind in FIGURES))
     return Findings(question, tuple(table), points, law, document, pictures)

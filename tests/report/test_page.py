@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 from scaling.cli import main
-from scaling.report.keep import keep
+from scaling.report.keep import fit_again, keep
 from scaling.report.page import page, record
 from scaling.report.write import write
 from scaling.studies.plan import plan
@@ -215,3 +215,35 @@ def test_what_cannot_be_reported_is_one_line(made_study, tmp_path, words, capsys
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
+
+
+def test_what_every_run_states_is_answered_from_the_specs(study):
+    _, _, findings, page = study
+    missing = findings.document["checklist"]["missing"]
+    assert "Which optimizer?" not in missing
+    assert set(missing) <= {"How large is the noise between seeds?"}
+    answers = {entry["question"]: entry["answer"] for entry in findings.document["checklist"]["answers"]}
+    assert answers["Which tokenizer?"].startswith("none: the data are symbols")
+    assert "WSD (" in answers["Which schedule, and was its length matched to each run's tokens?"]
+    assert "AdamW" in page.read_text(encoding="utf-8")
+
+
+def test_what_define_answers_stands_in_place_of_the_specs(made_study, tmp_path):
+    changes = {"law: chinchilla": "law: power_law_floor_d\ndefine: {optimizer: a rule of my own}"}
+    ledger, found = made_study(tmp_path, changes)
+    findings, _ = write(ledger, found)
+    answers = {entry["question"]: entry["answer"] for entry in findings.document["checklist"]["answers"]}
+    assert answers["Which optimizer?"] == "a rule of my own"
+    assert answers["Which training data, and is any of it repeated?"].startswith("Synthetic")
+
+
+def test_a_report_states_its_steps_and_a_copy_keeps_its_answers(study, tmp_path, capsys):
+    ledger, found, findings, path = study
+    there = keep(findings, path, ledger, found, tmp_path)
+    again, _ = fit_again(there)
+    assert again.document["checklist"] == findings.document["checklist"]  # a copy has no specs, and keeps the answers
+    assert main(["report", "small", f"runs={ledger.root}", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["law"] == "chinchilla"
+    steps = [line.removeprefix("scaling: ") for line in err.splitlines()]
+    assert steps == ["read 16 runs", "fit chinchilla to 15 runs", "draw 7 figures", "write the page"]
