@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -97,11 +98,14 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> None:
     from scaling.data.prepare import prepare
     from scaling.data.store import root
     from scaling.data.text import Text
+    from scaling.data.tokens import Tokens
 
     data = config.build("data")
-    if not isinstance(data, Text):
+    if not isinstance(data, Text | Tokens):
         raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
-    _tell(prepare(data, root(config["runs"])), _sources(config, data), config, arguments)
+    # Tokens stay where they are; to open them is to look through them once.
+    home = prepare(data, root(config["runs"])) if isinstance(data, Text) else None
+    _tell(home, _sources(config, data), config, arguments)
 
 
 def _show(config: Config, arguments: argparse.Namespace) -> None:
@@ -215,24 +219,63 @@ def _cell(value: Any, nothing: str) -> str:
 def _list(arguments: argparse.Namespace) -> None:
     from scaling.config import load, shipped
     from scaling.data.store import root
-    from scaling.data.text import Text
+    from scaling.data.text import Text, prepared
 
     folder = shipped() / "data"
     overrides = [word for word in arguments.words if "=" in word]
-    found = []
+    entries, requests = [], {}
+    home = root(load(MODEL, overrides)["runs"])
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
-        config = load(MODEL, [f"data={name}", *overrides])
-        data = config.build("data")
-        home = data.home(root(config["runs"])) if isinstance(data, Text) else None
-        found.append({"name": name, "about": _about(file), "prepared": None if home is None else home.name})
+        data = load(MODEL, [f"data={name}", *overrides]).build("data")
+        if isinstance(data, Text):
+            requests[name] = data.request
+        entries.append({"name": name, "about": _about(file), "prepared": None, "overrides": []})
+    for line in prepared(home):
+        fingerprint = line.pop("fingerprint")
+        words = {name: _differences(request, line) for name, request in requests.items()}
+        name = min(
+            words, key=lambda name: (requests[name]["corpus"]["kind"] != line["corpus"]["kind"], len(words[name]))
+        )
+        about = next(entry["about"] for entry in entries if entry["name"] == name)
+        entries.append({"name": name, "about": about, "prepared": fingerprint, "overrides": words[name]})
+    # What was prepared as it is shipped takes the place of the line that says that it is not.
+    whole = {entry["name"] for entry in entries if entry["prepared"] and not entry["overrides"]}
+    listed = [entry for entry in entries if entry["prepared"] or entry["name"] not in whole]
+    listed.sort(key=lambda entry: (entry["name"], entry["overrides"]))
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(listed, indent=2))
         return
-    width = max(len(entry["name"]) for entry in found)
-    for entry in found:
+    width = max(len(entry["name"]) for entry in listed)
+    for entry in listed:
         mark = "" if entry["prepared"] is None else f"  [{entry['prepared']}]"
-        print(f"{entry['name']:<{width}}  {entry['about']}{mark}")
+        print(f"{entry['name']:<{width}}  {shlex.join(entry['overrides']) or entry['about']}{mark}")
+
+
+def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:
+    """The overrides that make a data line of a shipped one; a piece of another kind is written out whole."""
+    words = []
+    for key, value in line.items():
+        before = shipped.get(key)
+        if value == before:
+            continue
+        if isinstance(value, dict) and isinstance(before, Mapping) and value.get("kind") == before.get("kind"):
+            words += _differences(before, value, f"{above}.{key}")
+        else:
+            words.append(_override(f"{above}.{key}", value))
+    return words
+
+
+def _override(key: str, value: Any) -> str:
+    """The word that sets a key to a value: as a person writes it where that is read as the same value."""
+    from scaling.config.override import override
+    from scaling.config.resolved import flow
+
+    try:
+        plain = isinstance(value, str) and override(f"{key}={value}")[1].plain() == value
+    except ScalingError:
+        plain = False
+    return f"{key}={value if plain else flow(value)}"
 
 
 def _about(file: Path) -> str:

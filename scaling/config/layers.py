@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling import build
-from scaling.config.lookup import find, find_size, names, shipped
-from scaling.config.node import COMMAND_LINE, Node
+from scaling.config.lookup import find, find_size, names, own_data, shipped
+from scaling.config.node import COMMAND_LINE, Node, Origin
 from scaling.config.overlay import gather, overlay, undotted
 from scaling.config.override import override
 from scaling.config.override import overrides as parse_overrides
@@ -119,7 +119,7 @@ class _Sections:
         name = _name(node, section)
         beside = Path(node.origin.file).parent if node.origin.line is not None else None
         try:
-            layers = _named(section, name, beside)
+            layers = _named(section, name, beside, node.origin)
         except ScalingError as error:
             raise _said(node, section, error) from None
         self.laid.pop(section, None)
@@ -127,13 +127,20 @@ class _Sections:
             self.lay(layer)
 
 
-def _named(section: str, name: str, beside: Path | None) -> list[Node]:
+def _named(section: str, name: str, beside: Path | None, origin: Origin) -> list[Node]:
     if section == "size":
         entry = find_size(name, beside=beside)
         if entry.mapping is None:
             raise entry.error("expected the size's keys", key=name, mend="write {width: …, layers: …}")
         return [Node({section: entry}, entry.origin)]
-    layers = follow(section, find(section, name, beside=beside))
+    try:
+        file = find(section, name, beside=beside)
+    except ScalingError:
+        own = own_data(name) if section == "data" else None
+        if own is None:
+            raise
+        return [*follow(section, find(section, own[0])), gather([(own[1], Node(name, origin))], origin)]
+    layers = follow(section, file)
     for layer in layers:
         for inner in NAMED:
             word = (layer.mapping or {}).get(inner)

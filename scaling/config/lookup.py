@@ -1,5 +1,7 @@
 """Names to files: `gpt2`, `table/narang2021`, `size: gpt2/small`, `data: python`, or a path.
 
+Data may also be named by their own file or folder: `data: reviews.csv`.
+
 A name is looked for beside the file that says it, then in its group's folder of the shipped configs, then from their
 root. What ends in .yaml or .yml is a path.
 """
@@ -14,6 +16,7 @@ from scaling.errors import ScalingError, nearest
 
 SUFFIXES = (".yaml", ".yml")
 LADDER = "ladder"
+TOKENS = (".npy", ".bin")  # endings of arrays of token ids
 
 
 def shipped() -> Path:
@@ -40,6 +43,13 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     folder, slash, _ = name.partition("/")
     choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
     raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, choices or names(group)))
+
+
+def own_data(name: str) -> tuple[str, str] | None:
+    """The shipped data config for a file or a folder of one's own, and its key that names the file; None of no file."""
+    if not _exists(path := Path(name).expanduser()):
+        return None
+    return ("tokens", "data.files") if path.suffix in TOKENS else ("files", "data.corpus.files")
 
 
 def _exists(path: Path) -> bool:

@@ -13,6 +13,7 @@ from scaling.errors import ScalingError, nearest
 
 _OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _FLOW = ("[", "{", '"', "'")
+_QUOTED = re.compile(r"""(?<=[\[{,:\s])(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""", re.DOTALL)
 
 
 def override(word: str) -> tuple[str, Node]:
@@ -23,11 +24,24 @@ def override(word: str) -> tuple[str, Node]:
         raise told.error("expected key=value", key="override", mend="as in train.steps=100")
     key, text = found[1], found[2].strip()
     try:
-        if text.startswith(_FLOW):
+        if text.startswith(_FLOW) and not _is_template(text):
             return key, parse(text, COMMAND_LINE.file, line=None)
         return key, Node(scalar(whole(text, COMMAND_LINE.file)), COMMAND_LINE, text)
     except ScalingError as error:
         raise error.at(key=key, value=text) from None
+
+
+def _is_template(text: str) -> bool:
+    """Whether a value that begins with a bracket is text: the bracket closes before the end, as in `{title}: {body}`
+    and `[ab].txt`.
+    """
+    depth = 0
+    for place, letter in enumerate(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), text)):
+        depth += (letter in "[{") - (letter in "]}")
+        if letter in "]}" and depth == 0:
+            rest = text[place + 1 :].lstrip()
+            return rest != "" and not rest.startswith("#")
+    return False
 
 
 def overrides(words: Iterable[str], named: Sequence[str]) -> tuple[dict[str, Node], Node]:

@@ -24,6 +24,7 @@ MOST_NODES = 50_000
 DEEPEST = 32
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_GOES_ON = re.compile(r"[:-]\s+[\[{][^\]}]*[\]}]\s*[^\s\]},#]")  # a value whose bracket closes before its end
 _TAB = re.compile(r"^ *\t", re.MULTILINE)
 
 
@@ -49,7 +50,9 @@ def parse(text: str, file: str, *, line: int | None = 1) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = None if mark is None or line is None else line + mark.line
-        raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at) from None
+        written = "" if mark is None else "".join(text.splitlines()[mark.line : mark.line + 1])
+        mend = "quote a text that begins with a bracket" if _GOES_ON.search(written) else None
+        raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at, mend=mend) from None
     except yaml.YAMLError as error:
         raise ScalingError(f"not YAML: {_reason(error)}", file=file) from None
 
@@ -148,14 +151,19 @@ class _Composer:
             unquoted = event.implicit[0]
             return Node(scalar(event.value) if unquoted else event.value, origin, event.value if unquoted else None)
         if isinstance(event, yaml.MappingStartEvent):
-            return Node(self.children(depth), origin)
+            children, bare = self.children(depth)
+            # `{title}` is text: braces around a name without a value stand for a field of a row.
+            field = event.flow_style and len(children) == 1 and bare
+            return Node(f"{{{bare[0]}}}" if field else children, origin)
         items = []
         while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
             items.append(self.node(item, depth + 1))
         return Node(tuple(items), origin)
 
-    def children(self, depth: int) -> dict[str, Node]:
+    def children(self, depth: int) -> tuple[dict[str, Node], list[str]]:
+        """The values by key, and the keys that stand alone, with neither a colon nor a value."""
         found: dict[str, Node] = {}
+        bare: list[str] = []
         while not isinstance(key := next(self.events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
                 raise self.error(key, "a key must be a single word", "quote it if it is meant as text")
@@ -167,8 +175,11 @@ class _Composer:
                 first = found[key.value].origin.line
                 where = "" if first is None else f", first on line {first}"
                 raise self.error(key, f"the key stands twice{where}", "keep one of them", key=key.value)
-            found[key.value] = self.node(next(self.events), depth + 1, self.origin(key))
-        return found
+            value = next(self.events)
+            alone = isinstance(value, yaml.ScalarEvent) and value.start_mark.index == key.end_mark.index
+            bare += [key.value] * (alone and key.implicit[0])
+            found[key.value] = self.node(value, depth + 1, self.origin(key))
+        return found, bare
 
     def alias(self, event: Any, depth: int) -> Node:
         if event.anchor not in self.anchors:

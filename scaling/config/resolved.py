@@ -123,7 +123,7 @@ class Config:
                 yield from self._mapping(value, dotted, depth + 1)
             else:
                 origin = self.origin.get(dotted, "")
-                yield f"{head}: {_flow(value)}  # {origin if origin.isprintable() else _scalar(origin)}"
+                yield f"{head}: {flow(value)}  # {origin if origin.isprintable() else _scalar(origin)}"
 
 
 def _at(value: Any, key: str) -> Any:
@@ -139,11 +139,12 @@ def _at(value: Any, key: str) -> Any:
     raise KeyError(key)
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """A value on one line, as our reader reads it back."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
+        return "[" + ", ".join(map(flow, value)) + "]"
     return _scalar(value)
 
 

@@ -2,5 +2,6 @@
 
 from scaling.data.synthetic import Synthetic, SyntheticPairs
 from scaling.data.text import Text
+from scaling.data.tokens import Tokens
 
-__all__ = ["Synthetic", "SyntheticPairs", "Text"]
+__all__ = ["Synthetic", "SyntheticPairs", "Text", "Tokens"]

@@ -196,7 +196,10 @@ def _manifest(text: Text, stamp: Mapping[str, Any], codec: Codec, work: Path) ->
                 splits[split][side] = (*splits[split].get(side, ()), Shard(**shard))
     if not splits["train"]:
         raise ScalingError(
-            "the corpus is empty: it has no document to train on", key="data.corpus", value=text.request["corpus"]
+            "the corpus is empty: it has no document to train on",
+            key="data.corpus",
+            value=text.request["corpus"],
+            mend="name files that hold text",
         )
     if not splits["validation"] and text.validation:
         raise ScalingError(
@@ -242,10 +245,12 @@ def _documents(snapshot: Snapshot) -> Iterator[Document]:
 
 @contextmanager
 def _about(key: str) -> Iterator[None]:
+    """Mistakes with their whole key, which those of the corpus have where a tokenizer that learns passes them on."""
     try:
         yield
     except ScalingError as error:
-        raise (error if error.key is None else error.under(f"data.{key}")) from error
+        whole = error.key is None or error.key.startswith("data.")
+        raise (error if whole else error.under(f"data.{key}")) from error
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 from scaling import atomic
 from scaling.data.manifest import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows
+from scaling.data.stream import Stream
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -169,27 +170,17 @@ class PackedSource(_Stored):
         return self._series("text")
 
     @cached_property
-    def _starts(self) -> np.ndarray:
-        """Where each shard begins in the whole, and where the last one ends."""
-        return np.cumsum([0, *(len(tokens) for tokens in self._text.tokens)])
+    def _stream(self) -> Stream:
+        return Stream(self._text.tokens)
 
     def windows(self, length: int) -> int:
         return self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        starts = np.asarray(rows, dtype=np.int64) * length
-        shards = np.searchsorted(self._starts, starts, side="right") - 1
-        where = list(zip(shards.tolist(), (starts - self._starts[shards]).tolist()))
+        where = self._stream.places(np.asarray(rows, dtype=np.int64) * length)
         tokens = np.empty((len(where), length), dtype=self.manifest.dtype)
-        for row, (shard, place) in zip(tokens, where):
-            self._fill(row, shard, place)
+        self._stream.fill(tokens, where)
         return Rows(tokens, self._documents(where, length) if documents else None)
-
-    def _fill(self, row: np.ndarray, shard: int, place: int) -> None:
-        held = self._text.tokens[shard][place : place + len(row)]
-        row[: len(held)] = held
-        if len(held) < len(row):
-            self._fill(row[len(held) :], shard + 1, 0)
 
     def _documents(self, where: list[tuple[int, int]], length: int) -> np.ndarray:
         """Each token's document, numbered from 1 within its row: one more wherever a document has just ended."""

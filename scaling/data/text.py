@@ -109,6 +109,20 @@ class Text:
         return Codec(self.tokenizer.fit(iter(()))).sha256
 
 
+def prepared(folder: Path) -> list[dict[str, Any]]:
+    """The data lines that have been prepared in `folder`: their `fingerprint`, and what `Text.request` was."""
+    entries = []
+    for file in sorted((folder / "requests").glob("*.json")):
+        try:
+            entry = atomic.read_json(file)
+            kept = {key: entry[key] for key in ("fingerprint", "corpus", "tokenizer", "validation", "shard")}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not one of ours, or written by another version
+        if (folder / str(kept["fingerprint"])).is_dir():
+            entries.append(kept)
+    return entries
+
+
 def _built(key: str, recipe: Callable[[], Any]) -> Any:
     try:
         return recipe()

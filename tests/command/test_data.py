@@ -134,3 +134,31 @@ def test_an_altered_shard(capsys: pytest.CaptureFixture[str], words: list[str]) 
     shard = folder / "train" / "00000.text.tokens"
     shard.write_bytes(shard.read_bytes()[::-1])
     assert "the shard was altered: its hash does not fit" in refused(capsys, "show", *words)
+
+
+def test_what_was_prepared_with_overrides_is_listed(
+    capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path
+) -> None:
+    standard = ["data.corpus.limit=50000", "data.corpus.reach=standard", "data.tokenizer.vocabulary=300"]
+    standard.append("data.validation=0.3")
+    first = json.loads(told(capsys, "prepare", *words, "--json"))
+    told(capsys, "prepare", "python", *standard)
+    told(capsys, "prepare", *words[:2], "data.corpus.text={text}!", "data.tokenizer=Byte", "data.validation=0.1")
+    listed = json.loads(told(capsys, "list", "--json"))
+    made = {(entry["name"], *entry["overrides"]): entry["prepared"] for entry in listed if entry["prepared"]}
+    files = f"data.corpus.files={tmp_path}/text.txt"
+    assert set(made) == {
+        ("files", files, "data.tokenizer.vocabulary=300", "data.validation=0.1"),
+        ("files", files, "data.corpus.text={text}!", "data.tokenizer={kind: Byte}", "data.validation=0.1"),
+        ("python", *standard),
+    }
+    assert first["folder"].endswith(made[("files", files, "data.tokenizer.vocabulary=300", "data.validation=0.1")])
+    for name, *overrides in made:
+        shown = json.loads(told(capsys, "show", name, *overrides, "--json", "--windows", "0", "size.length=8"))
+        assert shown["folder"].endswith(made[(name, *overrides)]), "the words that are listed name what was prepared"
+    human = told(capsys, "list")
+    assert (
+        "  data.corpus.limit=50000 data.corpus.reach=standard data.tokenizer.vocabulary=300 data.validation=0.3  ["
+        in human
+    )
+    assert next(line for line in human.splitlines() if line.startswith("files")).endswith("*.jsonl.zst'")

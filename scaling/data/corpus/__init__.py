@@ -3,5 +3,6 @@
 from scaling.data.corpus.files import Files, Parallel
 from scaling.data.corpus.hub import Hub
 from scaling.data.corpus.python import Python
+from scaling.data.corpus.saved import Saved
 
-__all__ = ["Files", "Hub", "Parallel", "Python"]
+__all__ = ["Files", "Hub", "Parallel", "Python", "Saved"]

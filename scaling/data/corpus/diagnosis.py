@@ -15,7 +15,7 @@ _CHUNK = 1 << 20
 
 
 def diagnose(files: Sequence[Path], kind: str, error: Exception) -> ScalingError:
-    """The error to tell, of files of one kind (text, json, parquet) that could not be read because of `error`."""
+    """What is wrong with files of one kind (text, json, parquet, separated) that `error` kept from being read."""
     for file in files:
         for look in _LOOKS[kind]:
             found = look(file)
@@ -29,7 +29,7 @@ def _undecodable(file: Path) -> ScalingError | None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     read = decoded = 0
     try:
-        with _opened(file) as content:
+        with opened(file) as content:
             while True:
                 chunk = content.read(_CHUNK)
                 decoder.decode(chunk, final=not chunk)
@@ -51,7 +51,7 @@ def _undecodable(file: Path) -> ScalingError | None:
 def _no_json(file: Path) -> ScalingError | None:
     if ".json" in file.suffixes:
         return None  # one value over many lines
-    with _opened(file) as content:
+    with opened(file) as content:
         for number, line in enumerate(content, 1):
             try:
                 value = json.loads(line) if line.strip() else {}
@@ -74,7 +74,8 @@ def _no_parquet(file: Path) -> ScalingError | None:
     return None
 
 
-def _opened(file: Path) -> IO[bytes]:
+def opened(file: Path) -> IO[bytes]:
+    """The bytes of a file, without its compression."""
     import fsspec
 
     return fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
@@ -82,6 +83,7 @@ def _opened(file: Path) -> IO[bytes]:
 
 _LOOKS: dict[str, Sequence[Callable[[Path], ScalingError | None]]] = {
     "text": (_undecodable,),
+    "separated": (_undecodable,),
     "json": (_undecodable, _no_json),
     "parquet": (_no_parquet,),
 }

@@ -1,4 +1,4 @@
-"""Files of one's own: text, JSON lines and Parquet, plain or compressed; and translations in two files."""
+"""Files of one's own: text, JSON lines, CSV, TSV and Parquet, plain or compressed; and translations in two files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, sides
-from scaling.data.corpus.template import fill
+from scaling.data.corpus.template import document
 from scaling.errors import ScalingError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Local text, JSON lines (.jsonl) or Parquet, also as .gz and .zst; a row of a table is one document.
+    """Local text, JSON lines (.jsonl), .csv, .tsv or Parquet, also as .gz and .zst; a row of a table is one document.
 
-    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
-    target. Plain text is cut into documents by `document`; its one field is `text`.
+    `files` are paths, globs or folders. `text` and `source` are templates over a row's fields; with `source`, documents
+    are pairs of which `text` is the target. Plain text is cut into documents by `document`; its one field is `text`.
     """
 
     files: str | list[str]
@@ -56,11 +56,8 @@ class Files:
 
     def _read(self, files: Sequence[Path], split: str | None) -> Iterator[Document]:
         unit = "document" if self.document == "file" else self.document
-        for row in reading.rows(files, sample_by=unit):
-            text = fill(self.text, row, "text")
-            source = None if self.source is None else fill(self.source, row, "source")
-            if text is not None and (source is not None or self.source is None):
-                yield Document(text, source, split)
+        documents = (document(row, self.text, self.source, split) for row in reading.rows(files, sample_by=unit))
+        yield from (one for one in documents if one is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

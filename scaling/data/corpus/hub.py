@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, limited, sides
-from scaling.data.corpus.template import fill
+from scaling.data.corpus.template import document
 from scaling.errors import ScalingError, nearest
 from scaling.number import Long
 
@@ -52,6 +52,10 @@ class Hub:
 
     def snapshot(self, folder: Path) -> Snapshot:
         local = Path(self.path).expanduser()
+        if reading.is_saved(local):
+            mend = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
+            what = "the folder holds a data set that `save_to_disk` wrote"
+            raise ScalingError(what, key="path", value=self.path, mend=mend)
         if local.is_dir():
             stamp: dict[str, Any] = {"files": reading.stamp(sorted(f for f in local.rglob("*") if f.is_file()))}
             revision = None
@@ -99,17 +103,11 @@ class Hub:
 
     def _read(self, split: str, name: str | None, revision: str | None) -> Iterator[Document]:
         dataset = self._open(split, revision)
-        labels = {
-            column: feature.names for column, feature in (dataset.features or {}).items() if hasattr(feature, "names")
-        }
-        rows = (_labelled(row, labels) for row in self._rows(dataset))
+        rows = labelled(self._rows(dataset), dataset.features)
         if self.begins is not None:
             rows = _joined(rows, re.compile(self.begins))
-        for row in rows:
-            text = fill(self.text, row, "text")
-            source = None if self.source is None else fill(self.source, row, "source")
-            if text is not None and (source is not None or self.source is None):
-                yield Document(text, source, name)
+        documents = (document(row, self.text, self.source, name) for row in rows)
+        yield from (one for one in documents if one is not None)
 
     def _open(self, split: str, revision: str | None) -> Any:
         library = reading.quiet_datasets()
@@ -171,13 +169,15 @@ def _reach(path: str) -> None:
         raise unreachable from error
 
 
-def _labelled(row: Mapping[str, Any], labels: Mapping[str, list[str]]) -> Mapping[str, Any]:
-    """The row with classes by name; -1 stands for a label that is kept secret."""
-    named = {
-        column: None if row[column] is None or row[column] < 0 else names[row[column]]
-        for column, names in labels.items()
-    }
-    return {**row, **named}
+def labelled(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Rows with classes by name; -1 stands for a label that is kept secret."""
+    labels = {column: feature.names for column, feature in (features or {}).items() if hasattr(feature, "names")}
+    for row in rows:
+        named = {
+            column: None if row[column] is None or row[column] < 0 else names[row[column]]
+            for column, names in labels.items()
+        }
+        yield {**row, **named}
 
 
 def _joined(rows: Iterator[Mapping[str, Any]], begins: re.Pattern[str]) -> Iterator[Mapping[str, Any]]:

@@ -1,18 +1,24 @@
-"""Rows of local files through `datasets`, with errors that name the file, and the line or the byte."""
+"""Rows of local files, most of them through `datasets`, with errors that name the file, and the line or the byte."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scaling.data.corpus import separated
 from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose
 from scaling.errors import ScalingError
 
-BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}  # anything else is text
+BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
+BUILDERS |= dict.fromkeys(separated.SEPARATORS, "separated")  # ours; anything else is text
+# What is read of a folder: these are text or a table of it, and what lies beside them may be anything.
+OF_FOLDERS = (*BUILDERS, ".txt", ".text", ".md", ".rst", ".tex")
+SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` wrote
 
 
 def quiet_datasets() -> ModuleType:
@@ -26,35 +32,78 @@ def quiet_datasets() -> ModuleType:
     return datasets
 
 
-def find(patterns: str | Sequence[str], key: str) -> list[Path]:
-    """The files that paths or globs name, sorted within each; an error where one names none."""
+def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FOLDERS) -> list[Path]:
+    """The files that paths, globs or folders name, sorted within each; of folders those with one of some endings."""
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        if not _matches(pattern):
-            raise ScalingError("there is no such file", key=key, value=pattern, mend="give a path or a glob of files")
-    return _matches(patterns)
+        if not _matches(pattern, endings):
+            raise _none(pattern, key, endings)
+    files = _matches(patterns, endings)
+    if all(file.stat().st_size == 0 for file in files):
+        raise ScalingError("the corpus is empty", file=files[0], mend="name files that hold something")
+    return files
 
 
-def _matches(patterns: str | Sequence[str]) -> list[Path]:
+def _none(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
+    """Why a pattern names no file to read."""
+    folder = Path(pattern).expanduser()
+    if not folder.is_dir():
+        return ScalingError("there is no such file", key=key, value=pattern, mend="give a path or a glob of files")
+    if endings == OF_FOLDERS and is_saved(folder):
+        mend = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
+        return ScalingError("the folder holds a data set that `save_to_disk` wrote", key=key, value=pattern, mend=mend)
+    others = sorted({file.suffix or file.name for file in _within(folder)})
+    beside = f"; it holds {', '.join(others[:6])}{' …' if len(others) > 6 else ''}" if others else ""
+    mend = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{others[0] if others else endings[0]}"
+    return ScalingError(f"the folder holds no file of {', '.join(endings)}{beside}", key=key, value=pattern, mend=mend)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets.save_to_disk` wrote the folder."""
+    return any((folder / name).is_file() for name in SAVED)
+
+
+def _matches(patterns: str | Sequence[str], endings: Sequence[str] = OF_FOLDERS) -> list[Path]:
     found: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        named = sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True))
-        found += [Path(name).resolve() for name in named if Path(name).is_file()]
+        for name in sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True)):
+            path = Path(name)
+            if path.is_file():
+                found.append(path.resolve())
+            elif path.is_dir() and pattern.rstrip("/") == name.rstrip("/") and not is_saved(path):
+                found += [file.resolve() for file in _within(path) if _plain(file).suffix in endings]
     return list(dict.fromkeys(found))
 
 
+def _within(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it, but for hidden ones."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
+def _plain(file: Path) -> Path:
+    """The name under that of the compression."""
+    return file.with_suffix("") if file.suffix in COMPRESSIONS else file
+
+
 def builder(file: Path) -> str:
-    """Which reader of `datasets` a file wants, by its suffix under that of the compression."""
-    name = file.with_suffix("") if file.suffix in COMPRESSIONS else file
-    return BUILDERS.get(name.suffix, "text")
+    """Which reader a file wants, by its suffix under that of the compression."""
+    return BUILDERS.get(_plain(file).suffix, "text")
 
 
 def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
     """The rows of `files`, all of one format; `options` are for the reader of plain text."""
     kinds = {builder(file) for file in files}
     if len(kinds) > 1:
-        raise ScalingError(f"files of several formats: {', '.join(sorted(kinds))}", mend="name files of one format")
+        raise ScalingError(
+            f"files of several formats: {', '.join(sorted(kinds))}",
+            mend="name files of one format, as in text/**/*.txt",
+        )
     kind = kinds.pop()
     try:
+        if kind == "separated":
+            for file in files:
+                yield from separated.rows(file)
+            return
         yield from quiet_datasets().load_dataset(
             kind,
             data_files=[glob.escape(str(file)) for file in files],
@@ -62,7 +111,7 @@ def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
             streaming=True,
             **(options if kind == "text" else {}),
         )
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zlib.error) as error:
         raise diagnose(files, kind, error) from error
 
 

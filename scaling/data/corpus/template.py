@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scaling.data.corpus.document import Document
 from scaling.errors import ScalingError, nearest
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -22,6 +23,13 @@ def fill(template: str, row: Mapping[str, Any], key: str) -> str | None:
         parts += [template[end : match.start()], _shown(value, match[2] or "", key)]
         end = match.end()
     return "".join([*parts, template[end:]])
+
+
+def document(row: Mapping[str, Any], text: str, source: str | None, split: str | None) -> Document | None:
+    """The document that templates make of a row; None where a field of theirs is empty in it."""
+    filled = fill(text, row, "text")
+    asked = None if source is None else fill(source, row, "source")
+    return None if filled is None or (source is not None and asked is None) else Document(filled, asked, split)
 
 
 def _field(path: str, row: Mapping[str, Any], key: str) -> Any:

@@ -1,0 +1,95 @@
+"""Data sets in a folder as `datasets` writes them with `save_to_disk`, read from the memory maps of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling import atomic
+from scaling.data.corpus import reading
+from scaling.data.corpus.document import Document, Snapshot, sides
+from scaling.data.corpus.hub import labelled
+from scaling.data.corpus.template import document
+from scaling.errors import ScalingError, nearest
+
+_SPLITS, _SET = reading.SAVED
+_ROWS = 256  # held in memory at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A set, or a split of one with several, that `save_to_disk` of the `datasets` library wrote to the folder `path`.
+
+    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
+    target. A folder with a single set has no splits.
+    """
+
+    path: str
+    split: str = "train"
+    validation: str | None = None
+    text: str = "{text}"
+    source: str | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        train = self._folder(self.split, "split")
+        validation = None if self.validation is None else self._folder(self.validation, "validation")
+        if train == validation:
+            raise ScalingError("it is trained on", key="validation", value=self.validation, mend="name another split")
+        named = [train] if validation is None else [train, validation]
+        files = [file for one in named for file in sorted(one.iterdir()) if file.is_file()]
+
+        def documents() -> Iterator[Document]:
+            if validation is not None:
+                yield from self._read(validation, "validation")
+            yield from self._read(train, None if validation is None else "train")
+
+        return Snapshot({"files": reading.stamp(files)}, None, documents)
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return reading.changed(stamp["files"])
+
+    def _folder(self, split: str, key: str) -> Path:
+        """The folder of a split, or the whole where there are no splits."""
+        home = Path(self.path).expanduser().resolve()
+        if not home.is_dir():
+            raise ScalingError("there is no such folder", key="path", value=self.path)
+        if not reading.is_saved(home):
+            what = f"the folder has neither {_SPLITS} nor {_SET}, as one that `save_to_disk` wrote"
+            raise ScalingError(what, key="path", value=self.path, mend="for files of text name it in {kind: Files}")
+        if not (home / _SPLITS).is_file():
+            if key == "split":
+                return home
+            mend = "leave it out: data.validation is the share of documents that is held out"
+            raise ScalingError("the folder holds one set without splits", key=key, value=split, mend=mend)
+        try:
+            known = [str(name) for name in atomic.read_json(home / _SPLITS)["splits"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ScalingError(f"it cannot be read: {error}", file=home / _SPLITS, mend="save the set again") from error
+        if split not in known:
+            raise ScalingError("the set has no such split", key=key, value=split, mend=nearest(split, known))
+        return home / split
+
+    def _read(self, folder: Path, split: str | None) -> Iterator[Document]:
+        for row in _rows(folder):
+            one = document(row, self.text, self.source, split)
+            if one is not None:
+                yield one
+
+
+def _rows(folder: Path) -> Iterator[Mapping[str, Any]]:
+    library = reading.quiet_datasets()
+    try:
+        dataset = library.load_from_disk(str(folder)).with_format("arrow")
+        tables = (table.to_pylist() for table in dataset.iter(_ROWS))
+        yield from labelled((row for rows in tables for row in rows), dataset.features)
+    except ScalingError:
+        raise
+    except Exception as error:  # arrow's, json's and the library's own, by what is damaged
+        what = str(error).strip().split("\n")[0] or type(error).__name__
+        raise ScalingError(f"the set cannot be read: {what}", file=folder, mend="save it again") from error

@@ -1,0 +1,339 @@
+"""Tokens: arrays of token ids of one's own, mapped where they lie; nothing is copied and no pickle is read.
+
+Every file is read once, before its first use: its hash names the data, and no id of it may be beyond the vocabulary.
+What was seen is kept in arrays/KEY.json, and holds until the size or the time of change of the file is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling import atomic
+from scaling.build import Recipe
+from scaling.config.lookup import TOKENS
+from scaling.data.corpus import reading
+from scaling.data.manifest import FORMAT, TOKENIZER, digest
+from scaling.data.progress import bar
+from scaling.data.source import SPLITS, Rows, Source
+from scaling.data.stream import Stream
+from scaling.errors import ScalingError, nearest
+from scaling.number import BelowOne, NonNegativeInt, PositiveInt
+
+_BLOCK = 1 << 22  # tokens that are looked at together
+_NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
+
+Dtype = Literal["uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64"]
+
+
+@dataclass(frozen=True)
+class Array:
+    """Where the ids of one file lie in it."""
+
+    file: str
+    dtype: str
+    offset: int  # bytes before the first
+    tokens: int
+
+    def map(self) -> np.ndarray:
+        held = np.memmap(self.file, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
+        return np.asarray(held)  # slicing np.memmap itself costs a microsecond more
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What reading a whole file told."""
+
+    sha256: str
+    least: int
+    least_at: int
+    largest: int
+    largest_at: int
+    every_second_is_0: bool
+
+
+class Tokens:
+    """Token ids in `.npy` arrays, or in `.bin` files of `dtype` as nanoGPT writes them; end to end they are one text.
+
+    `vocabulary` is the number of ids; with a `tokenizer` ({kind: File, path: tokenizer.json}) it is known, and tokens
+    can be shown as text. `eos` is the id that ends a document. `validation` is the share at the end of all tokens that
+    is held out, or names files of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: str | list[str],
+        validation: BelowOne | str | list[str] = 0.01,
+        dtype: Dtype | None = None,
+        vocabulary: PositiveInt | None = None,
+        tokenizer: Recipe | None = None,
+        eos: NonNegativeInt | None = None,
+    ):
+        self.files, self.validation, self.dtype, self.eos = files, validation, dtype, eos
+        self._tokenizer: Any = None if tokenizer is None else _built("tokenizer", tokenizer)
+        if self._tokenizer is not None and self._tokenizer.learns:
+            mend = "take {kind: File, path: tokenizer.json}"
+            kind = type(self._tokenizer).__name__
+            raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, mend=mend)
+        self._vocabulary = vocabulary
+
+    @cached_property
+    def codec(self) -> Any:
+        """The tokenizer that made the ids, where it is named."""
+        from scaling.data.codec import Codec
+
+        return None if self._tokenizer is None else Codec(self._tokenizer.fit(iter(())))
+
+    @property
+    def vocabulary(self) -> int:
+        return self.codec.size if self._vocabulary is None else self._vocabulary
+
+    @property
+    def specials(self) -> dict[str, int]:
+        named = {} if self.codec is None else self.codec.specials
+        every = named if self.eos is None else {**named, "eos": self.eos}
+        return {name: token for name, token in every.items() if token < self.vocabulary}
+
+    def open(self, split: str, folder: Path) -> Source:
+        if split not in SPLITS:
+            raise ScalingError(f"there is no split {split!r}", mend=nearest(split, SPLITS))
+        if self._vocabulary is None and self._tokenizer is None:
+            mend = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
+            raise ScalingError("arrays of ids do not tell their vocabulary", key="data.vocabulary", mend=mend)
+        if self.eos is not None and self.eos >= self.vocabulary:
+            what = f"it is beyond the vocabulary of {self.vocabulary}"
+            raise ScalingError(what, key="data.eos", value=self.eos, mend=f"take one below {self.vocabulary}")
+        train = self._arrays(self.files, "files")
+        named = None if isinstance(self.validation, float | int) else self.validation
+        held_out = [] if named is None else self._arrays(named, "validation")
+        both = {array.file for array in train} & {array.file for array in held_out}
+        if both:
+            raise ScalingError("it is named for training and for validation", file=min(both))
+        hashes = [[self._checked(array, folder).sha256, array.dtype] for array in (*train, *held_out)]
+        total = sum(array.tokens for array in train)
+        cut = self._cut(train, total) if named is None else total
+        if cut == total and named is None:
+            what = f"no token of {total:,} falls to validation"
+            raise ScalingError(what, key="data.validation", value=self.validation, mend="raise it, or name files")
+        meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
+        made_by = None if self.codec is None else self.codec.sha256
+        whole = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
+        fingerprint = digest(whole)[:16]
+        if self.codec is not None and not (folder / fingerprint / TOKENIZER).exists():
+            self.codec.save(folder / fingerprint / TOKENIZER)  # where `generate` and `export` look for it
+        if split == "train":
+            return MappedSource(f"{fingerprint}-train", self, tuple(train), 0, cut)
+        start, arrays = (cut, train) if named is None else (0, held_out)
+        return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(one.tokens for one in arrays))
+
+    def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
+        try:
+            return [_array(file, self.dtype) for file in reading.find(patterns, key, TOKENS)]
+        except ScalingError as error:
+            raise (error if error.key is None else error.under("data")) from None
+
+    def _checked(self, array: Array, folder: Path) -> Seen:
+        """What a file holds, unless it cannot be ids of this vocabulary."""
+        seen = _seen(array, folder)
+        file, kind = array.file, np.dtype(array.dtype)
+        wrong = "" if array.file.endswith(".npy") else f", or data.dtype if the ids are not {kind.name}"
+        if seen.least < 0:
+            what = f"token {seen.least:,} at position {seen.least_at:,} is negative"
+            raise ScalingError(what, file=file, mend=f"correct the file{wrong}")
+        if seen.largest >= self.vocabulary:
+            where = f"token {seen.largest:,} at position {seen.largest_at:,}"
+            what = f"{where} is beyond the vocabulary of {self.vocabulary:,}"
+            raise ScalingError(what, file=file, mend=f"raise data.vocabulary or correct the file{wrong}")
+        if seen.every_second_is_0:
+            what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
+            mend = f"set data.dtype to uint{16 * kind.itemsize}"
+            raise ScalingError(what, file=file, key="data.dtype", value=kind.name, mend=mend)
+        return seen
+
+    def _cut(self, arrays: Sequence[Array], total: int) -> int:
+        """Where validation begins: at its share, or behind the last document that ends before it."""
+        share = float(self.validation)  # type: ignore[arg-type]
+        cut = total - int(total * share)
+        if self.eos is None or cut == total:
+            return cut
+        stream = Stream([array.map() for array in arrays])
+        for stop in range(cut, 0, -_BLOCK):
+            start = max(0, stop - _BLOCK)
+            block = np.empty((1, stop - start), np.int64)
+            stream.fill(block, stream.places(np.array([start])))
+            ends = np.flatnonzero(block[0] == self.eos)
+            if len(ends):
+                return start + int(ends[-1]) + 1
+        return cut
+
+
+class MappedSource:
+    """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
+
+    def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):
+        self.name, self.data, self.arrays, self.start, self.stop = fingerprint, data, arrays, start, stop
+        self._dtype = np.dtype(np.uint16 if data.vocabulary <= 1 << 16 else np.uint32)
+
+    def __reduce__(self):
+        # Pickled, the files are mapped again, not copied.
+        return type(self), (self.name, self.data, self.arrays, self.start, self.stop)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.name
+
+    @property
+    def vocabulary(self) -> int:
+        return self.data.vocabulary
+
+    @property
+    def specials(self) -> dict[str, int]:
+        return self.data.specials
+
+    @property
+    def words(self) -> np.ndarray | None:
+        if self.data.codec is None:
+            return None
+        begins = np.ones(max(self.vocabulary, self.data.codec.size), bool)
+        begins[: self.data.codec.size] = self.data.codec.words
+        return begins[: self.vocabulary]
+
+    @property
+    def tokens(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def bytes_per_token(self) -> None:
+        """The text is not there."""
+
+    @property
+    def entropy(self) -> None:
+        """Nobody knows it of a text."""
+
+    @property
+    def lengths(self) -> None:
+        """There are no pairs."""
+
+    @cached_property
+    def _stream(self) -> Stream:
+        return Stream([array.map() for array in self.arrays])
+
+    def windows(self, length: int) -> int:
+        return self.tokens // length
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
+        tokens = np.empty((len(rows), length), self._dtype)
+        self._stream.fill(tokens, self._stream.places(self.start + np.asarray(rows, np.int64) * length))
+        return Rows(tokens, self._documents(tokens) if documents else None)
+
+    def _documents(self, tokens: np.ndarray) -> np.ndarray:
+        """Each token's document, numbered from 1 within its row: one more behind every `eos`."""
+        numbers = np.ones(tokens.shape, np.int32)
+        if "eos" in self.specials:
+            numbers[:, 1:] = tokens[:, :-1] == self.specials["eos"]
+            np.cumsum(numbers, axis=1, out=numbers)
+        return numbers
+
+    def decode(self, tokens: np.ndarray) -> str:
+        codec = self.data.codec
+        return "".join(f"{token} " for token in tokens.tolist()) if codec is None else codec.decode(tokens)
+
+
+def _array(file: Path, dtype: str | None) -> Array:
+    """Where the ids lie in a file, as its header says or `dtype` does."""
+    array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
+    if array.tokens == 0:
+        raise ScalingError("it is empty", file=file, mend="name a file that holds tokens")
+    kind = np.dtype(array.dtype)
+    if dtype is not None and kind != np.dtype(dtype):
+        what, mend = f"it holds {kind.name}, as its header says", "leave data.dtype out"
+        raise ScalingError(what, file=file, key="dtype", value=dtype, mend=mend)
+    return array
+
+
+def _of_npy(file: Path) -> Array:
+    mend = "save the ids with numpy.save as one array of whole numbers"
+    try:
+        held = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, mend=mend) from error
+    if held.dtype.kind not in "iu":
+        raise ScalingError(f"it holds {held.dtype.name}, and token ids are whole numbers", file=file, mend=mend)
+    if not held.flags.c_contiguous or held.ndim not in (1, 2):
+        what = f"it holds an array of shape {held.shape} that does not lie row by row"
+        raise ScalingError(what, file=file, mend="save the ids end to end")
+    return Array(str(file), held.dtype.str, held.offset, held.size)
+
+
+def _of_bin(file: Path, dtype: str | None) -> Array:
+    if file.suffix != ".bin":
+        raise ScalingError(
+            "it is neither a .npy nor a .bin file", file=file, mend="name files of tokens by their ending"
+        )
+    size = file.stat().st_size
+    magic, version, header = _NANOGPT
+    if size >= header:
+        begin = np.fromfile(file, "<i4", 3)
+        if (begin[0], begin[1]) == (magic, version) and header + 2 * int(begin[2]) == size:
+            return Array(str(file), "<u2", header, int(begin[2]))
+    if dtype is None:
+        mend = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
+        raise ScalingError("a .bin file does not tell the type of its ids", file=file, key="dtype", mend=mend)
+    kind = np.dtype(dtype).newbyteorder("<")
+    if size % kind.itemsize:
+        what = f"its {size:,} bytes are no whole number of {dtype}"
+        raise ScalingError(what, file=file, key="dtype", value=dtype, mend="copy the file again, or set its type")
+    return Array(str(file), kind.str, 0, size // kind.itemsize)
+
+
+def _seen(array: Array, folder: Path) -> Seen:
+    """What is in a file, read again only where it was touched."""
+    status = Path(array.file).stat()
+    stamp = {**asdict(array), "size": status.st_size, "time": status.st_mtime_ns}
+    record = folder / "arrays" / f"{digest(array.file)[:16]}.json"
+    try:
+        kept = atomic.read_json(record)
+        if kept.pop("stamp") == stamp:
+            return Seen(**kept)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    seen = _look(array)
+    try:
+        atomic.write_json(record, {"stamp": stamp, **asdict(seen)})
+    except OSError:
+        return seen  # a folder that may only be read: the file is read again the next time
+    return seen
+
+
+def _look(array: Array) -> Seen:
+    ids = array.map()
+    hashed = hashlib.sha256()
+    seen = Seen("", int(ids[0]), 0, int(ids[0]), 0, len(ids) >= 64)
+    with bar(f"looking through {Path(array.file).name}", ids.nbytes) as advance:
+        for start in range(0, len(ids), _BLOCK):
+            block = ids[start : start + _BLOCK]
+            hashed.update(block.view(np.uint8).data)
+            low, high = int(block.argmin()), int(block.argmax())
+            if block[low] < seen.least:
+                seen = replace(seen, least=int(block[low]), least_at=start + low)
+            if block[high] > seen.largest:
+                seen = replace(seen, largest=int(block[high]), largest_at=start + high)
+            if seen.every_second_is_0 and block[1::2].any():
+                seen = replace(seen, every_second_is_0=False)
+            advance(block.nbytes)
+    # An array of nothing but 0 has no second byte to speak of.
+    return replace(seen, sha256=hashed.hexdigest(), every_second_is_0=seen.every_second_is_0 and seen.largest > 0)
+
+
+def _built(key: str, recipe: Callable[[], Any]) -> Any:
+    try:
+        return recipe()
+    except ScalingError as error:
+        raise error.under(key) from None
