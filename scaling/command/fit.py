@@ -257,10 +257,10 @@ def _read(arguments: argparse.Namespace) -> Points:
 
 
 def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> tuple[dict[str, Any], Album]:
-    from scaling.fit_report.report import account, hold_out
+    from scaling.fit_report.report import fit_report
     from scaling.law.columns import clustered_by
-    from scaling.law.columns import held_out as marked
     from scaling.law.fit import fit
+    from scaling.law.held_out import column_held_out, split_held_out
     from scaling.ledger.setup import setup_of_table
     from scaling.picture.figures import of_law
 
@@ -270,10 +270,10 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
     setup = setup_of_table(Path(arguments.points), map(str, points["run"])) if "run" in points else {}
     held_out = None
     if arguments.hold_out in (None, "largest"):
-        mask = marked(points)
+        mask = column_held_out(points)
         points, held_out = (points, None) if mask is None else points.hold_out(mask)
     elif arguments.hold_out != "none":
-        points, held_out = hold_out(points, arguments.hold_out)
+        points, held_out = split_held_out(points, arguments.hold_out)
     clusters = {None: clustered_by(points), "none": None}.get(arguments.cluster, arguments.cluster)
     result = fit(
         form,
@@ -286,18 +286,19 @@ def _fit(arguments: argparse.Namespace, law: Form | Written, points: Points) -> 
         seed=arguments.seed,
     )
     method = None if arguments.intervals == "none" else arguments.intervals
-    document = account(
+    report = fit_report(
         result,
         method=method,
         level=arguments.level,
         held_out=held_out,
         targets=targets,
         stated={**setup, **_pairs(arguments.define, "define")},
-        with_back_test=arguments.hold_out == "largest",
+        cluster_column=clusters,
         seed=arguments.seed,
     )
-    document["clusters"] = clusters and {"column": clusters, "count": len(set(points[clusters]))}
-    return document, lambda: of_law(result, held_out, level=arguments.level, method=method)
+    if arguments.hold_out == "largest":
+        report = report.with_back_test()
+    return report.to_json(), lambda: of_law(result, held_out, level=arguments.level, method=method)
 
 
 def _constrained(arguments: argparse.Namespace, law: Form | Written, points: Points) -> Form:
@@ -328,20 +329,20 @@ def _weights(points: Points, column: str) -> Any:
 
 
 def _approach(arguments: argparse.Namespace, law: str, points: Points) -> tuple[dict[str, Any], Album]:
-    from scaling.fit_report.report import account_of_envelope, account_of_minima
-    from scaling.law.columns import held_out as marked
+    from scaling.fit_report.report import EnvelopeReport, MinimaReport
     from scaling.law.envelope import envelope
+    from scaling.law.held_out import column_held_out
     from scaling.law.isoflop import isoflop
     from scaling.picture.figures import of_curves, of_valleys
 
-    mask = marked(points)
+    mask = column_held_out(points)
     points = points if mask is None else points.hold_out(mask)[0]
     if law == "envelope":
         closed = envelope(points)
-        return account_of_envelope(points, closed), lambda: of_curves(points, closed)
+        return EnvelopeReport(points, closed).to_json(), lambda: of_curves(points, closed)
     kind = law.removeprefix("isoflop_")
     size, data = (isoflop(points, along=name, kind=kind, noise=arguments.noise, seed=arguments.seed) for name in "ND")
-    return account_of_minima(points, size, data), lambda: of_valleys(points, size, data)
+    return MinimaReport(points, size, data).to_json(), lambda: of_valleys(points, size, data)
 
 
 def _objective(name: str, delta: float) -> Objective:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from scaling.fit_report.tables import coverage
 from scaling.law.fit import Fit
+from scaling.law.held_out import HeldOut
+from scaling.law.interval import Interval
 from scaling.law.points import MEANINGS, NOT_STATED, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.predictions import percent
 
@@ -32,8 +33,8 @@ class Answer:
 def checklist(
     found: Fit,
     *,
-    intervals: Mapping[str, Any] | None = None,
-    held_out: Mapping[str, Any] | None = None,
+    intervals: Mapping[str, Interval] | None = None,
+    held_out: HeldOut | None = None,
     stated: Mapping[str, str] | None = None,
 ) -> tuple[Answer, ...]:
     """Every question in order; `stated` answers by the keys of `SETUP_QUESTIONS` what the points do not say."""
@@ -120,7 +121,7 @@ def _seeds(found: Fit) -> str:
     return f"{np.sqrt(((target - means[group]) ** 2).sum() / freedom):.2g} ({freedom} degrees of freedom)"
 
 
-def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[str, Any] | None) -> Iterator[Answer]:
+def _fitting(found: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldOut | None) -> Iterator[Answer]:
     yield Answer(
         FITTING, "Which objective, and what is its value?", f"{found.problem.objective.name}, {found.objective:.6g}"
     )
@@ -138,12 +139,13 @@ def _fitting(found: Fit, intervals: Mapping[str, Any] | None, held_out: Mapping[
     yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
 
 
-def _methods(intervals: Mapping[str, Any]) -> str:
-    one = next(iter(intervals.values()))
-    return f"{percent(one.level)} intervals by {one.method}"
+def _methods(intervals: Mapping[str, Interval]) -> str:
+    first = next(iter(intervals.values()))
+    return f"{percent(first.level)} intervals by {first.method}"
 
 
-def _errors(held_out: Mapping[str, Any]) -> str:
-    covered = coverage(held_out)
-    error = f"{held_out['n']} runs, largest relative error {held_out['largest_relative_error']:.2%}"
+def _errors(held_out: HeldOut) -> str:
+    document = held_out.to_json()
+    covered = coverage(document)
+    error = f"{document['n']} runs, largest relative error {document['largest_relative_error']:.2%}"
     return error + (f", {covered}" if covered else "")

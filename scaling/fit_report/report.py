@@ -1,169 +1,234 @@
-"""The account of a fit: one plain document with the estimates and everything a reader needs to doubt them."""
+"""The report of a fit: the estimates, and everything a reader needs to judge them. `to_json` is what fit.json holds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.fit_report.checklist import checklist, missing
-from scaling.law.back_test import back_test
-from scaling.law.compare import HeldOut, judge
+from scaling.fit_report.checklist import Answer, checklist, missing
+from scaling.law.back_test import BackTest, back_test
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal, optimal_size
-from scaling.law.interval import Method, intervals
+from scaling.law.held_out import HeldOut, judge
+from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop
+from scaling.law.loss_unit import of_terms
 from scaling.law.points import Points
-from scaling.law.power_law_fit import Allometry
-from scaling.law.predictions import predict_runs
-from scaling.law.row_condition import condition, is_condition
+from scaling.law.power_law_fit import PowerLawFit
+from scaling.law.predictions import Prediction, predict_runs
 
 
-def hold_out(points: Points, wanted: str) -> tuple[Points, Points]:
-    """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N."""
-    if is_condition(wanted):
-        mask = condition(wanted, "hold-out").mask(points.columns, "hold-out", points.source)
-    else:
-        column = points.numbers(wanted.strip())
-        mask = column == column.max()
-    if mask.all() or not mask.any():
-        share = "every run" if mask.all() else "no run"
-        raise ScalingError(f"holds out {share}", key="hold-out", value=wanted, mend="choose another bound")
-    return points.hold_out(mask)
+@dataclass(frozen=True)
+class BudgetOptimum:
+    """The compute-optimal run of a budget. Its loss is of the law's mean; a new run of this size is `prediction`."""
+
+    C: float
+    N: Interval | float
+    D: Interval | float
+    loss: Interval | float
+    prediction: Prediction
+
+    def to_json(self) -> dict[str, Any]:
+        values = {"N": self.N, "D": self.D, "loss": self.loss}
+        bounded = {
+            name: value.to_json() if isinstance(value, Interval) else {"estimate": value}
+            for name, value in values.items()
+        }
+        return {"C": self.C, **bounded, **self.prediction.to_json()}
 
 
-def account(
-    found: Fit,
+@dataclass(frozen=True)
+class FitReport:
+    """A fitted law with its intervals, its test on held-out runs, its predictions and its checklist."""
+
+    fit: Fit
+    level: float
+    intervals: Mapping[str, Interval]
+    """Of each free parameter and derived quantity; none without a method or a degree of freedom."""
+    held_out: HeldOut | None
+    predictions: tuple[Prediction, ...]
+    optima: tuple[BudgetOptimum, ...]
+    checklist: tuple[Answer, ...]
+    back_tests: tuple[BackTest, ...] = ()
+    cluster_column: str | None = None
+
+    def with_back_test(self) -> FitReport:
+        """The same report with the largest runs of the fitted points predicted from the smaller ones."""
+        return replace(self, back_tests=tuple(back_test(self.fit, self.level)))
+
+    def to_json(self) -> dict[str, Any]:
+        fit = self.fit
+        form, problem, points = fit.form, fit.problem, fit.points
+        bounds = {name: interval.to_json() for name, interval in self.intervals.items()}
+        bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
+        unit = points.definition("loss")
+        document = {
+            "law": form.name,
+            "formula": form.formula,
+            "citation": form.citation,
+            "inputs": form.axes,
+            "target": form.target,
+            "estimates": fit.estimates,
+            "units": {parameter.name: of_terms(parameter.unit, unit) for parameter in form.parameters},
+            "fixed": problem.fixed,
+            "tied": form.tied,
+            "intervals": bounds,
+            "objective": fit.objective,
+            "objective_kind": problem.objective.name,
+            "starts_agreeing": fit.starts_agreeing,
+            "held_out": None if self.held_out is None else self.held_out.to_json() | {"points": self._held_out_rows()},
+            "converged": fit.converged,
+            "n": len(problem.observed),
+            "degrees_of_freedom": fit.degrees_of_freedom,
+            "residual_scale": fit.diagnostics.residual_scale,
+            "seed_noise": fit.seed_noise,
+            "condition_number": fit.condition_number,
+            "largest_leverage": float(fit.diagnostics.leverage.max()),
+            "not_identified": fit.not_identified,
+            "unreliable": fit.unreliable,
+            "points": _counts(points),
+            "predictions": [
+                {**prediction.row, form.target: prediction.estimate, **prediction.to_json()}
+                for prediction in self.predictions
+            ],
+            "back_test": [test.to_json() for test in self.back_tests],
+            "optima": [optimum.to_json() for optimum in self.optima],
+            "checklist": {"answers": [asdict(answer) for answer in self.checklist], "missing": missing(self.checklist)},
+            "clusters": None
+            if self.cluster_column is None
+            else {"column": self.cluster_column, "count": len(set(points[self.cluster_column]))},
+        }
+        return _finite(document)
+
+    def _held_out_rows(self) -> list[dict[str, Any]]:
+        """Each held-out run next to its prediction."""
+        assert self.held_out is not None
+        runs = zip(
+            self.held_out.runs,
+            self.held_out.predictions,
+            map(float, self.held_out.observed),
+            map(float, self.held_out.relative_errors),
+            strict=True,
+        )
+        return [
+            {
+                "run": run,
+                **prediction.row,
+                self.fit.form.target: loss,
+                "predicted": prediction.estimate,
+                "relative_error": error,
+                **prediction.to_json(),
+                "covered": None if prediction.run is None else bool(prediction.run.covers(loss)),
+            }
+            for run, prediction, loss, error in runs
+        ]
+
+
+def fit_report(
+    fit: Fit,
     *,
     method: Method | None = "profile",
     level: float = 0.95,
     held_out: Points | None = None,
     targets: Sequence[Mapping[str, float]] = (),
     stated: Mapping[str, str] | None = None,
-    with_back_test: bool = False,
+    cluster_column: str | None = None,
     seed: int = 0,
-) -> dict[str, Any]:
-    """The document of a fitted law. `method` is that of the intervals; without a degree of freedom there are none."""
-    if found.degrees_of_freedom < 1:
+) -> FitReport:
+    """The report of a fitted law. `method` is that of the intervals; without a degree of freedom there are none."""
+    if fit.degrees_of_freedom < 1:
         method = None
-    known = {} if method is None else intervals(found, method, level=level, seed=seed)
-    along = [target for target in targets if _is_budget(found, target)]
-    rows = [_row(found, target) for target in targets if target not in along]
-    tested = None if held_out is None else _tested(judge(found, held_out, level, method, seed=seed), held_out)
-    answers = checklist(found, intervals=known, held_out=tested, stated=stated)
-    document = found.to_json({name: interval.to_json() for name, interval in known.items()}, tested)
-    document["points"] = _counted(found.points)
-    document["predictions"] = [
-        {**one.row, found.form.target: one.estimate, **one.to_json()}
-        for one in predict_runs(found, rows, level, method, seed=seed)
-    ]
-    document["back_test"] = [test.to_json() for test in back_test(found, level)] if with_back_test else []
-    document["optima"] = [_optimum(found, target["C"], method, level, seed) for target in along]
-    document["checklist"] = {"answers": [asdict(answer) for answer in answers], "missing": list(missing(answers))}
-    return _finite(document)
+    bounds = {} if method is None else intervals(fit, method, level=level, seed=seed)
+    tested = None if held_out is None else judge(fit, held_out, level, method, seed=seed)
+    budgets = [target for target in targets if _is_budget(fit, target)]
+    rows = [_row(fit, target) for target in targets if target not in budgets]
+    return FitReport(
+        fit,
+        level,
+        bounds,
+        tested,
+        tuple(predict_runs(fit, rows, level, method, seed=seed)),
+        tuple(_optimum(fit, budget["C"], method, level, seed) for budget in budgets),
+        checklist(fit, intervals=bounds, held_out=tested, stated=stated),
+        cluster_column=cluster_column,
+    )
 
 
-def _is_budget(found: Fit, target: Mapping[str, float]) -> bool:
+def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
     """C alone, under a law of N and D, asks for the compute-optimal run."""
-    return set(target) == {"C"} and set(found.form.inputs) == {"N", "D"}
+    return set(target) == {"C"} and set(fit.form.inputs) == {"N", "D"}
 
 
-def _optimum(found: Fit, compute: float, method: Method | None, level: float, seed: int) -> dict[str, Any]:
-    """The best run of a budget. Its loss is of the law's mean; a new run of this size has an interval of its own."""
+def _optimum(fit: Fit, compute: float, method: Method | None, level: float, seed: int) -> BudgetOptimum:
     if method is not None:
-        best = optimal(found, compute, method=method, level=level)
+        best = optimal(fit, compute, method=method, level=level)
         row = {"N": best.N.estimate, "D": best.D.estimate}
-        (new,) = predict_runs(found, [row], level, method, seed=seed)
-        return {"C": compute, **{name: getattr(best, name).to_json() for name in ("N", "D", "loss")}, **new.to_json()}
-    size = float(optimal_size(found.form, compute).of(found.form, found.theta))
+        (prediction,) = predict_runs(fit, [row], level, method, seed=seed)
+        return BudgetOptimum(compute, best.N, best.D, best.loss, prediction)
+    size = float(optimal_size(fit.form, compute).of(fit.form, fit.theta))
     data = compute / (FLOPS * size)
-    (new,) = predict_runs(found, [{"N": size, "D": data}], level, None)
-    plain = {"N": size, "D": data, "loss": new.estimate}
-    return {"C": compute, **{name: {"estimate": value} for name, value in plain.items()}, **new.to_json()}
+    (prediction,) = predict_runs(fit, [{"N": size, "D": data}], level, None)
+    return BudgetOptimum(compute, size, data, prediction.estimate, prediction)
 
 
-def _row(found: Fit, target: Mapping[str, float]) -> dict[str, float]:
+def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:
     """The columns of a target; what is not a column of the law is refused with the nearest."""
+    form = fit.form
     for name in target:
-        if name not in found.form.inputs:
-            raise ScalingError(
-                f"{found.form.name} has no column {name!r}", key="target", mend=nearest(name, found.form.inputs)
-            )
-    absent = [name for name in found.form.inputs if name not in target]
+        if name not in form.inputs:
+            raise ScalingError(f"{form.name} has no column {name!r}", key="target", mend=nearest(name, form.inputs))
+    absent = [name for name in form.inputs if name not in target]
     if absent:
-        raise ScalingError(
-            f"{found.form.name} needs {', '.join(found.form.inputs)}", key="target", mend=f"add {absent[0]}=…"
-        )
-    return {name: float(target[name]) for name in found.form.inputs}
+        raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key="target", mend=f"add {absent[0]}=…")
+    return {name: float(target[name]) for name in form.inputs}
 
 
-def _tested(judged: HeldOut, held_out: Points) -> dict[str, Any]:
-    """Each held-out run next to its prediction."""
-    runs = [str(run) for run in held_out["run"]] if "run" in held_out else [None] * len(held_out)
-    target = judged.fit.form.target
-    rows = zip(runs, judged.predictions, judged.observed, judged.relative_errors, strict=True)
-    return {
-        **judged.to_json(),
-        "points": [
+@dataclass(frozen=True)
+class MinimaReport:
+    """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
+
+    points: Points
+    size: IsoFlop
+    data: IsoFlop
+
+    def to_json(self) -> dict[str, Any]:
+        minima = [
             {
-                "run": run,
-                **one.row,
-                target: float(loss),
-                "predicted": one.estimate,
-                "relative_error": float(error),
-                **one.to_json(),
-                "covered": None if one.run is None else bool(one.run.covers(loss)),
+                "C": size.C,
+                "N": size.position,
+                "D": data.position,
+                "loss": size.loss,
+                "refused": size.refused or data.refused,
             }
-            for run, one, loss, error in rows
-        ],
-    }
+            for size, data in zip(self.size.minima, self.data.minima, strict=True)
+        ]
+        bounds = {"a": self.size.interval(), "b": self.data.interval()}
+        growth = _growth(f"isoflop_{self.size.kind}", self.size.law, self.data.law, bounds, "t")
+        return _finite({**growth, "points": _counts(self.points), "minima": minima})
 
 
-def account_of_minima(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Any]:
-    """The document of approach 2: the growth of N* and D* with compute, and each budget's minimum or its refusal."""
-    pairs = list(zip(size.minima, data.minima, strict=True))
-    return _finite(
-        {
-            **_growth(f"isoflop_{size.kind}", size.law, data.law, size.interval(), data.interval(), "t"),
-            "points": _counted(points),
-            "minima": [
-                {
-                    "C": here.C,
-                    "N": here.position,
-                    "D": there.position,
-                    "loss": here.loss,
-                    "refused": here.refused or there.refused,
-                }
-                for here, there in pairs
-            ],
-        }
-    )
+@dataclass(frozen=True)
+class EnvelopeReport:
+    """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
 
+    points: Points
+    envelope: Envelope
 
-def account_of_envelope(points: Points, found: Envelope) -> dict[str, Any]:
-    """The document of approach 1."""
-    size, data = found.N_law, found.D_law
-    return _finite(
-        {
-            **_growth("envelope", size, data, size.interval(), data.interval(), "jackknife"),
-            "points": _counted(points),
-            "budgets": {"accepted": len(found.C), "refused": found.refused},
-        }
-    )
+    def to_json(self) -> dict[str, Any]:
+        size, data = self.envelope.N_law, self.envelope.D_law
+        growth = _growth("envelope", size, data, {"a": size.interval(), "b": data.interval()}, "jackknife")
+        budgets = {"accepted": len(self.envelope.C), "refused": self.envelope.refused}
+        return _finite({**growth, "points": _counts(self.points), "budgets": budgets})
 
 
 def _growth(
-    name: str,
-    size: Allometry,
-    data: Allometry,
-    of_size: tuple[float, float],
-    of_data: tuple[float, float],
-    method: str,
+    name: str, size: PowerLawFit, data: PowerLawFit, bounds: Mapping[str, tuple[float, float]], method: str
 ) -> dict[str, Any]:
     estimates = {
         "a": size.exponent,
@@ -171,7 +236,6 @@ def _growth(
         "N_coefficient": size.coefficient,
         "D_coefficient": data.coefficient,
     }
-    bounds = {"a": of_size, "b": of_data}
     return {
         "law": name,
         "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
@@ -187,7 +251,7 @@ def _growth(
     }
 
 
-def _counted(points: Points) -> dict[str, Any]:
+def _counts(points: Points) -> dict[str, Any]:
     return {
         "source": points.source,
         "fitted": len(points),
@@ -197,13 +261,13 @@ def _counted(points: Points) -> dict[str, Any]:
         "failed": points.failed,
         "planned": points.planned,
         "count": points.count(),
-        "definitions": dict(points.definitions),
+        "definitions": points.definitions,
         "pooled": points.pooled(),
     }
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no nan: what is not finite is null."""
+    """Plain dicts, lists and numbers. JSON has no infinity and no nan: what is not finite is null."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,12 +1,13 @@
 """Scaling laws: fit them, bound them, predict and design with them. numpy and scipy alone."""
 
 from scaling.law.bootstrap import refit
-from scaling.law.compare import aicc, average, compare, hold_out, largest_scale_out, leave_one_scale_out
+from scaling.law.compare import aicc, average, compare
 from scaling.law.design import design, expected_interval, simulated_intervals
 from scaling.law.exponents import Exponent, exponents
 from scaling.law.fit import Fit, fit
 from scaling.law.forms import LAWS, Form, Parameter, named
 from scaling.law.frontier import optimal
+from scaling.law.held_out import largest_scale_out, leave_one_scale_out, predict_held_out
 from scaling.law.interval import Interval, intervals
 from scaling.law.joint import equivalent_compute, fit_joint, how_variants_differ
 from scaling.law.objective import Absolute, Huber, LogAbsolute, LogHuber, LogSquared, Objective, Squared
@@ -43,7 +44,6 @@ __all__ = [
     "exponents",
     "fit",
     "fit_joint",
-    "hold_out",
     "how_variants_differ",
     "intervals",
     "largest_scale_out",
@@ -51,6 +51,7 @@ __all__ = [
     "named",
     "optimal",
     "parameter",
+    "predict_held_out",
     "predict_runs",
     "prediction",
     "refit",

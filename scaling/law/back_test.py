@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.compare import hold_out
 from scaling.law.fit import Fit
+from scaling.law.held_out import predict_held_out
 
 SHARES = (0.2, 0.4)
 """Of the points, the largest by one axis, that are left out."""
@@ -78,7 +78,7 @@ def _axes(whole: Fit) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _test(whole: Fit, axis: str, smallest: float, held: np.ndarray, level: float) -> BackTest:
-    judged = hold_out(
+    judged = predict_held_out(
         whole.form,
         whole.points,
         held,

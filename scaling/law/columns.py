@@ -27,11 +27,6 @@ RUNS = ("run", "run_name")
 IDENTITIES = ("tokenizer", "validation")
 """Columns that say which loss was measured: two values are two kinds of loss."""
 
-HELD_OUT = "held_out"
-"""The column that says which runs test the fit, as the project's own tables have it."""
-
-YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False})
-
 DEFINITION = "_definition"
 """`N_definition` states what column N counts."""
 
@@ -104,25 +99,6 @@ def from_frame(frame: Any, **choices: Any) -> Points:
 def clustered_by(points: Points) -> str | None:
     """The column that names runs of several points each, whose errors belong together."""
     return next((name for name in RUNS if name in points and 1 < len(set(points[name])) < len(points)), None)
-
-
-def held_out(points: Points) -> np.ndarray | None:
-    """Which runs the table's own column holds out; None where it has no such column or holds out none."""
-    if HELD_OUT not in points:
-        return None
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
-    words = ["" if word == "nan" else word.strip().casefold() for word in words]
-    for word in words:
-        if word not in YES:
-            raise ScalingError(
-                "is neither 0 nor 1",
-                file=points.source or None,
-                key=HELD_OUT,
-                value=word,
-                mend="write 1 for a held-out run",
-            )
-    mask = np.array([YES[word] for word in words], bool)
-    return mask if mask.any() else None
 
 
 def _typed(name: str, values: list[Any], source: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Which law? Information criteria, prediction of scales left out, and averages over laws."""
+"""Compare laws of the same points: information criteria, and averages over laws."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.fit import Fit, fit
-from scaling.law.forms import Form
-from scaling.law.interval import Interval, Method, intervals
+from scaling.law.fit import Fit
+from scaling.law.interval import Interval, intervals
 from scaling.law.noise import measure
-from scaling.law.points import Points
-from scaling.law.predictions import Prediction, predict_runs, rows_of
 from scaling.law.quantity import prediction
 
 
@@ -76,73 +73,3 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
     width = float(np.dot(share, np.hypot(errors, np.array(centres) - centre)))
     low, high = float(np.exp(centre - width)), float(np.exp(centre + width))
     return Interval("average", float(np.exp(centre)), low, high, level, "t")
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Runs that took no part in a fit, next to what it predicts for them."""
-
-    fit: Fit
-    observed: np.ndarray
-    predictions: tuple[Prediction, ...]
-
-    @property
-    def predicted(self) -> np.ndarray:
-        return np.array([prediction.estimate for prediction in self.predictions])
-
-    @property
-    def relative_errors(self) -> np.ndarray:
-        return self.predicted / self.observed - 1.0
-
-    @property
-    def covered(self) -> np.ndarray:
-        """Is each loss inside its interval of a new run? Empty without intervals."""
-        intervals = [prediction.run for prediction in self.predictions if prediction.run is not None]
-        return np.array([interval.covers(loss) for interval, loss in zip(intervals, self.observed)], bool)
-
-    def to_json(self) -> dict[str, Any]:
-        run = self.predictions[0].run
-        return {
-            "n": len(self.observed),
-            "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
-            "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
-            "covered": None if run is None else float(np.mean(self.covered)),
-            "level": None if run is None else run.level,
-        }
-
-
-def hold_out(
-    form: Form | str,
-    points: Points,
-    held: np.ndarray,
-    *,
-    level: float = 0.95,
-    method: Method | None = "profile",
-    **choices: Any,
-) -> HeldOut:
-    """Fit without the points of mask `held` and predict them."""
-    held = np.asarray(held, bool)
-    if not held.any() or held.all():
-        raise ScalingError(f"{int(held.sum())} of {len(held)} points are held out", mend="hold out some and keep some")
-    rest, tested = points.hold_out(held)
-    return judge(fit(form, rest, **choices), tested, level, method)
-
-
-def judge(
-    fit: Fit, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
-) -> HeldOut:
-    """What a fit predicts for points it has not seen."""
-    predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)
-    return HeldOut(fit, held_out.numbers(fit.form.target), tuple(predictions))
-
-
-def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
-    """Each value of column `scale` predicted from the others; the largest is the extrapolation that matters."""
-    values = np.asarray(points[scale], float)
-    return {float(value): hold_out(form, points, values == value, **choices) for value in np.unique(values)}
-
-
-def largest_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> HeldOut:
-    """The largest value of column `scale` predicted from the rest."""
-    values = np.asarray(points[scale], float)
-    return hold_out(form, points, values == values.max(), **choices)

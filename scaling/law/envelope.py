@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.points import Points
-from scaling.law.power_law_fit import Allometry, fit_allometry
+from scaling.law.power_law_fit import PowerLawFit, fit_power_law
 
 BUDGETS = 1500
 """Logarithmically spaced budgets, as in the paper."""
@@ -34,8 +34,8 @@ class Envelope:
     loss: np.ndarray
     refused: int
     """Budgets at which the lowest curve was that of the smallest or the largest size that reaches them."""
-    N_law: Allometry
-    D_law: Allometry
+    N_law: PowerLawFit
+    D_law: PowerLawFit
 
 
 def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
@@ -63,7 +63,7 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
     )
 
 
-def _jackknifed(law: Allometry, exponents: list[float]) -> Allometry:
+def _jackknifed(law: PowerLawFit, exponents: list[float]) -> PowerLawFit:
     """The law with the error of its exponent from refits that each leave one run out."""
     count = len(exponents)
     if count < 2:
@@ -98,8 +98,8 @@ def _lowest(curves: list[Curve], budgets: int) -> Envelope | None:
         D=data,
         loss=losses[lowest[closed], columns],
         refused=int((~closed).sum()),
-        N_law=fit_allometry(compute, size),
-        D_law=fit_allometry(compute, data),
+        N_law=fit_power_law(compute, size),
+        D_law=fit_power_law(compute, data),
     )
 
 

@@ -13,7 +13,6 @@ from scaling.errors import ScalingError, nearest
 from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unreliable
 from scaling.law.forms import Form, named
 from scaling.law.likelihood import Ends, bound
-from scaling.law.loss_unit import of_terms
 from scaling.law.multi_start import draw, prepare, search
 from scaling.law.objective import LogHuber, Objective
 from scaling.law.points import Points
@@ -132,39 +131,6 @@ class Fit:
         back = np.empty_like(values)
         back[self.order] = values
         return back
-
-    def to_json(self, intervals: Mapping[str, Any] | None = None, held_out: Any = None) -> dict[str, Any]:
-        """What `fit.json` holds."""
-        bounds = intervals or {}
-        return {
-            "law": self.form.name,
-            "formula": self.form.formula,
-            "citation": self.form.citation,
-            "inputs": list(self.form.axes),
-            "target": self.form.target,
-            "estimates": self.estimates,
-            "units": {
-                parameter.name: of_terms(parameter.unit, self.points.definition("loss"))
-                for parameter in self.form.parameters
-            },
-            "fixed": dict(self.problem.fixed),
-            "tied": dict(self.form.tied),
-            "intervals": dict(bounds)
-            | {name: bounds[other] for name, other in self.form.tied.items() if other in bounds},
-            "objective": self.objective,
-            "objective_kind": self.problem.objective.name,
-            "starts_agreeing": self.starts_agreeing,
-            "held_out": held_out,
-            "converged": self.converged,
-            "n": len(self.problem.observed),
-            "degrees_of_freedom": self.degrees_of_freedom,
-            "residual_scale": self.diagnostics.residual_scale,
-            "seed_noise": self.seed_noise,
-            "condition_number": self.condition_number if np.isfinite(self.condition_number) else None,
-            "largest_leverage": float(self.diagnostics.leverage.max()),
-            "not_identified": list(self.not_identified),
-            "unreliable": list(self.unreliable),
-        }
 
 
 def fit(

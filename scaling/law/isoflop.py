@@ -15,7 +15,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.points import Points
-from scaling.law.power_law_fit import Allometry, fit_allometry
+from scaling.law.power_law_fit import PowerLawFit, fit_power_law
 
 SAME_BUDGET = 0.05
 """Runs within 5% of a budget's centre are of that budget: a grid of real models cannot spend exactly C."""
@@ -61,7 +61,7 @@ class IsoFlop:
     along: str
     kind: str
     minima: tuple[Minimum, ...]
-    law: Allometry
+    law: PowerLawFit
     draws: np.ndarray
     """The exponent of each draw of seed noise; empty without noise."""
 
@@ -122,7 +122,7 @@ def isoflop(
     budgets = np.array([minimum.C for minimum in accepted])
     positions = np.array([minimum.position for minimum in accepted])
     spread = None if noise is None else np.array([minimum.spread for minimum in accepted])
-    law = fit_allometry(budgets, positions, spread)
+    law = fit_power_law(budgets, positions, spread)
     return IsoFlop(along, kind, tuple(read), law, _exponents(budgets, drawn))
 
 

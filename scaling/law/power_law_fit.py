@@ -1,4 +1,4 @@
-"""An allometric law y = k xᵖ, fitted as a straight line in logarithms: how optimal sizes grow with compute."""
+"""A power law y = k xᵖ, fitted as a straight line in logarithms: how optimal sizes grow with compute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaling.errors import ScalingError
 
 
 @dataclass(frozen=True)
-class Allometry:
+class PowerLawFit:
     """y = coefficient · x^exponent, with the standard error of the exponent where more than two points determine it."""
 
     coefficient: float
@@ -31,7 +31,7 @@ class Allometry:
         return (self.exponent - reach, self.exponent + reach)
 
 
-def fit_allometry(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> Allometry:
+def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLawFit:
     """Least squares of log y on log x, weighted by 1/spread² where the standard deviation of log y is known."""
     if len(np.unique(x)) < 2:
         raise ScalingError("a power law needs points at two compute budgets or more", mend="add a budget")
@@ -45,4 +45,4 @@ def fit_allometry(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None
     residual = log_y - mean_y - exponent * (log_x - mean_x)
     freedom = len(log_x) - 2
     error = np.sqrt((weight @ residual**2) / variance / freedom) if freedom > 0 else np.inf
-    return Allometry(float(np.exp(mean_y - exponent * mean_x)), float(exponent), float(error), freedom)
+    return PowerLawFit(float(np.exp(mean_y - exponent * mean_x)), float(exponent), float(error), freedom)

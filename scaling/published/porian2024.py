@@ -9,7 +9,7 @@ import numpy as np
 from scaling.law.columns import from_rows
 from scaling.law.isoflop import IsoFlop, isoflop
 from scaling.law.points import Points
-from scaling.law.power_law_fit import Allometry, fit_allometry
+from scaling.law.power_law_fit import PowerLawFit, fit_power_law
 from scaling.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(
@@ -83,11 +83,11 @@ def law(setting: Setting, kind: str = "akima") -> IsoFlop:
     return isoflop(points(setting), kind=kind, noise=NOISE[setting.dataset])
 
 
-def law_of_pairs(setting: Setting) -> Allometry:
+def law_of_pairs(setting: Setting) -> PowerLawFit:
     """The last step alone, from the published minima and their spreads."""
     chosen = [row for row in rows("porian2024_optimal_pairs.csv") if setting.chooses(row) and row["n"]]
     compute, size, spread = (np.array([float(row[name]) for row in chosen]) for name in ("flops", "n", "n_star_std"))
-    return fit_allometry(compute, size, spread)
+    return fit_power_law(compute, size, spread)
 
 
 def published(setting: Setting) -> dict[str, float]:

@@ -140,7 +140,7 @@ def _fitted(
     setup: Mapping[str, str],
     tell: Tell,
 ) -> Findings:
-    from scaling.fit_report.report import account
+    from scaling.fit_report.report import fit_report
     from scaling.law import fit, named
     from scaling.picture import save
     from scaling.picture.figures import of_law
@@ -155,7 +155,8 @@ def _fitted(
         law = fit(named(name), train)
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     stated = {"hypothesis": question.question, **setup, **question.define}
-    document = account(law, held_out=test, targets=targets, stated=stated, with_back_test=True)
+    report = fit_report(law, held_out=test, targets=targets, stated=stated).with_back_test()
+    document = report.to_json()
     document["question"] = question.question
     document["setup"] = dict(setup)
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
@@ -213,7 +214,7 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
     None where there are too few points for AICc to weigh anything.
     """
     from scaling.law import aicc, compare, fit, named
-    from scaling.law.compare import judge
+    from scaling.law.held_out import judge
 
     fits, refused = {first.form.name: first}, []
     for name in others:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from scaling.fit_report.formats import latex, markdown
-from scaling.fit_report.report import account
+from scaling.fit_report.report import fit_report
 from scaling.fit_report.tables import coverage, held_out, tables
 from scaling.fit_report.terminal import show
 from scaling.law import Fit, LogHuber, LogSquared, Points, Squared, fit, fit_joint
@@ -45,7 +45,7 @@ def study(law: str, objective: str) -> tuple[Fit, Points]:
 def document(law="chinchilla", objective="log-huber", method: Method | None = "profile", level=0.95):
     found, test = study(law, objective)
     targets = [] if law == "joint" else [{name: float(test[name].max()) for name in found.form.inputs}]
-    return account(found, method=method, level=level, held_out=test, targets=targets)
+    return fit_report(found, method=method, level=level, held_out=test, targets=targets).to_json()
 
 
 def terminal(document) -> str:
@@ -124,7 +124,9 @@ def test_without_intervals_nothing_is_counted():
 def test_one_run_and_the_best_use_of_a_budget():
     found, test = study("chinchilla", "log-huber")
     one = test.where(np.arange(12) == 0)
-    told = account(found, method="t", level=0.9, held_out=one, targets=[{"C": 1e22}, {"N": 1e11, "D": 1e13}])
+    told = fit_report(
+        found, method="t", level=0.9, held_out=one, targets=[{"C": 1e22}, {"N": 1e11, "D": 1e13}]
+    ).to_json()
     assert "inside its 90% interval of a new run" in terminal(told) or "outside its 90%" in terminal(told)
     best, target = told["optima"][0], told["predictions"][0]
     for row in (best, target):

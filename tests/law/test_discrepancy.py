@@ -5,9 +5,9 @@ import pytest
 
 from scaling.law import LogHuber, LogSquared, Points, Squared, fit, predict_runs
 from scaling.law.back_test import back_test
-from scaling.law.compare import judge
 from scaling.law.discrepancy import LARGEST, discrepancy
 from scaling.law.extrapolation import extrapolation
+from scaling.law.held_out import judge
 
 
 def study(n=60, noise=0.003, bend=0.0, seed=0, decades=2.0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaling.law import Fit, LogHuber, LogSquared, Points, Squared, fit, predict_runs
-from scaling.law.compare import judge
+from scaling.law.held_out import judge
 from scaling.law.interval import METHODS
 from scaling.law.predictions import rows_of
 

@@ -5,7 +5,7 @@ import pytest
 
 from scaling import picture
 from scaling.errors import ScalingError
-from scaling.fit_report.report import account
+from scaling.fit_report.report import fit_report
 from scaling.law import fit
 from scaling.law.columns import from_columns
 from scaling.law.envelope import envelope
@@ -74,7 +74,7 @@ def test_the_bars_of_the_test_are_the_printed_intervals(chinchilla):
     found, held_out = chinchilla
     drawn = figures.of_law(found, held_out, level=0.8)["extrapolation"]
     (bars,) = (part for part in drawn.panels[0].parts if isinstance(part, Marks) and part.low is not None)
-    told = account(found, level=0.8, held_out=held_out)["held_out"]["points"]
+    told = fit_report(found, level=0.8, held_out=held_out).to_json()["held_out"]["points"]
     for end, values in (("low", bars.low), ("high", bars.high)):
         assert values == pytest.approx([point["interval_run"][end] for point in told])
     assert "Bars: 80% interval of a new run." in drawn.caption
