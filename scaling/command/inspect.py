@@ -34,7 +34,9 @@ def run(arguments: argparse.Namespace) -> None:
     configs = {name: found.check() for name, found in config.configs(arguments).items()}
 
     from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
+    from scaling.training.vocabulary import sized
 
+    configs = {name: sized(resolved) for name, resolved in configs.items()}
     costs = {name: cost(resolved) for name, resolved in configs.items()}
     shared = {name: shared_flops(resolved) for name, resolved in configs.items()}
     if arguments.json:

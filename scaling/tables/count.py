@@ -13,6 +13,7 @@ from scaling.model.places import places
 from scaling.tables.dependence import dependence
 from scaling.tables.ops import ops
 from scaling.tables.table import Row, Table
+from scaling.training.vocabulary import sized
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def counts(table: Table, words: Sequence[str] = ()) -> list[Counted]:
 
 def _counted(table: Table, row: Row, config: Config) -> Counted:
     try:
+        config = sized(config)
         with blank():
             model = config.build("model", config["size"])
         operations = ops(config, model)

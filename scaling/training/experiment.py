@@ -30,6 +30,7 @@ from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization
 from scaling.training.ranks import wanted
 from scaling.training.schedule import WSD, Constant, Schedule, check
+from scaling.training.vocabulary import with_vocabulary
 
 VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
@@ -134,7 +135,7 @@ def _assemble(config: Config) -> Experiment:
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
-    config = _with_vocabulary(config, objective.vocabulary)
+    config = with_vocabulary(config, objective.vocabulary)
     validation, evaluations = evaluation(
         held_out,
         objective,
@@ -235,22 +236,6 @@ def _teacher(config: Config, objective: Any) -> Run | None:
         raise config.error("objective.teacher", error.what, error.mend) from None
     except OSError as error:
         raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
-
-
-def _with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
-    """The config with as many ids as the data and the objective need, where the size leaves it to them."""
-    told = config["size"].get("vocabulary")
-    if told is None:
-        needed = vocabulary.rounded(config["train.round_vocabulary"])
-        size = {**config["size"], "vocabulary": needed.size}
-        return replace(config, tree={**config.tree, "size": size})
-    if told < vocabulary.size:
-        raise config.error(
-            "size.vocabulary",
-            f"the data and the objective use {vocabulary.size} ids",
-            f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
-        )
-    return config
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from scaling import cli
 from scaling.errors import ScalingError
 from scaling.training.experiment import assemble
 from tests.training.conftest import load, words
@@ -22,3 +25,69 @@ def test_too_few_are_refused(tmp_path):
     told = {"data.symbols": 16, "size.vocabulary": 16}
     with pytest.raises(ScalingError, match=r"use 17 ids; set size\.vocabulary to 17"):
         assemble(load(words(tmp_path, **told)))
+
+
+# A shipped size is a shape; its vocabulary is that of another corpus.
+
+
+def test_a_shipped_size_takes_more_ids_where_the_data_have_more(tmp_path):
+    many = {"data.symbols": 1000, "data.order": 1, "size.vocabulary": "absent"}
+    told = words(tmp_path, **many)
+    experiment = assemble(load(told))
+    assert experiment.spec["size"]["vocabulary"] == 1001
+    assert experiment.cost.parameters_by_slot["head"] == 1001 * experiment.config["size.width"]
+    assert assemble(load([*told, "train.round_vocabulary=128"])).spec["size"]["vocabulary"] == 1024
+
+
+def test_a_shipped_size_keeps_the_ids_that_it_has_more(tmp_path):
+    """So that runs of before keep their ids."""
+    experiment = assemble(load(words(tmp_path, **{"size.vocabulary": "absent"})))
+    assert experiment.spec["size"]["vocabulary"] == 512
+
+
+@pytest.mark.parametrize("where", ["command line", "file", "size's keys"])
+def test_a_vocabulary_that_a_person_gives_stands(tmp_path, where):
+    many = {"data.symbols": 1000, "data.order": 1, "size.vocabulary": "absent"}
+    told = words(tmp_path, **many)
+    if where == "command line":
+        told.append("size.vocabulary=512")
+    else:
+        size = "{width: 8, layers: 1, heads: 1, length: 16, vocabulary: 512}"
+        lines = [f"size: {size}"] if where == "size's keys" else ["size: tiny", "size.vocabulary: 512"]
+        (tmp_path / "mine.yaml").write_text("\n".join(["base: decoder", *lines, ""]))
+        told = [str(tmp_path / "mine.yaml"), *(word for word in told[1:] if not word.startswith("size"))]
+    with pytest.raises(ScalingError, match=r"size\.vocabulary=512: the data and the objective use 1001 ids"):
+        assemble(load(told))
+
+
+def test_a_model_is_counted_with_the_ids_that_it_is_trained_with(tmp_path, capsys):
+    for size in ("absent", "null"):
+        told = words(tmp_path, **{"data.symbols": 1000, "data.order": 1, "size.vocabulary": size})
+        trained = assemble(load(told)).cost.parameters
+        assert cli.main(["inspect", *told, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["parameters"] == trained
+
+
+def test_without_prepared_data_a_shipped_size_is_counted_as_it_is(tmp_path, capsys):
+    told = ["inspect", "decoder", "size=ladder/10k", "data=python", f"runs={tmp_path}/runs", "--json"]
+    assert cli.main(told) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert cli.main([*told, "size.vocabulary=4096"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    assert cli.main([*told, "size.vocabulary=null"]) == 2
+    assert "data: the data have not been prepared in " in capsys.readouterr().err
+
+
+def test_a_table_of_models_whose_vocabulary_is_left_to_the_data_is_printed(tmp_path, capsys):
+    """It was trained, and then its counts failed for want of a vocabulary."""
+    (tmp_path / "mine.yaml").write_text("base: decoder\nsize: tiny\nrows:\n  one: {}\n  two: {optimizer.lr: 1e-2}\n")
+    small = ["data.symbols=8", "data.validation=512", "train.steps=2", "train.batch=2", "schedule.warmup=1"]
+    told = ["table", str(tmp_path / "mine.yaml"), *small, "size.vocabulary=null", "size.length=16", "seeds=1"]
+    counted = []
+    for given in ([], ["size.vocabulary=9"]):  # eight symbols and the one that begins
+        assert cli.main([*told, *given, "--counts", "--json"]) == 0
+        counted.append(json.loads(capsys.readouterr().out)["rows"])
+    assert counted[0] == counted[1]
+    few = ["evaluate.points=1", "log.wandb=disabled", f"runs={tmp_path}/runs", "--workers", "1"]
+    assert cli.main([*told, *few, "--train"]) == 0
+    assert "two" in capsys.readouterr().out
