@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scaling.build import check, plain
 from scaling.config.node import Node
@@ -37,7 +37,7 @@ TYPES: dict[str, Any] = {
     "train.checkpoint_every": Long,
     "evaluate.points": PositiveInt,
     "evaluate.precision": Literal["float32", "bf16_autocast", "bf16"],
-    "evaluate.windows": Budget,
+    "evaluate.windows": Budget | Literal["auto"],
     "log.every": Long,
     "log.wandb": Literal["auto", "online", "offline", "disabled"],
     "log.project": str | None,
@@ -115,7 +115,7 @@ def typed(section: str, node: Node, default: Node) -> Node:
 
 def _typed(key: str, node: Node, wanted: Any) -> Node:
     value = node.plain()
-    if isinstance(value, float) and value.is_integer() and plain(wanted) in (int, int | None):
+    if isinstance(value, float) and value.is_integer() and int in (plain(wanted), *get_args(plain(wanted))):
         value = int(value)
     if node.name is not None and wanted in (str, str | None):
         value = node.name

@@ -4,8 +4,8 @@
     12 1_000 0x1F 0o17      a whole number   1.5 .5 1e-4 1E5 .inf     a number
     everything else         text: no, yes, on, off, 1:30, 2026-11-20, 010.1.1
 
-`None` is how W&B's `${args_no_hyphens}` writes null. `20M` and `4k` stay text here, because `1M` may be the name of a
-size; where a config is resolved they become numbers by `quantity`.
+`None` is how W&B's `${args_no_hyphens}` writes null. `20M`, `4k` and `5%` stay text here, because `1M` may be the name
+of a size; where a config is resolved they become numbers by `quantity`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _REAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.?[0-9]*)([eE][-+]?[0-9]+)?")
-_QUANTITY = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)([kKMBT])")
+_QUANTITY = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)([kKMBT%])")
 _THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12}
 
 
@@ -53,9 +53,13 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def quantity(text: str) -> int | float | None:
-    """`4k`, `20M`, `1.5B`, `2T` as numbers (whole where they are whole); nothing for any other text."""
+    """`4k`, `20M`, `1.5B`, `2T` as numbers (whole where they are whole), `5%` as the fraction 0.05; None for other
+    text.
+    """
     found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
     if found is None:
         return None
+    if found[2] == "%":
+        return float(Decimal(found[1]).scaleb(-2))
     number = Decimal(found[1]).scaleb(_THOUSANDS[found[2]])
     return int(number) if number == number.to_integral_value() else float(number)

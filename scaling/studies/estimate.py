@@ -10,12 +10,12 @@ from scaling.errors import ScalingError, nearest
 from scaling.studies.calibration import Speed
 from scaling.studies.memory import Layout, memory
 from scaling.studies.plan import Plan, Run
+from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.point import point
 from scaling.training.throughput import Device, devices
 
 HOUR = 3600.0
-FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def _row(one: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
 
 def evaluating(experiment: Experiment) -> float:
     """FLOPs of a run's evaluations."""
-    rows = experiment.validation.plan.size.size(0) * experiment.evaluations  # type: ignore[attr-defined]
-    tokens = rows * experiment.row_tokens * experiment.config["evaluate.points"]
+    tokens = sum(experiment.evaluated.values()) * experiment.row_tokens
     return FORWARD * tokens * experiment.cost.flops_train_per_token
 
 

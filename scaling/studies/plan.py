@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from scaling import build
 from scaling.config import load
@@ -16,7 +16,7 @@ from scaling.ledger import Ledger, run_ids
 from scaling.studies.assembly import Words, assembled
 from scaling.studies.grid import Cell
 from scaling.studies.identified import smallest_grid, spelled
-from scaling.studies.question import Question, flat
+from scaling.studies.question import Question, compared, flat
 from scaling.studies.rate import Rate
 from scaling.training.experiment import VARIED, Experiment, assemble
 
@@ -72,9 +72,14 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
     Where data are not prepared, what their runs cost can still be told: a language stands in for each of them.
     """
 
+    windows: dict[Any, Any] = {}  # of an evaluation, as the files say, by the row of a table
+
     def said(cell: Cell) -> Words:
         words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
-        return words if data == "prepared" else stood_in(words)
+        words, row = words if data == "prepared" else stood_in(words), cell.get("row")
+        if row not in windows:
+            windows[row] = load(question.base, words)["evaluate.windows"] or "all"
+        return compared(question.base, words, windows[row])
 
     cells = _cells(question, said)
     words = [said(cell) for cell, _ in cells]
@@ -139,9 +144,13 @@ def _rated(rate: Rate, experiment: Experiment) -> Cell:
 
 
 def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
-    """The trunk that each run may branch from, and the step; runs of a family and a seed have one trunk."""
-    keys = [(family, experiment.seed) for experiment, family in zip(experiments, families)]
+    """The trunk that each run may branch from, and the step; runs of a family, a seed and a warmup have one trunk."""
     found = [experiment.trunk() for experiment in experiments]
+    # A warmup that is a fraction of the run has as many steps as the run's length says.
+    keys = [
+        (family, experiment.seed, trunk and trunk[0].schedule.warmup)
+        for experiment, family, trunk in zip(experiments, families, found)
+    ]
     first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
     names = dict(zip(first, run_ids([trunk.spec for trunk in first.values()])))
     return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, found)]

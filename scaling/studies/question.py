@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import build
-from scaling.config import Config, document, find
+from scaling.config import Config, document, find, load
 from scaling.config.scalar import quantity
 from scaling.config.table import table_file
 from scaling.errors import ScalingError, nearest
@@ -22,6 +22,7 @@ from scaling.studies.grid import Cell, Grid, Price, Product
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
+WHOLE = "evaluate.windows=null"
 
 Line = Mapping[str, Any]
 
@@ -76,6 +77,16 @@ class Question:
     @cached_property
     def _common(self) -> dict[str, str]:
         return {key: _word(key, value) for key, value in flat(self.set).items()}
+
+
+def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[str, ...]:
+    """The words of a run that is compared with others: it is evaluated on all windows, whatever a tenth of its own
+    compute pays for, unless the words or the files say how many. `default` is what the files say, where that is known.
+    """
+    if any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words):
+        return words
+    default = default or load(base, words)["evaluate.windows"]
+    return (WHOLE, *words) if default == "auto" else words
 
 
 def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:

@@ -19,7 +19,7 @@ from scaling.ledger.forms import of_study
 from scaling.ledger.result import differences
 from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
-from scaling.studies.question import Line, Question, is_counted
+from scaling.studies.question import WHOLE, Line, Question, compared, is_counted
 from scaling.training.experiment import VARIED, Experiment, assemble
 
 SOME = 3  # differences told in one line
@@ -79,7 +79,7 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
 
 @lru_cache(maxsize=KEPT)
 def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
-    experiment = assemble(load(base, words))
+    experiment = assemble(load(base, compared(base, words)))
     if run_id(experiment.spec) != run:
         raise ScalingError(
             "this is not the run that was planned: its data, its files or the words given here say otherwise",
@@ -165,7 +165,7 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
 
 def _words(run: Line) -> dict[str, str]:
     """The words of a planned run that change what it computes."""
-    pairs = (word.partition("=") for word in run["overrides"])
+    pairs = (word.partition("=") for word in run["overrides"] if word != WHOLE)
     return {key: value for key, _, value in pairs if is_counted(key)}
 
 

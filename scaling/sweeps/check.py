@@ -85,7 +85,7 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
             return Tried(key, cell, checked(resolved([*sweep.told(cell), *words])))
 
     looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
-    _stoppable(sweep, looks.first)
+    _stoppable(sweep, looks.first["evaluate.points"])
     return looks
 
 
@@ -94,6 +94,7 @@ def check(sweep: Sweep, looks: Looks) -> Outlook:
     for one in looks.values:
         _tried(sweep, one)
     seen, runs = [_tried(sweep, one) for one in looks.sample], sweep.size
+    _stoppable(sweep, min(len(one.evaluated) for one in seen))  # a short run may pay for fewer than it asks for
     share = (1 if runs is None else runs) / len(seen)
     return Outlook(
         runs=runs,
@@ -130,16 +131,16 @@ def _about(error: ScalingError, name: str) -> bool:
     return key == name or key.startswith(f"{name}.") or (key != "" and name.startswith(f"{key}."))
 
 
-def _stoppable(sweep: Sweep, first: Config) -> None:
+def _stoppable(sweep: Sweep, points: int) -> None:
     """Refuse a hyperband that would never stop a run: it counts how often the metric is logged."""
     if sweep.hyperband is None or sweep.metric is None or sweep.metric.kind != "evaluate":
         return
-    points, bracket = first["evaluate.points"], sweep.hyperband.brackets[0]
+    bracket = sweep.hyperband.brackets[0]
     if points <= bracket:
         raise sweep.found.error(
             "early_terminate",
             f"the first bracket is the evaluation after {bracket}, and a run has {points}",
-            "raise evaluate.points",
+            "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on",
         )
 
 

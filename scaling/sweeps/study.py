@@ -16,6 +16,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
 from scaling.ledger.forms import of_study
 from scaling.studies.plan import Plan, Run
+from scaling.studies.question import compared
 from scaling.studies.record import entered
 from scaling.training.ranks import launched
 
@@ -48,7 +49,8 @@ def planned(words: Sequence[str]) -> Config:
     """The config of a planned study's run, which `study=` and `run=` name."""
     told, ledger, plan, run = _found(words)
     logged = [f"{key}={value}" for key, value in told.items() if key.startswith("log.")]
-    return load(plan.question.base, [*run.overrides, f"runs={ledger.root}", *logged])
+    words = compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
+    return load(plan.question.base, words)
 
 
 def prepare(words: Sequence[str]) -> None:

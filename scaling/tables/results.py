@@ -15,6 +15,7 @@ from scaling.config.override import override
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
+from scaling.studies.question import WHOLE
 from scaling.tables.table import Table
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
             told = said(one["overrides"])
             if not {"row", "seed"} <= told.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
-            settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN))
+            settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN and word != WHOLE))
             seeds = found.setdefault(told["row"][1], {})
             if seeds.setdefault(told["seed"][1], one)["run"] != one["run"]:
                 settings.add(("a row that has changed since",))

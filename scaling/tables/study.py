@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from scaling.config import SECTIONS
+from scaling.config import SECTIONS, load
 from scaling.errors import ScalingError
 from scaling.studies.plan import Plan
-from scaling.studies.question import Question
+from scaling.studies.question import Question, compared
 from scaling.tables.results import MISSING, Results, said
 from scaling.tables.table import Table
 
@@ -66,7 +66,8 @@ def lacking(asked: Plan, held: Results, where: str) -> Plan:
 
 def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
-    trees = [table.load(row.name, words).tree for row in table.rows]
+    own = [compared(table.config, (f"row={row.name}", *words)) for row in table.rows]
+    trees = [load(table.config, each).tree for each in own]
     return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: the fixed held-out batches, whole, at log-spaced steps and at the end."""
+"""Evaluation: the fixed held-out batches at log-spaced steps and at the end, whole unless the run is short."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ from scaling.data.prefetch import ahead
 from scaling.data.source import Source
 from scaling.errors import ScalingError
 from scaling.model.family import Family
+
+FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
+COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
+FREE = 1 << 14  # tokens of all evaluations that no run saves on: it takes longer to start
+FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
+
+
+def affordable(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> dict[int, int]:
+    """The windows of each evaluation by its step, for a run that trains on `trained` windows of `row_tokens` each.
+
+    Where `points` evaluations of all `windows` cost more than a tenth of the run, the last has up to half of the tenth,
+    and the others share the rest; where that is too little for so many, there are fewer.
+    """
+    budget = max(int(COST * trained / FORWARD), FREE // row_tokens)
+    fewest = min(windows, -(-FEWEST // row_tokens))
+    *earlier, end = evaluation_steps(steps, points)
+    last = min(windows, max(fewest, budget // 2 if earlier else budget))
+    rest = max(0, budget - last)
+    if len(earlier) * fewest > rest:
+        *earlier, end = evaluation_steps(steps, rest // fewest + 1)
+    each = min(last, rest // len(earlier)) if earlier else 0
+    return {**dict.fromkeys(earlier, each), end: last}
 
 
 def evaluation_steps(steps: int, points: int) -> list[int]:

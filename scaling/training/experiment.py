@@ -26,10 +26,11 @@ from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.objective import Distil
 from scaling.training import values
+from scaling.training.evaluation import affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization
 from scaling.training.ranks import wanted
-from scaling.training.schedule import WSD, Constant, Schedule, check
+from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.vocabulary import with_vocabulary
 
 VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
@@ -47,8 +48,10 @@ class Experiment:
     parametrization: Parametrization
     size: BatchSize
     batches: Batches
-    validation: Batches
-    evaluations: int  # batches of one evaluation
+    validation: Batches  # of the last evaluation
+    evaluations: int  # its batches
+    held_out_windows: int  # that an evaluation may take
+    evaluated: Mapping[int, int]  # the windows of each evaluation, by its step
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
     versions: Mapping[str, int]  # of the pieces
@@ -77,6 +80,10 @@ class Experiment:
         """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
         return getattr(self.batches.objective, "is_code", False)
 
+    def evaluation(self, step: int) -> tuple[Batches, int]:
+        """The held-out batches of the evaluation at a step, and how many they are."""
+        return _first(self.validation, self.evaluated[step])
+
     def tokens(self, step: int) -> int:
         """Tokens seen when update `step` begins."""
         return self.size.before(step) * self.row_tokens
@@ -85,13 +92,14 @@ class Experiment:
     def spec(self) -> dict[str, Any]:
         """All that can change what comes out; equal specs are one run."""
         tree = self.config.tree
-        counted = ("model", "size", "objective", "optimizer", "schedule", "parametrization", "evaluate", "seed")
+        counted = ("model", "size", "objective", "optimizer", "parametrization", "seed")
         train = {key: tree["train"][key] for key in ("batch", "documents", "precision", "smoothing", "clip")}
         spec = {
             **{key: tree[key] for key in counted},
+            "schedule": self._schedule,
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
             "train": {**train, "steps": self.steps},
-            "evaluate": _evaluated(tree),
+            "evaluate": self._evaluate,
             "versions": self.versions,
         }
         return spec if self.horizon else _stable(spec)
@@ -100,14 +108,27 @@ class Experiment:
         """The trunk that this run may branch from, and the step at which it does."""
         if not isinstance(self.schedule, WSD):
             return None
-        step = self.schedule.cooldown(self.steps)
-        return replace(self, steps=step, schedule=Constant(warmup=self.schedule.warmup), horizon=False), step
+        step, rising = self.schedule.cooldown(self.steps), warmup_steps(self.schedule, self.steps)
+        # A warmup that is a fraction is one of the run, whose length the trunk does not know.
+        config = replace(self.config, tree={**self.config.tree, "schedule": self._schedule})
+        return replace(self, config=config, steps=step, schedule=Constant(warmup=rising), horizon=False), step
 
+    @property
+    def _evaluate(self) -> dict[str, Any]:
+        """The section `evaluate` as it counts: all windows are null, and the precision in which a run was evaluated
+        before there was such a key is left out.
+        """
+        tree = self.config.tree
+        before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
+        section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
+        if section["windows"] == "auto":
+            windows = self.evaluated.get(self.steps)
+            section["windows"] = None if windows == self.held_out_windows else windows
+        return section
 
-def _evaluated(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `evaluate`, without the precision in which a run was evaluated before there was such a key."""
-    before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
-    return {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
+    @property
+    def _schedule(self) -> dict[str, Any]:
+        return identified(self.config.tree["schedule"], self.schedule, self.steps)
 
 
 def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,11 +157,12 @@ def _assemble(config: Config) -> Experiment:
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
     config = with_vocabulary(config, objective.vocabulary)
+    windows = config["evaluate.windows"]
     validation, evaluations = evaluation(
         held_out,
         objective,
         max(1, EVALUATION_TOKENS // objective.reads),
-        config["evaluate.windows"],
+        None if windows == "auto" else windows,
         config["train.documents"],
     )
     row_tokens, known = _row(config, validation)
@@ -154,6 +176,8 @@ def _assemble(config: Config) -> Experiment:
         batches=training(train, objective, size, config["seed"], config["train.documents"]),
         validation=validation,
         evaluations=evaluations,
+        held_out_windows=cast(Windows, validation.plan).limit or 0,
+        evaluated={},
         row_tokens=row_tokens,
         entropy=held_out.entropy if known else None,
         versions=build.versions(config.tree),
@@ -188,7 +212,27 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     check(experiment.schedule, steps)
     known = experiment.batches
     batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
-    return replace(experiment, config=config, steps=steps, batches=batches)
+    windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
+    if config.tree["evaluate"]["windows"] == "auto":
+        evaluated = affordable(steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
+    else:
+        evaluated = dict.fromkeys(evaluation_steps(steps, points), windows)
+    validation, evaluations = _first(experiment.validation, evaluated[steps])
+    return replace(
+        experiment,
+        config=config,
+        steps=steps,
+        batches=batches,
+        validation=validation,
+        evaluations=evaluations,
+        evaluated=evaluated,
+    )
+
+
+def _first(batches: Batches, windows: int) -> tuple[Batches, int]:
+    """The first windows of an evaluation's batches, and how many batches they are."""
+    plan = replace(cast(Windows, batches.plan), limit=windows)
+    return replace(batches, plan=plan), -(-windows // plan.size.size(0))
 
 
 def _row(config: Config, validation: Batches) -> tuple[int, bool]:

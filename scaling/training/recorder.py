@@ -13,7 +13,7 @@ from scaling.batch import Batch
 from scaling.ledger import Attempt
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
-from scaling.training.evaluation import evaluate, evaluation_steps, share
+from scaling.training.evaluation import FORWARD, evaluate, share
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
 from scaling.training.ranks import pulse, wanted
@@ -23,7 +23,8 @@ from scaling.training.throughput import peak
 
 
 class Recorder(Callback):
-    """Writes one attempt's log and checkpoints. `tell` hears every log entry too (a progress line, a mirror).
+    """Writes one attempt's log and checkpoints. `tell` and `listeners` hear every log entry too; `tell`, which follows
+    the run for a person, hears also after every update and every batch of an evaluation how far it is.
 
     Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
     gather a model that is sharded.
@@ -38,22 +39,28 @@ class Recorder(Callback):
         tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
         pinned: Collection[int] = (),
         due: bool = False,
+        listeners: Collection[Callable[[Mapping[str, Any]], None]] = (),
     ):
         config = experiment.config
-        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
+        self.experiment, self.attempt, self.due = experiment, attempt, due
+        self.tell, self.listeners = tell, listeners
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
         # A trunk is looked at by its branches.
-        points = evaluation_steps(experiment.steps, config["evaluate.points"]) if experiment.horizon else []
-        self.evaluated = set(points)
+        self.evaluated = set(experiment.evaluated if experiment.horizon else ())
+        self._windows = experiment.evaluated.values() if experiment.horizon else ()
         self.pinned = set(pinned)
         self.latest: dict[str, Any] = {}
         self.latest_step: int | None = None
         self.spikes = Spikes()
         self.peak = peak(config["train.precision"])
         self._since, self._tokens = time.perf_counter(), 0
+        self._scored = 0  # windows, of the evaluations so far
 
     @hook
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
+        done = (windows for step, windows in self.experiment.evaluated.items() if step <= module.start)
+        self._scored = sum(done) if self.evaluated else 0
+        self._report_progress(module.start)
         if self.due and module.start in self.evaluated:
             self.evaluate_now(module.start, module, module.global_rank, trainer.world_size)
 
@@ -61,6 +68,7 @@ class Recorder(Callback):
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
         step, ranks = module.start + trainer.fit_loop.batch_idx + 1, trainer.world_size
         pulse()
+        self._report_progress(step)
         signal = signals.agreed(ranks, module.device)
         last = step == self.experiment.steps
         above = self.spikes.above(module.update.loss)
@@ -82,6 +90,18 @@ class Recorder(Callback):
     def write(self, entry: Mapping[str, Any]) -> None:
         if self.attempt is not None:
             self.attempt.log.write(entry)
+        for tell in (*self.tell, *self.listeners):
+            tell(entry)
+
+    def _report_progress(self, step: int, evaluated: float | None = None) -> None:
+        """Report the fraction of the run's compute that is done, and of the evaluation that is going on, if one is."""
+        if not self.tell:
+            return
+        experiment = self.experiment
+        scored = self._scored + (evaluated or 0.0) * experiment.evaluated.get(step, 0)
+        every = experiment.size.before(experiment.steps) + FORWARD * sum(self._windows)
+        done = (experiment.size.before(step) + FORWARD * scored) / every
+        entry = {"kind": "progress", "step": step, "steps": experiment.steps, "done": done, "evaluated": evaluated}
         for tell in self.tell:
             tell(entry)
 
@@ -116,14 +136,23 @@ class Recorder(Callback):
         """Evaluate; a signal ends it between two batches, on all ranks."""
         begun = time.perf_counter()
         experiment = self.experiment
-        batches = share(experiment.validation, experiment.evaluations, rank, ranks)
-        beating = _beating(batches, module.device, step, ranks)
+        validation, count = experiment.evaluation(step)
+        batches = share(validation, count, rank, ranks)
+        self._report_progress(step, 0.0)
+        beating = self._counted(_beating(batches, module.device, step, ranks), step, -(-count // ranks))
         with module.weights.scored(module.device) as model:
             found = evaluate(model, beating, experiment.held_out, ranks, experiment.is_code)
         self.latest, self.latest_step = {**found, "evaluation_precision": module.weights.evaluation}, step
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
+        self._scored += experiment.evaluated[step]
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
+
+    def _counted(self, batches: Iterable[Batch], step: int, count: int) -> Iterator[Batch]:
+        """Batches of an evaluation; each is reported when the next one is asked for, since then it is done."""
+        for number, batch in enumerate(batches, 1):
+            yield batch
+            self._report_progress(step, number / count)
 
     def _save(self, step: int, module: TrainingModule) -> None:
         if self.attempt is None and not module.sharded:

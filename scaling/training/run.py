@@ -236,7 +236,8 @@ def _fitted(
     signals.begin_run()
     with logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
         pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
-        recorder = Recorder(experiment, attempt, [*tell, mirror, *loggers] if ranks.first else [], pinned, due)
+        listeners = [mirror, *loggers] if ranks.first else []
+        recorder = Recorder(experiment, attempt, tell if ranks.first else [], pinned, due, listeners)
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)

@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 from scaling.errors import ScalingError
-from scaling.number import Fraction, NonNegativeInt, PositiveFraction
+from scaling.number import BelowOne, Fraction, NonNegativeInt, PositiveFraction
+
+Warmup = NonNegativeInt | BelowOne | Literal["auto"]
+AUTO = 0.1  # of the run's steps, at most the schedule's `longest`
 
 
 class Schedule(Protocol):
-    """`warmup` steps of linear rise come first: step 0 learns at 1/warmup of the peak."""
+    """A linear rise of `warmup` comes first: steps, a fraction of the run's, or `auto`. With w steps of warmup, step 0
+    learns at 1/w of the peak.
+    """
 
-    warmup: int
+    @property
+    def warmup(self) -> Warmup: ...
 
     def factor(self, step: int, steps: int) -> float:
         """The share of the peak at which update `step` of `steps` learns."""
         ...
 
 
+def warmup_steps(schedule: Schedule, steps: int) -> int:
+    """The warmup of a run of `steps` steps in whole steps."""
+    warmup = schedule.warmup
+    if warmup == "auto":
+        return min(_longest(schedule), int(AUTO * steps))
+    return warmup if isinstance(warmup, int) else round(warmup * steps)
+
+
+def _longest(schedule: Schedule) -> int:
+    return getattr(schedule, "longest", 100)
+
+
 def check(schedule: Schedule, steps: int) -> None:
-    """Refuse a warmup that does not end before the run does."""
-    if schedule.warmup >= steps:
+    """Refuse a warmup that does not end before the run does; a schedule that starts at its peak has none to end."""
+    if warmup_steps(schedule, steps) >= steps and schedule.factor(0, steps) < 1:
         raise ScalingError(
             f"the warmup does not end within the run's {steps} steps",
             key="schedule.warmup",
             value=schedule.warmup,
-            mend="shorten the warmup or train longer",
+            mend="take auto, a fraction of the run (10%), or train longer",
         )
+
+
+def identified(line: Mapping[str, Any], schedule: Schedule, steps: int) -> dict[str, Any]:
+    """The line of a schedule as a run's identity has it: its warmup in steps, so that equal warmups are one run.
+
+    A line that leaves the warmup out stands for the schedule's `longest`, as it did when that was every run's default.
+    """
+    warmup = warmup_steps(schedule, steps)
+    left_out = "warmup" not in line and (schedule.warmup != "auto" or warmup == _longest(schedule))
+    return dict(line) if left_out else {**line, "warmup": warmup}
 
 
 def _rise(step: int, warmup: int) -> float:
@@ -42,11 +71,11 @@ def _share(step: int, warmup: int, steps: int) -> float:
 class Constant:
     """η(s) = 1 after the warmup."""
 
-    def __init__(self, *, warmup: NonNegativeInt = 0):
-        self.warmup = warmup
+    def __init__(self, *, warmup: Warmup = 0):
+        self.warmup: Warmup = warmup
 
     def factor(self, step: int, steps: int) -> float:
-        return _rise(step, self.warmup)
+        return _rise(step, warmup_steps(self, steps))
 
 
 class Cosine:
@@ -54,22 +83,26 @@ class Cosine:
     2022)
     """
 
-    def __init__(self, *, warmup: NonNegativeInt = 100, floor: Fraction = 0.1):
-        self.warmup, self.floor = warmup, floor
+    def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.1):
+        self.warmup: Warmup = warmup
+        self.floor = floor
 
     def factor(self, step: int, steps: int) -> float:
-        fall = (1 + math.cos(math.pi * _share(step, self.warmup, steps))) / 2
-        return _rise(step, self.warmup) * (self.floor + (1 - self.floor) * fall)
+        warmup = warmup_steps(self, steps)
+        fall = (1 + math.cos(math.pi * _share(step, warmup, steps))) / 2
+        return _rise(step, warmup) * (self.floor + (1 - self.floor) * fall)
 
 
 class Linear:
     """η(s) = 1 − (1 − f) x, x the share of the way. (Devlin et al. 2018)"""
 
-    def __init__(self, *, warmup: NonNegativeInt = 100, floor: Fraction = 0.0):
-        self.warmup, self.floor = warmup, floor
+    def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.0):
+        self.warmup: Warmup = warmup
+        self.floor = floor
 
     def factor(self, step: int, steps: int) -> float:
-        return _rise(step, self.warmup) * (1 - (1 - self.floor) * _share(step, self.warmup, steps))
+        warmup = warmup_steps(self, steps)
+        return _rise(step, warmup) * (1 - (1 - self.floor) * _share(step, warmup, steps))
 
 
 class InverseSquareRoot:
@@ -78,11 +111,17 @@ class InverseSquareRoot:
     `rise: flat` learns at the peak from the first step, as T5 does: 1/√max(s, w). (Raffel et al. 2019)
     """
 
-    def __init__(self, *, warmup: NonNegativeInt = 4000, rise: Literal["linear", "flat"] = "linear"):
-        self.plateau, self.warmup = max(1, warmup), warmup if rise == "linear" else 0
+    longest = 4000  # as in the paper
+
+    def __init__(self, *, warmup: Warmup = "auto", rise: Literal["linear", "flat"] = "linear"):
+        self.warmup: Warmup = warmup
+        self.rise = rise
 
     def factor(self, step: int, steps: int) -> float:
-        return _rise(step, self.warmup) * math.sqrt(self.plateau / max(step + 1, self.plateau))
+        warmup = warmup_steps(self, steps)
+        plateau = max(1, warmup)
+        rise = _rise(step, warmup) if self.rise == "linear" else 1.0
+        return rise * math.sqrt(plateau / max(step + 1, plateau))
 
 
 class WSD:
@@ -96,19 +135,20 @@ class WSD:
     def __init__(
         self,
         *,
-        warmup: NonNegativeInt = 100,
+        warmup: Warmup = "auto",
         decay: PositiveFraction = 0.2,
         shape: Literal["linear", "sqrt"] = "linear",
     ):
-        self.warmup, self.decay, self.shape = warmup, decay, shape
+        self.warmup: Warmup = warmup
+        self.decay, self.shape = decay, shape
 
     def cooldown(self, steps: int) -> int:
         """The step at which the learning rate begins to fall."""
-        return max(self.warmup, steps - round(self.decay * steps))
+        return max(warmup_steps(self, steps), steps - round(self.decay * steps))
 
     def factor(self, step: int, steps: int) -> float:
-        start = self.cooldown(steps)
+        start, rise = self.cooldown(steps), _rise(step, warmup_steps(self, steps))
         if step < start:
-            return _rise(step, self.warmup)
+            return rise
         share = (step - start + 1) / (steps - start + 1)
-        return _rise(step, self.warmup) * (1 - (share if self.shape == "linear" else math.sqrt(share)))
+        return rise * (1 - (share if self.shape == "linear" else math.sqrt(share)))
