@@ -54,20 +54,24 @@ class Tested:
         return float(np.median(self.run) / np.quantile(np.abs(self.error), LEVEL))
 
 
-def hold_out(study: str, points: Points, held: np.ndarray, axis: str, size: float, spread: float) -> Tested:
+def predict_from_others(study: str, points: Points, mask: np.ndarray, axis: str, size: float, spread: float) -> Tested:
     """Predict the runs of mask `held` from the others, given the size of the form's error in other studies."""
-    rest, tested = points.hold_out(held)
+    rest, tested = points.hold_out(mask)
     law = fit("chinchilla", rest, starts=256)
     predictions = predict_runs(law, rows_of(tested, law), LEVEL, "t", form_error=discrepancy(law, size, spread))
-    estimate = np.log([one.estimate for one in predictions])
+    estimate = np.log([prediction.estimate for prediction in predictions])
     error = np.log(tested.numbers("loss")) - estimate
     mean, run = (
-        _half([interval for one in predictions if (interval := getattr(one, name)) is not None], estimate, error)
+        _half(
+            [interval for prediction in predictions if (interval := getattr(prediction, name)) is not None],
+            estimate,
+            error,
+        )
         for name in ("mean", "run")
     )
     noise = np.hypot(mean, _noise(law))
     values = _axis(points, axis)
-    return Tested(study, error, mean, noise, run, np.log10(values[held] / values[~held].max()))
+    return Tested(study, error, mean, noise, run, np.log10(values[mask] / values[~mask].max()))
 
 
 def _half(intervals: Sequence[Interval], estimate: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -104,26 +108,26 @@ def largest_out(points: Points, axis: str) -> Iterator[np.ndarray]:
     """All runs above each share of the points, by one axis."""
     values = _axis(points, axis)
     for share in SHARES:
-        held = values > np.quantile(values, share) * (1.0 + 1e-9)
-        if held.any() and (~held).sum() >= FEWEST and len(np.unique(points.numbers("N")[~held])) > 2:
-            yield held
+        mask = values > np.quantile(values, share) * (1.0 + 1e-9)
+        if mask.any() and (~mask).sum() >= FEWEST and len(np.unique(points.numbers("N")[~mask])) > 2:
+            yield mask
 
 
 def tables(studies: Mapping[str, Points]) -> list[str]:
     """The section of docs/coverage.md."""
     sizes = {name: size_of(points) for name, points in studies.items()}
-    known = priors(sizes)
+    other_sizes = priors(sizes)
     tested = {kind: [] for kind in KINDS}
     by_distance: dict[str, list[Tested]] = {axis: [] for axis in "NDC"}
     for name, points in studies.items():
         for kind in KINDS:
             for column in sorted(column for column in points.columns if column.rstrip("0123456789") == kind):
-                held = points.numbers(column) > 0
-                tested[kind].append(hold_out(name, points, held, kind[-1], *known[name]))
+                mask = points.numbers(column) > 0
+                tested[kind].append(predict_from_others(name, points, mask, kind[-1], *other_sizes[name]))
         for axis, tests in by_distance.items():
-            for held in largest_out(points, axis):
+            for mask in largest_out(points, axis):
                 with suppress(ScalingError):  # too few runs for a fit that converges
-                    tests.append(hold_out(name, points, held, axis, *known[name]))
+                    tests.append(predict_from_others(name, points, mask, axis, *other_sizes[name]))
         print(name, file=sys.stderr, flush=True)
     return [
         *_row("held out", "runs", "in the mean's", "noise added", "in a new run's", "width", "mean error"),
@@ -138,7 +142,10 @@ def tables(studies: Mapping[str, Points]) -> list[str]:
             for line in _row(name, f"{sizes[name]:.2f}", *(_of_study(tests, name) for tests in tested.values()))
         ),
         "",
-        *_row("decades beyond", *(f"by {axis}: {what}" for axis in by_distance for what in ("noise added", "new run"))),
+        *_row(
+            "decades beyond",
+            *(f"by {axis}: {measure}" for axis in by_distance for measure in ("noise added", "new run")),
+        ),
         *_rule(2 * len(by_distance)),
         *(
             line
@@ -156,7 +163,7 @@ def _counted(tests: Sequence[Tested]) -> list[str]:
     width = float(np.median([test.width for test in tests]))
     return [
         str(len(error)),
-        *(f"{100 * one.mean():.1f}%" for one in counts),
+        *(f"{100 * inside.mean():.1f}%" for inside in counts),
         f"{width:.2f}",
         f"{100 * error.mean():.2f}%",
     ]
@@ -168,8 +175,8 @@ def _of_study(tests: Sequence[Tested], study: str) -> str:
 
 
 def _at(tests: Sequence[Tested], low: float, high: float) -> list[str]:
-    here = [(test, (test.decades > low) & (test.decades <= high)) for test in tests]
-    noise, run = (np.concatenate([test.inside(name)[mask] for test, mask in here]) for name in ("noise", "run"))
+    masks = [(test, (test.decades > low) & (test.decades <= high)) for test in tests]
+    noise, run = (np.concatenate([test.inside(name)[mask] for test, mask in masks]) for name in ("noise", "run"))
     return [f"{100 * noise.mean():.0f}%", f"{100 * run.mean():.0f}% of {len(run)}"] if len(run) else ["-", "-"]
 
 

@@ -73,8 +73,8 @@ def simulate(cell: Cell, studies: int, seed: int = 0) -> Counts:
     observed = objective.transform(mean * np.exp(cell.noise * errors))
     problem = Problem(form, columns, objective.transform(mean), np.ones(len(mean)), objective, {})
     best, _ = search(problem, draw(problem, STARTS, seed), REFINED, observed=observed)
-    kept = best.converged
-    u, cost, observed = best.u[kept], best.cost[kept], observed[kept]
+    converged = best.converged
+    u, cost, observed = best.u[converged], best.cost[converged], observed[converged]
     noise = measure(objective, cost, len(mean), len(problem.free))
     doubts = [bool(unreliable(replace(problem, observed=row), at, clusters)) for row, at in zip(observed, u)]
     trusted = ~np.array(doubts, bool)
@@ -90,10 +90,10 @@ def simulate(cell: Cell, studies: int, seed: int = 0) -> Counts:
             spread = quantity.along(problem, refits.reshape(-1, u.shape[1]))[0].reshape(len(u), -1)
             outwards = widening(spread, estimate, below, above, student(LEVEL, freedom), len(mean))
             below, above = outwards[0] * below, outwards[1] * above
-        held = (bounds.open_below | (estimate - below <= truth)) & (bounds.open_above | (truth <= estimate + above))
-        covered[name] = int(held.sum())
+        covers = (bounds.open_below | (estimate - below <= truth)) & (bounds.open_above | (truth <= estimate + above))
+        covered[name] = int(covers.sum())
         opened[name] = int((bounds.open_below | bounds.open_above).sum())
-        trusted_covered[name] = int(held[trusted].sum())
+        trusted_covered[name] = int(covers[trusted].sum())
     return Counts(studies, len(u), covered, opened, int(trusted.sum()), trusted_covered)
 
 
@@ -125,8 +125,8 @@ def _setting(cell: Cell, rng: np.random.Generator) -> tuple[Form, dict[str, np.n
         balanced = float(np.sqrt(10 * top / (6 * TOKENS_A_PARAMETER)))
         far = {"N": balanced, "D": TOKENS_A_PARAMETER * balanced}
     if cell.errors == "missing":
-        kept = np.sort(rng.choice(n, n - round(0.1 * n), replace=False))
-        columns = {name: column[kept] for name, column in columns.items()}
+        present = np.sort(rng.choice(n, n - round(0.1 * n), replace=False))
+        columns = {name: column[present] for name, column in columns.items()}
     height = 1.0 / len(columns)
     coefficients = [height * np.exp(cell.exponent * np.log(column).mean()) for column in columns.values()]
     theta = np.array([E, *coefficients, *(cell.exponent for _ in columns)])
@@ -185,11 +185,11 @@ def table(cells: Sequence[Cell], counts: Sequence[Counts]) -> list[str]:
     """One line a cell."""
     lines = _head(["law"], ["n", "noise", "decades", "exponent", "fitted", *(f"{name} (open)" for name in NAMES)])
     for cell, count in zip(cells, counts):
-        shown = [
+        percentages = [
             f"{_percent(count.covered[n], count.fitted)} ({_percent(count.opened[n], count.fitted)})" for n in NAMES
         ]
         kind = [cell.law, cell.points, f"{cell.noise:g}", f"{cell.decades:g}", f"{cell.exponent:g}", count.fitted]
-        lines.append(_line([*kind, *shown]))
+        lines.append(_line([*kind, *percentages]))
     return lines
 
 
@@ -197,10 +197,10 @@ def stress_table(cells: Sequence[Cell], counts: Sequence[Counts]) -> list[str]:
     """One line a kind of error: coverage, the share of fits that doubt nothing, and the coverage of those."""
     lines = _head(["errors", "law"], ["n", *NAMES, "reliable", *(f"{name} of these" for name in NAMES)])
     for cell, count in zip(cells, counts):
-        shown = [_percent(count.covered[name], count.fitted) for name in NAMES]
+        percentages = [_percent(count.covered[name], count.fitted) for name in NAMES]
         trusted = [_percent(count.trusted_covered[name], count.trusted) for name in NAMES]
         reliable = _percent(count.trusted, count.fitted)
-        lines.append(_line([cell.errors, cell.law, cell.points, *shown, reliable, *trusted]))
+        lines.append(_line([cell.errors, cell.law, cell.points, *percentages, reliable, *trusted]))
     return lines
 
 
@@ -212,8 +212,8 @@ def _line(parts: Sequence[object]) -> str:
     return f"| {' | '.join(map(str, parts))} |"
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}" if whole else "-"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f}" if total else "-"
 
 
 def pooled(counts: Iterable[Counts]) -> str:
@@ -235,11 +235,11 @@ def document(studies: int) -> str:
     lines = ["## Simulated studies", "", MADE_BY.format(studies=studies)]
     for objective, noises, share in ((LogSquared(), (0.002, 0.005, 0.02), 1), (LogHuber(), (0.005,), 4)):
         cells = grid(objective, noises)
-        counts = [_told(cell, simulate(cell, studies // share)) for cell in cells]
+        counts = [_reported(cell, simulate(cell, studies // share)) for cell in cells]
         lines += ["", f"### {objective.name}, normal errors", "", f"Pooled: {pooled(counts)}", ""]
         lines += table(cells, counts)
         cells = stress(objective)
-        counts = [_told(cell, simulate(cell, studies // share)) for cell in cells]
+        counts = [_reported(cell, simulate(cell, studies // share)) for cell in cells]
         lines += ["", f"### {objective.name}, other errors", "", STRESS, "", *stress_table(cells, counts)]
     return "\n".join(lines) + "\n"
 
@@ -256,7 +256,7 @@ given to the fit as clusters; `clusters` likewise 8 blocks of neighbours, too fe
 the runs left out. `reliable` is the share of fits that raise no doubt about themselves."""
 
 
-def _told(cell: Cell, counts: Counts) -> Counts:
+def _reported(cell: Cell, counts: Counts) -> Counts:
     print(f"{cell} {counts.fitted} {counts.covered}", file=sys.stderr, flush=True)
     return counts
 

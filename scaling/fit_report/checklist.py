@@ -31,23 +31,23 @@ class Answer:
 
 
 def checklist(
-    found: Fit,
+    fit: Fit,
     *,
     intervals: Mapping[str, Interval] | None = None,
     held_out: HeldOut | None = None,
     stated: Mapping[str, str] | None = None,
 ) -> tuple[Answer, ...]:
     """Every question in order; `stated` answers by the keys of `SETUP_QUESTIONS` what the points do not say."""
-    told = {**_told(found.points), **(stated or {})}
+    statements = {**_statements(fit.points), **(stated or {})}
     return (
-        *_form(found, told),
+        *_form(fit, statements),
         *(
-            Answer(SETUP, SETUP_QUESTIONS[key], told.get(key))
+            Answer(SETUP, SETUP_QUESTIONS[key], statements.get(key))
             for key in SETUP_QUESTIONS
             if key not in ("hypothesis", "noise")
         ),
-        *_points(found, told),
-        *_fitting(found, intervals, held_out),
+        *_points(fit, statements),
+        *_fitting(fit, intervals, held_out),
     )
 
 
@@ -56,16 +56,16 @@ def missing(answers: tuple[Answer, ...]) -> tuple[str, ...]:
     return tuple(answer.question for answer in answers if answer.answer is None)
 
 
-def _told(points: Points) -> dict[str, str]:
+def _statements(points: Points) -> dict[str, str]:
     """What the points say of the setup: a stated definition, or a column that has one value or a range."""
-    told = {}
+    statements = {}
     for key in SETUP_QUESTIONS:
         for name in (key, *SETUP_COLUMNS.get(key, ())):
             if name in points:
-                told[key] = _summary(points[name])
+                statements[key] = _summary(points[name])
             elif name in points.definitions:
-                told[key] = points.definitions[name]
-    return told
+                statements[key] = points.definitions[name]
+    return statements
 
 
 def _summary(column: np.ndarray) -> str:
@@ -77,21 +77,21 @@ def _summary(column: np.ndarray) -> str:
     return ", ".join(map(str, values[:6])) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
 
 
-def _form(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
-    form, points = found.form, found.points
-    yield Answer(FORM, SETUP_QUESTIONS["hypothesis"], told.get("hypothesis"))
+def _form(fit: Fit, statements: Mapping[str, str]) -> Iterator[Answer]:
+    form, points = fit.form, fit.points
+    yield Answer(FORM, SETUP_QUESTIONS["hypothesis"], statements.get("hypothesis"))
     yield Answer(FORM, "Which equation?", f"{form.formula} ({form.citation})")
-    free = [form.parameter_names[index] for index in found.problem.free]
-    held = f"; held: {', '.join(found.problem.fixed)}" if found.problem.fixed else ""
-    yield Answer(FORM, "Which of its parameters are fitted?", ", ".join(free) + held)
+    free = [form.parameter_names[index] for index in fit.problem.free]
+    fixed = f"; held: {', '.join(fit.problem.fixed)}" if fit.problem.fixed else ""
+    yield Answer(FORM, "Which of its parameters are fitted?", ", ".join(free) + fixed)
     for name in (*form.axes, form.target):
         definition = points.definition(name)
-        known = None if definition == NOT_STATED else definition
-        yield Answer(FORM, f"How is {name} ({MEANINGS.get(name, name)}) counted?", known)
+        meaning = None if definition == NOT_STATED else definition
+        yield Answer(FORM, f"How is {name} ({MEANINGS.get(name, name)}) counted?", meaning)
 
 
-def _points(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
-    form, points = found.form, found.points
+def _points(fit: Fit, statements: Mapping[str, str]) -> Iterator[Answer]:
+    form, points = fit.form, fit.points
     yield Answer(POINTS, "How many runs stand behind the fit, and which were left out?", points.count())
     for name in form.axes:
         column = points[name]
@@ -100,18 +100,18 @@ def _points(found: Fit, told: Mapping[str, str]) -> Iterator[Answer]:
     scales = len(np.unique(np.column_stack([points[name] for name in form.inputs]), axis=0))
     yield Answer(POINTS, "How many distinct scales?", str(scales))
     repeated = len(points) - scales
-    yield Answer(POINTS, SETUP_QUESTIONS["noise"], _seeds(found) if repeated else told.get("noise"))
+    yield Answer(POINTS, SETUP_QUESTIONS["noise"], _seeds(fit) if repeated else statements.get("noise"))
     if "run" in points:
         runs = len(set(points["run"].tolist()))
-        whole = "one point a run" if runs == len(points) else f"{len(points)} points along {runs} runs"
-        yield Answer(POINTS, "Are they final losses, or points along training?", whole)
+        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {runs} runs"
+        yield Answer(POINTS, "Are they final losses, or points along training?", kind)
     else:
         yield Answer(POINTS, "Are they final losses, or points along training?", None)
 
 
-def _seeds(found: Fit) -> str:
+def _seeds(fit: Fit) -> str:
     """The pooled standard deviation of the loss between runs of one scale."""
-    points, form = found.points, found.form
+    points, form = fit.points, fit.form
     keys = np.column_stack([points[name] for name in form.inputs])
     _, group = np.unique(keys, axis=0, return_inverse=True)
     group = group.ravel()
@@ -121,20 +121,20 @@ def _seeds(found: Fit) -> str:
     return f"{np.sqrt(((target - means[group]) ** 2).sum() / freedom):.2g} ({freedom} degrees of freedom)"
 
 
-def _fitting(found: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldOut | None) -> Iterator[Answer]:
+def _fitting(fit: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldOut | None) -> Iterator[Answer]:
     yield Answer(
-        FITTING, "Which objective, and what is its value?", f"{found.problem.objective.name}, {found.objective:.6g}"
+        FITTING, "Which objective, and what is its value?", f"{fit.problem.objective.name}, {fit.objective:.6g}"
     )
-    weighted = not np.allclose(found.problem.weights, found.problem.weights[0])
+    weighted = not np.allclose(fit.problem.weights, fit.problem.weights[0])
     yield Answer(FITTING, "Are the points weighted?", "yes" if weighted else "no")
     yield Answer(
         FITTING, "How is the objective minimised?", "Levenberg-Marquardt with exact derivatives from many random starts"
     )
-    yield Answer(FITTING, "Do the starts agree?", f"{found.starts_agreeing:.0%} of those refined")
-    yield Answer(FITTING, "Did it converge?", "yes" if found.converged else "no")
-    said = "; ".join(found.not_identified) or "all of them"
-    yield Answer(FITTING, "Which parameters do the points identify?", said)
-    yield Answer(FITTING, "Can the fit be relied on?", "; ".join(found.unreliable) or "nothing speaks against it")
+    yield Answer(FITTING, "Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined")
+    yield Answer(FITTING, "Did it converge?", "yes" if fit.converged else "no")
+    identified = "; ".join(fit.not_identified) or "all of them"
+    yield Answer(FITTING, "Which parameters do the points identify?", identified)
+    yield Answer(FITTING, "Can the fit be relied on?", "; ".join(fit.unreliable) or "nothing speaks against it")
     yield Answer(FITTING, "How uncertain are the parameters?", _methods(intervals) if intervals else None)
     yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
 

@@ -20,37 +20,37 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the account of a law, of IsoFLOP minima, or of an envelope."""
     from rich.measure import Measurement
 
-    def say(line: str, style: str = "") -> None:
+    def print_line(line: str, style: str = "") -> None:
         console.print(line, style=style, markup=False)
 
     for line, style in zip(tables.heading(document), chain(("bold", "dim", ""), repeat("dim"))):
-        say(line, style)
+        print_line(line, style)
     width = console.width
     for table in tables.tables(document):
-        shown = _table(table)
+        rich_table = _table(table)
         if table.words == (0,):  # numbers are not cut: what is wider than the terminal goes on in its next line
             console.width = max(
-                width, Measurement.get(console, console.options.update(max_width=UNBOUNDED), shown).maximum
+                width, Measurement.get(console, console.options.update(max_width=UNBOUNDED), rich_table).maximum
             )
         console.print()
-        console.print(shown)
+        console.print(rich_table)
         console.width = width
         for note in table.notes:
-            say(note, "dim")
-    say("")
+            print_line(note, "dim")
+    print_line("")
     for line, style in tables.doubts(document):
-        say(line, style)
+        print_line(line, style)
 
 
 def _table(table: tables.Table) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    rich_table = Table(box=None, pad_edge=False, header_style="bold")
     for index, title in enumerate(table.titles):
         # Two lines of title over an interval leave room on eighty columns. Words may wrap, numbers may not.
         broken = title.replace(" interval of ", " interval\nof ")
-        shown.add_column(broken, justify="left" if index == 0 else "right", no_wrap=index not in table.words)
+        rich_table.add_column(broken, justify="left" if index == 0 else "right", no_wrap=index not in table.words)
     for row in table.rows:
-        shown.add_row(*map(escape, row))
-    return shown
+        rich_table.add_row(*map(escape, row))
+    return rich_table

@@ -120,13 +120,13 @@ def minimum(x: Number, y: Number) -> Any:
     """min(x, y); the derivative is that of whichever is the smaller."""
     if not isinstance(x, Dual) and not isinstance(y, Dual):
         return np.minimum(x, y)
-    one, other = (part if isinstance(part, Dual) else Dual(np.asarray(part, float), {}) for part in (x, y))
-    below = one.value < other.value
-    gradient = {index: part * below for index, part in one.gradient.items()}
-    for index, part in other.gradient.items():
+    first, second = (part if isinstance(part, Dual) else Dual(np.asarray(part, float), {}) for part in (x, y))
+    below = first.value < second.value
+    gradient = {index: part * below for index, part in first.gradient.items()}
+    for index, part in second.gradient.items():
         part = part * ~below
         gradient[index] = gradient[index] + part if index in gradient else part
-    return Dual(np.where(below, one.value, other.value), gradient)
+    return Dual(np.where(below, first.value, second.value), gradient)
 
 
 def maximum(x: Number, y: Number) -> Any:

@@ -47,51 +47,51 @@ class BackTest:
         }
 
 
-def back_test(whole: Fit, level: float = 0.95) -> list[BackTest]:
+def back_test(fit: Fit, level: float = 0.95) -> list[BackTest]:
     """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
 
     Refits that leave fewer than three points for each parameter, or that do not converge, are left out.
     """
     tests = []
-    for axis, values in _axes(whole):
+    for axis, values in _axes(fit):
         for share in SHARES:
             ordered = np.sort(values)
             smallest = ordered[-max(1, round(share * len(values)))]
-            held = values >= smallest * (1.0 - 1e-9)
-            if (~held).sum() < POINTS_A_PARAMETER * len(whole.problem.free):
+            left_out = values >= smallest * (1.0 - 1e-9)
+            if (~left_out).sum() < POINTS_A_PARAMETER * len(fit.problem.free):
                 continue
-            if tests and (tests[-1].axis, tests[-1].runs) == (axis, int(held.sum())):
+            if tests and (tests[-1].axis, tests[-1].runs) == (axis, int(left_out.sum())):
                 continue
             try:
-                tests.append(_test(whole, axis, float(smallest), held, level))
+                tests.append(_test(fit, axis, float(smallest), left_out, level))
             except ScalingError:
                 continue
     return tests
 
 
-def _axes(whole: Fit) -> Iterator[tuple[str, np.ndarray]]:
+def _axes(fit: Fit) -> Iterator[tuple[str, np.ndarray]]:
     """The columns that are sizes, in the order of the table's rows."""
-    columns = {name: whole.points.numbers(name) for name in whole.form.axes}
+    columns = {name: fit.points.numbers(name) for name in fit.form.axes}
     if {"N", "D"} <= set(columns) and "C" not in columns:
         columns["C"] = columns["N"] * columns["D"]
     return ((name, values) for name, values in columns.items() if values.min() > 0)
 
 
-def _test(whole: Fit, axis: str, smallest: float, held: np.ndarray, level: float) -> BackTest:
+def _test(fit: Fit, axis: str, smallest: float, left_out: np.ndarray, level: float) -> BackTest:
     judged = predict_held_out(
-        whole.form,
-        whole.points,
-        held,
+        fit.form,
+        fit.points,
+        left_out,
         level=level,
         method="t",
-        objective=whole.problem.objective,
-        weights=whole.weights[~held],
-        clusters=None if whole.labels is None else whole.labels[~held],
-        fixed=whole.problem.fixed,
+        objective=fit.problem.objective,
+        weights=fit.weights[~left_out],
+        clusters=None if fit.labels is None else fit.labels[~left_out],
+        fixed=fit.problem.fixed,
         starts=STARTS,
-        seed=whole.seed,
+        seed=fit.seed,
     )
-    furthest = max(one.extrapolation.decades.get(axis, 0.0) for one in judged.predictions)
+    furthest = max(prediction.extrapolation.decades.get(axis, 0.0) for prediction in judged.predictions)
     errors = judged.relative_errors
     return BackTest(
         axis,

@@ -64,8 +64,8 @@ def _resamples(
         elif resampling == "run":
             clusters = _clusters(fit)
             groups = int(clusters.max()) + 1
-            drawn = rng.multinomial(groups, np.full(groups, 1.0 / groups), size)
-            yield drawn[:, clusters] * problem.weights, None
+            counts = rng.multinomial(groups, np.full(groups, 1.0 / groups), size)
+            yield counts[:, clusters] * problem.weights, None
         else:
             residual = problem.residuals(fit.u[None])[0]
             # A point that holds the law has too small a residual; 1/√(1-h) gives it back its size.

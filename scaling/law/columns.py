@@ -66,7 +66,7 @@ def from_columns(
     table = _renamed(raw, rename or {}, source)
     for text in [f"{name}={value}" for name, value in where.items()] if isinstance(where, Mapping) else where:
         table = _chosen(table, condition(text, "where"), source)
-    table = {name: _meant(name, column, source) for name, column in table.items()}
+    table = {name: _as_numbers(name, column, source) for name, column in table.items()}
     points, excluded, failed = _finished(Points(table, source=source))
     _refuse_unknown("pool", pool, points)
     definitions = _definitions(points, set(pool)) | _formulas(rename or {}, raw)
@@ -134,7 +134,7 @@ def _is_plain(value: Any) -> bool:
     return number(value) is not None
 
 
-def _meant(name: str, column: np.ndarray, source: str) -> np.ndarray:
+def _as_numbers(name: str, column: np.ndarray, source: str) -> np.ndarray:
     """A column whose meaning is a positive number, as numbers: 10M and 1,000 too."""
     if name not in POSITIVE or np.issubdtype(column.dtype, np.number):
         return column
@@ -151,26 +151,26 @@ def _meant(name: str, column: np.ndarray, source: str) -> np.ndarray:
     return values
 
 
-def _chosen(table: Mapping[str, np.ndarray], wanted: Condition, source: str) -> dict[str, np.ndarray]:
-    mask = wanted.mask(table, "where", source)
+def _chosen(table: Mapping[str, np.ndarray], rule: Condition, source: str) -> dict[str, np.ndarray]:
+    mask = rule.mask(table, "where", source)
     if not mask.any():
         choices: set[str] = set()
-        if wanted.left in table:
-            choices = {f"{kind:g}" if isinstance(kind, float) else str(kind) for kind in table[wanted.left].tolist()}
-        mend = nearest(wanted.right, choices) if wanted.sign == "=" and choices else "choose another bound"
-        raise ScalingError(f"no row has {wanted}", file=source or None, key="where", mend=mend)
+        if rule.left in table:
+            choices = {f"{kind:g}" if isinstance(kind, float) else str(kind) for kind in table[rule.left].tolist()}
+        mend = nearest(rule.right, choices) if rule.sign == "=" and choices else "choose another bound"
+        raise ScalingError(f"no row has {rule}", file=source or None, key="where", mend=mend)
     return {other: values[mask] for other, values in table.items()}
 
 
 def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: str) -> dict[str, np.ndarray]:
     """The columns under the names of `rename`, the computed ones after those they are computed from."""
-    taken = {rename[name]: raw[rename[name]] for name in rename if rename[name] in raw}
-    columns = {name: column for name, column in raw.items() if name not in taken}
-    columns |= {name: taken[origin] for name, origin in rename.items() if origin in taken}
+    renamed = {rename[name]: raw[rename[name]] for name in rename if rename[name] in raw}
+    columns = {name: column for name, column in raw.items() if name not in renamed}
+    columns |= {name: renamed[origin] for name, origin in rename.items() if origin in renamed}
     waiting = {
         name: parse(SHORTHANDS.get(origin, origin), f"map {name}") if _is_formula(origin, raw) else None
         for name, origin in rename.items()
-        if origin not in taken
+        if origin not in renamed
     }
     while waiting:
         name, formula = next(
@@ -185,7 +185,7 @@ def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: s
                 "is computed from itself", key="map", value=f"{wrong}={rename[wrong]}", mend="name the columns"
             )
         del waiting[name]
-        columns[name] = _computed(rename[name], formula, {**taken, **columns}, [*raw, *SHORTHANDS], source)
+        columns[name] = _computed(rename[name], formula, {**renamed, **columns}, [*raw, *SHORTHANDS], source)
     return columns
 
 
@@ -222,8 +222,8 @@ def _formulas(rename: Mapping[str, str], raw: Mapping[str, np.ndarray]) -> dict[
     return {name: origin for name, origin in rename.items() if origin not in raw}
 
 
-def _refuse_unknown(option: str, given: Iterable[str], points: Points) -> None:
-    for name in given:
+def _refuse_unknown(option: str, columns: Iterable[str], points: Points) -> None:
+    for name in columns:
         if name not in points and name + DEFINITION not in points:
             raise ScalingError(
                 f"there is no column {name!r}",
@@ -336,9 +336,9 @@ def _refuse_duplicates(points: Points) -> None:
     rows = Counter(zip(*(points[name].tolist() for name in keys), strict=True)) if keys else Counter()
     twice = [row for row, times in rows.items() if times > 1]
     if twice:
-        shown = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
+        example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
         raise ScalingError(
-            f"{len(twice)} runs stand in the table more than once, the first {shown}",
+            f"{len(twice)} runs stand in the table more than once, the first {example}",
             file=points.source or None,
             mend="keep one row a run, or give each its own `run` or `seed`",
         )

@@ -15,16 +15,16 @@ from scaling.law.noise import measure
 from scaling.law.quantity import prediction
 
 
-def aicc(found: Fit) -> float:
+def aicc(fit: Fit) -> float:
     """n log s² + 2k + 2k(k+1)/(n-k-1) with k = p + 1 for the noise. Hurvich and Tsai 1989, Biometrika 76(2).
 
     s is the noise that explains the objective without correction for p: the root mean square residual under squared
     errors, in proportion to the mean absolute one under absolute errors.
     """
-    n, k = len(found.problem.observed), len(found.problem.free) + 1
+    n, k = len(fit.problem.observed), len(fit.problem.free) + 1
     if n <= k + 1:
         return float("inf")
-    scale = float(measure(found.problem.objective, np.array([found.objective]), n, 0).scale[0])
+    scale = float(measure(fit.problem.objective, np.array([fit.objective]), n, 0).scale[0])
     return n * 2.0 * float(np.log(max(scale, 1e-150))) + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
 
 
@@ -44,13 +44,13 @@ class Comparison:
 def compare(fits: Mapping[Any, Fit]) -> Comparison:
     """Weigh fits of the same points under the same objective by AICc."""
     first = next(iter(fits.values()))
-    for found in fits.values():
-        alike = found.problem.objective == first.problem.objective and len(found.problem.observed) == len(
+    for fit in fits.values():
+        alike = fit.problem.objective == first.problem.objective and len(fit.problem.observed) == len(
             first.problem.observed
         )
-        if not alike or not np.array_equal(np.sort(found.problem.observed), np.sort(first.problem.observed)):
+        if not alike or not np.array_equal(np.sort(fit.problem.observed), np.sort(first.problem.observed)):
             raise ScalingError("only fits of the same points under the same objective compare", mend="fit them again")
-    criterion = dict(sorted(((name, aicc(found)) for name, found in fits.items()), key=lambda item: item[1]))
+    criterion = dict(sorted(((name, aicc(fit)) for name, fit in fits.items()), key=lambda item: item[1]))
     values = np.array(list(criterion.values()))
     likelihood = np.exp(-0.5 * (values - values.min()))
     return Comparison(criterion, dict(zip(criterion, map(float, likelihood / likelihood.sum()))))
@@ -63,9 +63,9 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
     """
     weights = compare(fits).weights
     centres, errors, share = [], [], []
-    for name, found in fits.items():
-        row = {column: inputs[column] for column in found.form.inputs}
-        interval = next(iter(intervals(found, "t", level=level, quantities=[prediction(found.form, row)]).values()))
+    for name, fit in fits.items():
+        row = {column: inputs[column] for column in fit.form.inputs}
+        interval = next(iter(intervals(fit, "t", level=level, quantities=[prediction(fit.form, row)]).values()))
         centres.append(np.log(interval.estimate))
         errors.append(0.5 * np.log(interval.high / interval.low))
         share.append(weights[name])

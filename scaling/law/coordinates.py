@@ -79,9 +79,9 @@ class Coordinates:
             if name in self.fixed:
                 theta[..., index] = self.fixed[name]
         theta[..., self.free] = np.where(self.in_log, np.exp(u), u)
-        one = np.ones((*u.shape[:-1], 1))
+        ones = np.ones((*u.shape[:-1], 1))
         seeds: Seeds = {
-            index: {row: theta[..., index : index + 1] if log else one}
+            index: {row: theta[..., index : index + 1] if log else ones}
             for row, (index, log) in enumerate(zip(self.free, self.in_log))
         }
         if self.heights:

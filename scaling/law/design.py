@@ -64,8 +64,8 @@ def expected_interval(
         raise ScalingError(
             f"{len(problem.observed)} runs cannot bound {len(problem.free)} parameters", mend="plan more runs"
         )
-    known = np.array([noise**2])
-    value, error, _ = standard_error(problem, target, u[None], Noise(np.array([noise]), known, known))
+    variance = np.array([noise**2])
+    value, error, _ = standard_error(problem, target, u[None], Noise(np.array([noise]), variance, variance))
     width = student(level, freedom) * error[0]
     ends = target.unscale(value[0] + width * np.array([-1.0, 0.0, 1.0]))
     return Planned(target.name, float(ends[1]), float(ends[0]), float(ends[2]), level, None)
@@ -89,13 +89,19 @@ def simulated_intervals(
     mean = problem.form.predict(problem.theta(u), problem.columns)
     observed = problem.objective.transform(mean * np.exp(noise * rng.standard_normal((studies, len(mean)))))
     best, _ = search(problem, np.concatenate([u[None], draw(problem, STARTS, seed)]), REFINED, observed=observed)
-    kept = best.converged
-    found = measure(problem.objective, best.cost, len(mean), len(problem.free))
-    threshold = np.full(int(kept.sum()), student(level, len(mean) - len(problem.free)))
+    converged = best.converged
+    measured = measure(problem.objective, best.cost, len(mean), len(problem.free))
+    threshold = np.full(int(converged.sum()), student(level, len(mean) - len(problem.free)))
     planned = {}
     for target in targets:
         bounds = profile(
-            problem, target, best.u[kept], best.cost[kept], found.at(kept), threshold, observed=observed[kept]
+            problem,
+            target,
+            best.u[converged],
+            best.cost[converged],
+            measured.at(converged),
+            threshold,
+            observed=observed[converged],
         )
         low = np.where(bounds.open_below, -np.inf, bounds.low)
         high = np.where(bounds.open_above, np.inf, bounds.high)

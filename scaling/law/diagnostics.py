@@ -35,9 +35,9 @@ def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
     length = np.where(length > 0, length, 1.0)
     left, values, right = np.linalg.svd(rows / length, full_matrices=False)
     condition = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
-    kept = values > values[0] * 1e-12
-    leverage = (left[:, kept] ** 2).sum(1)
-    covariance = (right[kept].T / values[kept] ** 2) @ right[kept]
+    nonzero = values > values[0] * 1e-12
+    leverage = (left[:, nonzero] ** 2).sum(1)
+    covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
     size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     freedom = max(len(problem.observed) - len(u), 1)
     scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
@@ -47,19 +47,23 @@ def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
 def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Diagnostics) -> tuple[str, ...]:
     """A sentence for each thing the points do not tell, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
-    found = []
+    sentences = []
     if n < POINTS_A_PARAMETER * p:
-        found.append(f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified")
+        sentences.append(
+            f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified"
+        )
     if diagnostics.condition_number > WORST_CONDITION:
-        found.append(f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})")
+        sentences.append(
+            f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})"
+        )
     for row, (name, ends) in enumerate(bounds.items()):
         where = [word for word, is_open in (("below", ends.open_below), ("above", ends.open_above)) if is_open]
         if where:
             partner = _partner(problem, row, diagnostics)
-            found.append(
+            sentences.append(
                 f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:

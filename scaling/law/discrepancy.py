@@ -132,8 +132,8 @@ def _posterior(
     log_density = -0.5 * (np.log(expected) + contrasts**2 / expected).sum(1)
     log_density -= 0.5 * (np.log(sizes / size) / spread) ** 2
     weights = np.exp(log_density - log_density.max())
-    kept = weights > NEGLIGIBLE
-    return sizes[kept], noises[kept], weights[kept] / weights[kept].sum()
+    relevant = weights > NEGLIGIBLE
+    return sizes[relevant], noises[relevant], weights[relevant] / weights[relevant].sum()
 
 
 def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:

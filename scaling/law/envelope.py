@@ -47,19 +47,19 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
             file=points.source or None,
             mend="give a row a run and evaluation, with columns run, N, D, C and loss",
         )
-    found = _lowest(curves, budgets)
-    if found is None:
+    whole = _lowest(curves, budgets)
+    if whole is None:
         raise ScalingError(
             "the envelope is not closed: at almost every compute the smallest or largest size is lowest",
             file=points.source or None,
             mend="add sizes on both sides, or train them longer",
         )
     fewer = [_lowest(curves[:left] + curves[left + 1 :], budgets) for left in range(len(curves))]
-    kept = [other for other in fewer if other is not None]
+    closed = [other for other in fewer if other is not None]
     return replace(
-        found,
-        N_law=_jackknifed(found.N_law, [other.N_law.exponent for other in kept]),
-        D_law=_jackknifed(found.D_law, [other.D_law.exponent for other in kept]),
+        whole,
+        N_law=_jackknifed(whole.N_law, [other.N_law.exponent for other in closed]),
+        D_law=_jackknifed(whole.D_law, [other.D_law.exponent for other in closed]),
     )
 
 

@@ -27,9 +27,9 @@ class Exponent:
     difference: Interval | None
 
 
-def exponents(found: Fit, method: Method = "profile", level: float = 0.95) -> list[Exponent]:
+def exponents(fit: Fit, method: Method = "profile", level: float = 0.95) -> list[Exponent]:
     """Every exponent of every variant of a joint fit, that of compute first where the law has one."""
-    form = found.form
+    form = fit.form
     if not isinstance(form, Joint):
         raise ScalingError("a fit of one law has no variants", mend="use fit_joint")
     names = [parameter.name for parameter in form.law.parameters if parameter.unit == "1"]
@@ -39,16 +39,16 @@ def exponents(found: Fit, method: Method = "profile", level: float = 0.95) -> li
     if set(form.law.inputs) == {"N", "D"} and {"alpha", "beta"} <= set(names):
         formulas = {COMPUTE: _of_compute, **formulas}
     base = form.variants[0]
-    wanted = [
+    quantities = [
         derived(f"{name}[{variant}]{against}", _quantity(formula, variant, base if against else None))
         for name, formula in formulas.items()
         for variant in form.variants
         for against in ("", f" - {name}[{base}]")
         if variant != base or not against
     ]
-    known = intervals(found, method, level=level, quantities=wanted)
+    bounds = intervals(fit, method, level=level, quantities=quantities)
     return [
-        Exponent(variant, name, known[f"{name}[{variant}]"], known.get(f"{name}[{variant}] - {name}[{base}]"))
+        Exponent(variant, name, bounds[f"{name}[{variant}]"], bounds.get(f"{name}[{variant}] - {name}[{base}]"))
         for name in formulas
         for variant in form.variants
     ]

@@ -110,16 +110,16 @@ def evaluate(expression: Expression, values: Mapping[str, Value]) -> Value:
                 first = apply(first, other)
             return first
         case Binary(sign, left, right):
-            one, other = evaluate(left, values), evaluate(right, values)
+            first, second = evaluate(left, values), evaluate(right, values)
             if sign == "^":
-                return power(one, other)
+                return power(first, second)
             if sign == "+":
-                return one + other
+                return first + second
             if sign == "-":
-                return one - other
+                return first - second
             if sign == "*":
-                return one * other
-            return one / (other if isinstance(other, Dual) else np.asarray(other, float))
+                return first * second
+            return first / (second if isinstance(second, Dual) else np.asarray(second, float))
     raise AssertionError(expression)
 
 
@@ -168,7 +168,7 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
     """The formula that `text` writes. With `suffixes`, 10M and 1.5B are numbers, as in a condition."""
     if len(text) > LONGEST:
         raise ScalingError(f"is a formula of {len(text)} characters", key=key, mend=f"{LONGEST} are the most")
-    return _Parser(text, key, suffixes).whole()
+    return _Parser(text, key, suffixes).parse_all()
 
 
 class _Parser:
@@ -209,10 +209,10 @@ class _Parser:
         after = re.match(r"\w+", self.text[place:])
         if after is None:
             return token, place
-        whole = token.text + after[0]
-        if self.suffixes and number(whole) is not None:
-            return Token("number", whole, token.spaced), place + after.end()
-        raise self.error(f"has {whole!r}", f"write {token.text}*{after[0]}")
+        suffixed = token.text + after[0]
+        if self.suffixes and number(suffixed) is not None:
+            return Token("number", suffixed, token.spaced), place + after.end()
+        raise self.error(f"has {suffixed!r}", f"write {token.text}*{after[0]}")
 
     @property
     def next(self) -> Token | None:
@@ -226,7 +226,7 @@ class _Parser:
         self.place += 1
         return token.text
 
-    def whole(self) -> Expression:
+    def parse_all(self) -> Expression:
         expression = self.sum()
         if self.next is not None:
             raise self.error(f"has {self.next.text!r} where its end should be", "balance the brackets and signs")

@@ -74,9 +74,9 @@ class Fit:
         names = [self.form.parameter_names[index] for index in self.problem.free]
         if self.degrees_of_freedom < 1:
             return {}
-        wanted = [parameter(self.form, name) for name in names]
-        made = bound(self.problem, self.u, self.objective, wanted, self.refits, self.clusters)
-        return dict(zip(names, made, strict=True))
+        quantities = [parameter(self.form, name) for name in names]
+        ends = bound(self.problem, self.u, self.objective, quantities, self.refits, self.clusters)
+        return dict(zip(names, ends, strict=True))
 
     @cached_property
     def refits(self) -> np.ndarray:

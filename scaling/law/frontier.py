@@ -45,8 +45,8 @@ def optimal(
     """N, D and loss of the compute-optimal run at budget `C`; `others` are the law's further columns, such as U."""
     size = optimal_size(fit.form, C, others=others, flops=flops)
     loss = optimal_loss(fit.form, C, others=others, flops=flops)
-    found = intervals(fit, method, level=level, quantities=[size, loss])
-    n = found[size.name]
+    bounds = intervals(fit, method, level=level, quantities=[size, loss])
+    n = bounds[size.name]
     data = Interval(
         f"D_opt(C={C:g})",
         C / (flops * n.estimate),
@@ -57,7 +57,7 @@ def optimal(
         n.open_above,
         n.open_below,
     )
-    return Optimum(C, n, data, found[loss.name])
+    return Optimum(C, n, data, bounds[loss.name])
 
 
 def optimal_size(form: Form, C: float, *, others: Mapping[str, float] | None = None, flops: float = FLOPS) -> Quantity:

@@ -91,17 +91,17 @@ class HeldOut:
 def predict_held_out(
     form: Form | str,
     points: Points,
-    held: np.ndarray,
+    mask: np.ndarray,
     *,
     level: float = 0.95,
     method: Method | None = "profile",
     **choices: Any,
 ) -> HeldOut:
     """Fit without the points of mask `held` and predict them."""
-    held = np.asarray(held, bool)
-    if not held.any() or held.all():
-        raise ScalingError(f"{int(held.sum())} of {len(held)} points are held out", mend="hold out some and keep some")
-    rest, tested = points.hold_out(held)
+    mask = np.asarray(mask, bool)
+    if not mask.any() or mask.all():
+        raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", mend="hold out some and keep some")
+    rest, tested = points.hold_out(mask)
     return judge(fit(form, rest, **choices), tested, level, method)
 
 

@@ -68,10 +68,10 @@ def intervals(
         raise ScalingError(f"there is no interval method {method!r}", mend=nearest(method, METHODS))
     if not 0.0 < level < 1.0:
         raise ScalingError("is not between 0 and 1", key="level", value=level)
-    wanted = {asked: _quantity(fit, asked) for asked in (quantities or default_quantities(fit))}
+    by_key = {key: _quantity(fit, key) for key in (quantities or default_quantities(fit))}
     if method.startswith("bootstrap"):
-        return _percentile(fit, method, level, list(wanted.values()), count, seed)
-    return _likelihood(fit, method, level, wanted)
+        return _percentile(fit, method, level, list(by_key.values()), count, seed)
+    return _likelihood(fit, method, level, by_key)
 
 
 def default_quantities(fit: Fit) -> list[str]:
@@ -87,21 +87,21 @@ def _quantity(fit: Fit, quantity: str | Quantity) -> Quantity:
     return parameter(fit.form, quantity)
 
 
-def _likelihood(fit: Fit, method: str, level: float, wanted: Mapping[str | Quantity, Quantity]) -> dict[str, Interval]:
+def _likelihood(fit: Fit, method: str, level: float, by_key: Mapping[str | Quantity, Quantity]) -> dict[str, Interval]:
     """By profile or by Student's t; what says whether the parameters are identified is not made again."""
     if fit.degrees_of_freedom < 1:
         n, p = len(fit.problem.observed), len(fit.problem.free)
         raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
-    known = fit.bounds if (method, level) == ("profile", LEVEL) else {}
-    missing = [quantity for asked, quantity in wanted.items() if asked not in known]
-    made = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, fit.clusters, level=level, method=method)
-    ends = dict(known) | {quantity.name: one for quantity, one in zip(missing, made, strict=True)}
-    found = {}
-    for name, quantity in ((quantity.name, quantity) for quantity in wanted.values()):
+    reused = fit.bounds if (method, level) == ("profile", LEVEL) else {}
+    missing = [quantity for key, quantity in by_key.items() if key not in reused]
+    computed = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, fit.clusters, level=level, method=method)
+    ends = dict(reused) | {quantity.name: end for quantity, end in zip(missing, computed, strict=True)}
+    bounds = {}
+    for name, quantity in ((quantity.name, quantity) for quantity in by_key.values()):
         estimate = float(quantity.of(fit.form, fit.theta))
         low, high = (float(quantity.unscale(np.asarray(end))) for end in (ends[name].low, ends[name].high))
-        found[name] = Interval(name, estimate, low, high, level, method, ends[name].open_below, ends[name].open_above)
-    return found
+        bounds[name] = Interval(name, estimate, low, high, level, method, ends[name].open_below, ends[name].open_above)
+    return bounds
 
 
 def _percentile(
@@ -114,9 +114,9 @@ def _percentile(
             f"{refits.failed} of {count} bootstrap refits did not converge", mend="use the profile, or a smaller law"
         )
     tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-    found = {}
+    bounds = {}
     for quantity in quantities:
         low, high = np.quantile(quantity.of(fit.form, refits.theta), tails)
         estimate = float(quantity.of(fit.form, fit.theta))
-        found[quantity.name] = Interval(quantity.name, estimate, float(low), float(high), level, method)
-    return found
+        bounds[quantity.name] = Interval(quantity.name, estimate, float(low), float(high), level, method)
+    return bounds

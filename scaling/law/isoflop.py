@@ -105,12 +105,12 @@ def isoflop(
     if kind not in KINDS:
         raise ScalingError("is no way to find a minimum", key="kind", value=kind, mend=nearest(kind, KINDS))
     generator = np.random.default_rng(seed)
-    read, drawn = [], []
+    read, resampled = [], []
     for budget, sizes, losses in curves(points, along):
         minimum, positions = _bottom(budget, sizes, losses, KINDS[kind], noise, draws, generator)
         read.append(minimum)
         if minimum.refused is None and positions is not None:
-            drawn.append(positions)
+            resampled.append(positions)
     accepted = [minimum for minimum in read if minimum.refused is None]
     if len(accepted) < 2:
         reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum in read if minimum.refused)
@@ -123,7 +123,7 @@ def isoflop(
     positions = np.array([minimum.position for minimum in accepted])
     spread = None if noise is None else np.array([minimum.spread for minimum in accepted])
     law = fit_power_law(budgets, positions, spread)
-    return IsoFlop(along, kind, tuple(read), law, _exponents(budgets, drawn))
+    return IsoFlop(along, kind, tuple(read), law, _exponents(budgets, resampled))
 
 
 def curves(points: Points, along: str = "N") -> list[tuple[float, np.ndarray, np.ndarray]]:
@@ -182,8 +182,8 @@ def _bottom(
     if np.isnan(position[0]):
         return _refuse(nothing, reason), None
     if noise is None:
-        found = Minimum(budget, float(np.exp(position[0])), float(bottom[0]), np.nan, None, sizes, losses)
-        return found, None
+        minimum = Minimum(budget, float(np.exp(position[0])), float(bottom[0]), np.nan, None, sizes, losses)
+        return minimum, None
     noisy = losses[:, None] + noise * generator.standard_normal((len(losses), draws))
     positions, bottoms, _ = find(x, noisy)
     valid = ~np.isnan(positions)
@@ -200,12 +200,12 @@ def _refuse(minimum: Minimum, reason: str) -> Minimum:
     return Minimum(minimum.C, np.nan, np.nan, np.nan, reason, minimum.sizes, minimum.losses)
 
 
-def _exponents(budgets: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
+def _exponents(budgets: np.ndarray, resampled: list[np.ndarray]) -> np.ndarray:
     """The slope of each draw of all budgets at once."""
-    if not drawn:
+    if not resampled:
         return np.empty(0)
-    count = min(map(len, drawn))
-    positions = np.stack([positions[:count] for positions in drawn])
+    count = min(map(len, resampled))
+    positions = np.stack([positions[:count] for positions in resampled])
     x = np.log(budgets) - np.log(budgets).mean()
     return x @ positions / (x @ x)
 

@@ -168,22 +168,22 @@ def how_variants_differ(
 
 
 def equivalent_compute(
-    found: Fit, variant: str, C: float | None = None, method: Method = "profile", level: float = 0.95
+    joint_fit: Fit, variant: str, C: float | None = None, method: Method = "profile", level: float = 0.95
 ) -> Interval:
     """What `variant` is worth in compute of the baseline: 1.31 means the baseline needs 1.31 times as much.
 
     Under a joint fit that differs by compute this is the constant k[variant]. Under any other it depends on the budget
     C: k solves L_baseline(k C) = L_variant(C), both compute-optimal.
     """
-    form = found.form
+    form = joint_fit.form
     if not isinstance(form, Joint) or variant not in form.variants[1:]:
         raise ScalingError(f"{variant!r} is not a variant of this fit other than its baseline", mend="use fit_joint")
     if form.factors:
-        return intervals(found, method, level=level, quantities=[f"k[{variant}]"])[f"k[{variant}]"]
+        return intervals(joint_fit, method, level=level, quantities=[f"k[{variant}]"])[f"k[{variant}]"]
     if C is None:
         raise ScalingError("what a variant is worth depends on the budget under this fit", mend="give C")
     quantity = Quantity(f"k[{variant}](C={C:g})", _worth(variant, C), "log")
-    return intervals(found, method, level=level, quantities=[quantity])[quantity.name]
+    return intervals(joint_fit, method, level=level, quantities=[quantity])[quantity.name]
 
 
 def _worth(variant: str, C: float):

@@ -29,10 +29,10 @@ def unit(text: str) -> str | None:
 
 def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray, str]:
     """The loss in nats, and how it came about, from the unit that a statement gives."""
-    given = unit(stated)
-    if given is None:
+    other_unit = unit(stated)
+    if other_unit is None:
         return loss, stated
-    if given == "perplexity":
+    if other_unit == "perplexity":
         low = loss[np.isfinite(loss)]
         if len(low) and low.min() < 1:
             raise ScalingError(
@@ -44,7 +44,7 @@ def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray
             )
         with np.errstate(all="ignore"):
             return np.log(loss), f"{NATS}, the logarithm of the {stated}"
-    per = given.removeprefix("bits ")
+    per = other_unit.removeprefix("bits ")
     return loss * np.log(2.0), f"nats {per}, ln 2 times the {stated.replace('_', ' ')}"
 
 

@@ -24,10 +24,10 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     linear = [index for index in problem.free if problem.form.parameters[index].linear]
     if not linear:
         return theta
-    one, none = theta.copy(), theta.copy()
-    one[:, linear], none[:, linear] = 1.0, 0.0
-    terms = problem.form.jacobian(one, problem.columns)[:, :, linear]
-    rest = problem.form.predict(none, problem.columns)
+    with_ones, with_zeros = theta.copy(), theta.copy()
+    with_ones[:, linear], with_zeros[:, linear] = 1.0, 0.0
+    terms = problem.form.jacobian(with_ones, problem.columns)[:, :, linear]
+    rest = problem.form.predict(with_zeros, problem.columns)
     loss = problem.loss
     root = np.sqrt(problem.weights) / (loss if problem.objective.space == "log" else 1.0)
     size = np.sqrt(np.mean((terms * root[:, None]) ** 2, axis=1))
@@ -35,13 +35,13 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     scaled = terms * root[:, None] / size[:, None, :]
     square = scaled.swapaxes(1, 2) @ scaled + 1e-10 * len(loss) * np.eye(len(linear))
     right = (scaled * (root * (loss - rest))[:, :, None]).sum(1)
-    found = np.linalg.solve(square, right[:, :, None])[:, :, 0]
+    solution = np.linalg.solve(square, right[:, :, None])[:, :, 0]
     # A term that least squares would make negative keeps a small share instead.
-    share = found / np.maximum(np.abs(found).sum(1, keepdims=True), 1e-300)
-    floor = SMALLEST_SHARE * np.abs(found).sum(1, keepdims=True)
+    share = solution / np.maximum(np.abs(solution).sum(1, keepdims=True), 1e-300)
+    floor = SMALLEST_SHARE * np.abs(solution).sum(1, keepdims=True)
     bounded = np.array([problem.form.parameters[index].lower >= 0 for index in linear])
     eliminated = theta.copy()
-    eliminated[:, linear] = np.where(bounded & (share < SMALLEST_SHARE), floor, found) / size
+    eliminated[:, linear] = np.where(bounded & (share < SMALLEST_SHARE), floor, solution) / size
     return eliminated
 
 
@@ -113,9 +113,9 @@ def search(
 ) -> tuple[Solution, np.ndarray]:
     """The best optimum of each of R problems from its own multi-start, and the share of its starts that reach it."""
     chosen = choose(problem, starts, keep, weights, observed)
-    problems, kept, size = chosen.shape
+    problems, per_problem, size = chosen.shape
     begin = chosen.reshape(-1, size)
-    shape = (problems, kept, len(problem.observed))
+    shape = (problems, per_problem, len(problem.observed))
     weights, observed = (
         np.broadcast_to(np.atleast_2d(own)[:, None, :], shape).reshape(len(begin), -1)
         for own in (
@@ -127,11 +127,11 @@ def search(
         # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
         # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
         smooth = replace(problem, objective=replace(problem.objective, delta=np.inf, path=()))
-        half = np.arange(len(begin)) % kept % 2 == 0
+        half = np.arange(len(begin)) % per_problem % 2 == 0
         begin[half] = minimise(smooth, begin[half], weights[half], observed[half]).u
     ended = minimise(problem, begin, weights, observed)
-    cost = ended.cost.reshape(problems, kept)
-    rows = np.arange(problems) * kept + cost.argmin(1)
+    cost = ended.cost.reshape(problems, per_problem)
+    rows = np.arange(problems) * per_problem + cost.argmin(1)
     best = Solution(ended.u[rows], ended.cost[rows], ended.remaining[rows])
     slow = ~best.converged & np.isfinite(best.cost)
     if slow.any():

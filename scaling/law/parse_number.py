@@ -79,8 +79,8 @@ def _is_european(word: str) -> bool:
 
 def _ambiguous(name: str, cell: str, source: str) -> ScalingError:
     bare = cell.strip()
-    whole, _, fraction = bare.rpartition(",") if "," in bare else (bare, "", "")
-    plain = whole.replace(".", "").replace(",", "") + (f".{fraction}" if fraction else "")
+    integer, _, fraction = bare.rpartition(",") if "," in bare else (bare, "", "")
+    plain = integer.replace(".", "").replace(",", "") + (f".{fraction}" if fraction else "")
     return ScalingError(
         "may have a decimal comma",
         file=source or None,

@@ -117,8 +117,8 @@ class Points:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (len(self),):
             raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, mend="compare a column")
-        kept = {name: column[mask] for name, column in self.columns.items()}
-        return replace(self, columns=kept, excluded=self.excluded + int((~mask).sum()))
+        columns = {name: column[mask] for name, column in self.columns.items()}
+        return replace(self, columns=columns, excluded=self.excluded + int((~mask).sum()))
 
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: kinds no law knows."""
@@ -133,10 +133,10 @@ class Points:
 
     def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
         """The points to fit and those of the mask, held out to test the fit; both count as used."""
-        rest, held = self.where(~np.asarray(mask)), self.where(mask)
+        rest, tested = self.where(~np.asarray(mask)), self.where(mask)
         return (
-            replace(rest, excluded=self.excluded, held_out=self.held_out + len(held)),
-            replace(held, excluded=self.excluded, held_out=self.held_out + len(rest)),
+            replace(rest, excluded=self.excluded, held_out=self.held_out + len(tested)),
+            replace(tested, excluded=self.excluded, held_out=self.held_out + len(rest)),
         )
 
     def take(self, order: np.ndarray) -> Points:
@@ -199,8 +199,8 @@ class Points:
             )
 
     def count(self) -> str:
-        held = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
-        return f"{self.used} used{held} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
+        split = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
+        return f"{self.used} used{split} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
 
     def _meaning(self, name: str) -> str:
         return f" ({MEANINGS[name]})" if name in MEANINGS else ""

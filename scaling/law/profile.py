@@ -97,16 +97,16 @@ class _Bracket:
         return cls(inner, inner_z, before, before_z, outer, outer_z, np.zeros(rows, bool))
 
     def learn(self, rows: np.ndarray, distance: np.ndarray, z: np.ndarray, inside: np.ndarray) -> None:
-        here = rows[inside & (distance > self.inner[rows])]
-        self.before[here], self.before_z[here] = self.inner[here], self.inner_z[here]
+        further = rows[inside & (distance > self.inner[rows])]
+        self.before[further], self.before_z[further] = self.inner[further], self.inner_z[further]
         self.inner[rows[inside]], self.inner_z[rows[inside]] = distance[inside], z[inside]
         self.outer[rows[~inside]], self.outer_z[rows[~inside]] = distance[~inside], z[~inside]
 
     def doubt(self, rows: np.ndarray) -> None:
         """Forget outer ends that have come close and are still far above what is inside."""
         with np.errstate(invalid="ignore"):
-            here = rows[(self.outer[rows] - self.inner[rows] < NARROW * self.outer[rows]) & ~self.doubted[rows]]
-        self.outer[here], self.outer_z[here], self.doubted[here] = np.inf, np.inf, True
+            far = rows[(self.outer[rows] - self.inner[rows] < NARROW * self.outer[rows]) & ~self.doubted[rows]]
+        self.outer[far], self.outer_z[far], self.doubted[far] = np.inf, np.inf, True
 
     def guess(self, rows: np.ndarray, threshold: np.ndarray, reach: np.ndarray) -> np.ndarray:
         """Where to look next: between the two by regula falsi on z, or further out where no outer one is known."""
@@ -140,15 +140,15 @@ def _ends(
     bracket, place, is_open = _Bracket.around(len(u)), u.copy(), np.zeros(len(u), bool)
     rows = np.arange(len(u))
     for _ in range(ROUNDS):
-        here = quantity.at(rows)
+        local = quantity.at(rows)
         # The way from the last place inside along which the other parameters follow, as far as it goes.
-        value, _, direction = standard_error(problem, here, place[rows], noise.at(rows), observed[rows])
+        value, _, direction = standard_error(problem, local, place[rows], noise.at(rows), observed[rows])
         goal = centre[rows] + side[rows] * reach[rows]
         goal = np.where(side[rows] < 0, np.maximum(goal, limit[rows]), np.minimum(goal, limit[rows]))
-        tether = Tether(here, goal, stiffness[rows])
+        tether = Tether(local, goal, stiffness[rows])
         begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
         ended = minimise(problem, begin, observed=observed[rows], tether=tether, effort=PROFILE)
-        value = here.along(problem, ended.u)[0]
+        value = local.along(problem, ended.u)[0]
         rise = ended.cost - tether.cost(value) - cost[rows]
         z = np.sqrt(np.maximum(2.0 * rise / noise.kappa[rows], 0.0))
         failed = ~np.isfinite(z)
@@ -156,13 +156,13 @@ def _ends(
         z = np.where(failed, 2.0 * threshold[rows], z)
         inside, close = z < threshold[rows], np.abs(z - threshold[rows]) <= CLOSE * threshold[rows]
         # A tether that stretches has met a steep rise or a bound; only a bound withstands a stiffer one.
-        asked = np.abs(goal - centre[rows]) - bracket.inner[rows]
+        step = np.abs(goal - centre[rows]) - bracket.inner[rows]
         last = goal == limit[rows]
         short = distance < np.where(
-            last, (1.0 - CLOSE) * np.abs(goal - centre[rows]), bracket.inner[rows] + LAGGING * asked
+            last, (1.0 - CLOSE) * np.abs(goal - centre[rows]), bracket.inner[rows] + LAGGING * step
         )
         lagging = inside & ~close & short
-        unmoved = (distance < bracket.inner[rows] + UNMOVED * asked) & (stiffness[rows] > slack[rows])
+        unmoved = (distance < bracket.inner[rows] + UNMOVED * step) & (stiffness[rows] > slack[rows])
         stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & ~np.isfinite(bracket.outer[rows])
         stuck |= inside & ~close & ~short & last
         stiffness[rows[lagging]] *= STIFFER

@@ -132,26 +132,26 @@ def _minimise_batch(
     final = Solution(u.copy(), np.full(len(u), np.inf), np.full(len(u), np.inf))
     rows = np.arange(len(u))
     with np.errstate(all="ignore"):
-        here = _quadratic(problem, u, weights, observed, tether)
+        current = _quadratic(problem, u, weights, observed, tether)
         for iteration in range(effort.iterations + 1):
-            step, promised, remaining = _step(here, u, damping, lower, upper, longest)
-            remaining = np.where(here.cost <= exact, 0.0, remaining)
+            step, promised, remaining = _step(current, u, damping, lower, upper, longest)
+            remaining = np.where(current.cost <= exact, 0.0, remaining)
             # At the end rounding decides: no damping is strong enough to find a lower cost.
             done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
             if done.any():
                 ended, left = rows[done], ~done
-                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], here.cost[done], remaining[done]
+                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current.cost[done], remaining[done]
                 if done.all():
                     break
-                rows, u, damping, exact, here = rows[left], u[left], damping[left], exact[left], here.at(left)
+                rows, u, damping, exact, current = rows[left], u[left], damping[left], exact[left], current.at(left)
                 weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
                 step, promised = step[left], promised[left]
             trial = np.clip(u + step, lower, upper)
-            there = _quadratic(problem, trial, weights, observed, tether)
-            gained = here.cost - there.cost
+            tried = _quadratic(problem, trial, weights, observed, tether)
+            gained = current.cost - tried.cost
             better = gained > 0
             u = np.where(better[:, None], trial, u)
-            here.put(better, there)
+            current.put(better, tried)
             eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
             damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
@@ -180,16 +180,16 @@ def _quadratic(
 
 
 def _step(
-    here: _Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
+    current: _Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The damped step, what it promises to gain, and the share of the cost an undamped one promises."""
     mix = np.minimum(damping, 1.0)[:, None, None]
-    matrix = (1.0 - mix) * here.newton + mix * here.reweighted
-    held = ((u <= lower) & (here.gradient > 0)) | ((u >= upper) & (here.gradient < 0))
-    gradient = np.where(held, 0.0, here.gradient)
-    size = np.sqrt(np.einsum("bii->bi", here.reweighted))
-    size = np.where(held | ~(size > 0), 1.0, size)
-    open_ = (~held).astype(float)
+    matrix = (1.0 - mix) * current.newton + mix * current.reweighted
+    at_bound = ((u <= lower) & (current.gradient > 0)) | ((u >= upper) & (current.gradient < 0))
+    gradient = np.where(at_bound, 0.0, current.gradient)
+    size = np.sqrt(np.einsum("bii->bi", current.reweighted))
+    size = np.where(at_bound | ~(size > 0), 1.0, size)
+    open_ = (~at_bound).astype(float)
     scaled = matrix / (size[:, :, None] * size[:, None, :]) * (open_[:, :, None] * open_[:, None, :])
     scaled = np.where(np.isfinite(scaled), scaled, 0.0)
     diagonal = np.arange(u.shape[1])
@@ -200,6 +200,6 @@ def _step(
     step = step / size
     too_long = np.max(np.abs(step) / longest, axis=1)
     step = step / np.maximum(too_long, 1.0)[:, None]
-    share = promised / np.maximum(here.cost, 1e-300)
+    share = promised / np.maximum(current.cost, 1e-300)
     # Under strong damping a small promise says nothing about the minimum.
     return step, promised, np.where(damping <= 1.0, np.abs(share), np.inf)

@@ -94,17 +94,17 @@ def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
 def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
     linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
-    held = {
+    floors = {
         index: fixed.get(parameter.name, parameter.lower)
         for index, parameter in enumerate(form.parameters)
         if parameter.linear and parameter.scale == "linear"
     }
-    if not held or all(value < target.min() for value in held.values()):
+    if not floors or all(value < target.min() for value in floors.values()):
         return
     with np.errstate(all="ignore"):
         theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
         terms = form.jacobian(theta, columns)[0][:, linear]
-    for index, value in held.items():
+    for index, value in floors.items():
         constant = np.all(terms[:, linear.index(index)] == 1.0)
         if constant and np.all(terms >= 0) and value >= target.min():
             raise ScalingError(
@@ -134,14 +134,14 @@ def _refuse_one_line(form: Form, columns: Columns, points: Points) -> None:
     if values[-1] > LINE * np.sqrt(len(logs)):
         return
     weight = np.abs(directions[-1])
-    one, other = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
-    slope = np.polyfit(np.log(columns[one]), np.log(columns[other]), 1)[0]
-    ratio = float(np.exp(np.mean(np.log(columns[other]) - np.log(columns[one]))))
-    line = f"{other} = {ratio:.3g} {one}" if abs(slope - 1) < LINE else f"{other} ∝ {one}^{slope:.2g}"
+    first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
+    slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
+    ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
+    line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
     raise ScalingError(
         f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be told apart",
         file=points.source or None,
-        mend=f"add runs at another {other}/{one}, fit a law in {one} alone, or --fix an exponent",
+        mend=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
     )
 
 

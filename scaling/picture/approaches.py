@@ -13,18 +13,18 @@ from scaling.picture.palette import BLACK, GREY, KINDS, ordered
 from scaling.picture.picture import Picture
 
 
-def isoflop_valleys(found: IsoFlop, points: Points) -> Picture:
+def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
     """The loss along size at each budget with its minimum, and the power law through the minima."""
-    colours = ordered(np.array([minimum.C for minimum in found.minima]))
-    named = {_nearest(found, budget).C for budget in levels(np.array([m.C for m in found.minima]), 6)}
+    colours = ordered(np.array([minimum.C for minimum in isoflop.minima]))
+    named = {_nearest(isoflop, budget).C for budget in levels(np.array([m.C for m in isoflop.minima]), 6)}
     valleys: list[Line | Marks] = []
-    for minimum, colour in zip(found.minima, colours, strict=True):
+    for minimum, colour in zip(isoflop.minima, colours, strict=True):
         name = short(minimum.C) if minimum.C in named else ""
         valleys += [
             Line(minimum.sizes, minimum.losses, colour, wide=0.8),
             Marks(minimum.sizes, minimum.losses, colour, name),
         ]
-    best = found.accepted
+    best = isoflop.accepted
     budgets = np.array([minimum.C for minimum in best])
     positions = np.array([minimum.position for minimum in best])
     bottoms = np.array([minimum.loss for minimum in best])
@@ -34,7 +34,7 @@ def isoflop_valleys(found: IsoFlop, points: Points) -> Picture:
     spread = np.array([minimum.spread for minimum in best])
     seen = np.isfinite(spread).all()
     growth: list[Band | Line | Marks] = [
-        Line(x, np.asarray(found.law(x)), BLACK, f"{found.along}* ∝ C^{found.law.exponent:.3f}"),
+        Line(x, np.asarray(isoflop.law(x)), BLACK, f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}"),
         Marks(
             budgets,
             positions,
@@ -45,28 +45,30 @@ def isoflop_valleys(found: IsoFlop, points: Points) -> Picture:
             high=positions * np.exp(2 * spread) if seen else None,
         ),
     ]
-    low, high = found.interval()
-    said = [f"Minima by {found.kind}; exponent {found.law.exponent:.3f}, 95% {low:.3f} to {high:.3f}."]
+    low, high = isoflop.interval()
+    sentences = [f"Minima by {isoflop.kind}; exponent {isoflop.law.exponent:.3f}, 95% {low:.3f} to {high:.3f}."]
     if seen:
-        said.append("Bars: two standard deviations of the minimum under seed noise.")
-    if found.refused:
-        said.append(f"{len(found.refused)} of {len(found.minima)} budgets have no minimum: {_reasons(found)}.")
+        sentences.append("Bars: two standard deviations of the minimum under seed noise.")
+    if isoflop.refused:
+        sentences.append(
+            f"{len(isoflop.refused)} of {len(isoflop.minima)} budgets have no minimum: {_reasons(isoflop)}."
+        )
     return Picture(
         (
-            Panel(Axis(label(found.along), True), Axis(label("loss"), True), tuple(valleys), legend="C (FLOPs)"),
-            Panel(Axis(label("C"), True), Axis(f"optimal {label(found.along)}", True), tuple(growth)),
+            Panel(Axis(label(isoflop.along), True), Axis(label("loss"), True), tuple(valleys), legend="C (FLOPs)"),
+            Panel(Axis(label("C"), True), Axis(f"optimal {label(isoflop.along)}", True), tuple(growth)),
         ),
-        caption(points, ("N", "D", "C"), *said),
+        caption(points, ("N", "D", "C"), *sentences),
         "IsoFLOP curves",
     )
 
 
-def _nearest(found: IsoFlop, budget: float) -> Minimum:
-    return min(found.minima, key=lambda minimum: abs(np.log(minimum.C / budget)))
+def _nearest(isoflop: IsoFlop, budget: float) -> Minimum:
+    return min(isoflop.minima, key=lambda minimum: abs(np.log(minimum.C / budget)))
 
 
-def _reasons(found: IsoFlop) -> str:
-    return "; ".join(sorted({str(minimum.refused) for minimum in found.refused}))
+def _reasons(isoflop: IsoFlop) -> str:
+    return "; ".join(sorted({str(minimum.refused) for minimum in isoflop.refused}))
 
 
 def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | None = None) -> Picture:

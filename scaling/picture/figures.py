@@ -21,38 +21,38 @@ DRAWS = 400
 
 
 def of_law(
-    found: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
+    fit: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
 ) -> dict[str, Picture]:
     """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
 
     The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
     are none. Of a joint law the residuals alone: it is one curve a variant.
     """
-    if found.form.axes != found.form.inputs:
-        return {"residuals": residuals(found)}
-    plane = {"N", "D"} <= set(found.form.inputs)
-    axes = [*found.form.inputs, *(["C"] if plane else [])]
-    bounded = method is not None and found.degrees_of_freedom > 0
-    predict = predictor(found, level) if bounded else None
+    if fit.form.axes != fit.form.inputs:
+        return {"residuals": residuals(fit)}
+    plane = {"N", "D"} <= set(fit.form.inputs)
+    axes = [*fit.form.inputs, *(["C"] if plane else [])]
+    bounded = method is not None and fit.degrees_of_freedom > 0
+    predict = predictor(fit, level) if bounded else None
     pictures = {
-        f"{found.form.target}_against_{axis}": loss_against(found, axis, held_out=held_out, predict=predict)
+        f"{fit.form.target}_against_{axis}": loss_against(fit, axis, held_out=held_out, predict=predict)
         for axis in axes
     }
-    if set(found.form.inputs) == {"N", "D"}:
-        pictures["contours"] = contours(found, frontier=frontier(found))
-    pictures["residuals"] = residuals(found)
-    exponents = [parameter.name for parameter in found.form.parameters if parameter.unit == "1"]
-    free = [name for name in exponents if name not in found.problem.fixed]
-    if len(free) > 1 and found.degrees_of_freedom > 0:
-        theta = refit(found, "case", DRAWS, seed=found.seed).theta
-        draws = {name: theta[:, found.form.parameter_names.index(name)] for name in free[:2]}
-        pictures["joint_region"] = joint_region(found, draws, *free[:2])
-    if {"run", "N", "D"} <= set(found.points.columns) and len(set(found.points["run"])) < len(found.points):
-        pictures["learning_curves"] = learning_curves(found.points)
+    if set(fit.form.inputs) == {"N", "D"}:
+        pictures["contours"] = contours(fit, frontier=frontier(fit))
+    pictures["residuals"] = residuals(fit)
+    exponents = [parameter.name for parameter in fit.form.parameters if parameter.unit == "1"]
+    free = [name for name in exponents if name not in fit.problem.fixed]
+    if len(free) > 1 and fit.degrees_of_freedom > 0:
+        theta = refit(fit, "case", DRAWS, seed=fit.seed).theta
+        draws = {name: theta[:, fit.form.parameter_names.index(name)] for name in free[:2]}
+        pictures["joint_region"] = joint_region(fit, draws, *free[:2])
+    if {"run", "N", "D"} <= set(fit.points.columns) and len(set(fit.points["run"])) < len(fit.points):
+        pictures["learning_curves"] = learning_curves(fit.points)
     if held_out is not None:
-        axis = "C" if plane else found.form.inputs[0]
+        axis = "C" if plane else fit.form.inputs[0]
         pictures["extrapolation"] = extrapolation(
-            found, held_out, predict=predictor(found, level, method) if method and bounded else None, axis=axis
+            fit, held_out, predict=predictor(fit, level, method) if method and bounded else None, axis=axis
         )
     return pictures
 
@@ -61,18 +61,18 @@ def of_valleys(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Pictur
     return {"isoflop_N": isoflop_valleys(size, points), "isoflop_D": isoflop_valleys(data, points)}
 
 
-def of_curves(points: Points, found: Envelope) -> dict[str, Picture]:
-    return {"envelope": learning_curves(points, axis="C", envelope=found)}
+def of_curves(points: Points, envelope: Envelope) -> dict[str, Picture]:
+    return {"envelope": learning_curves(points, axis="C", envelope=envelope)}
 
 
-def frontier(found: Fit) -> tuple[np.ndarray, np.ndarray]:
+def frontier(fit: Fit) -> tuple[np.ndarray, np.ndarray]:
     """N and D of the compute-optimal runs over the budgets of the points and a decade on either side."""
-    compute = FLOPS * found.points["N"] * found.points["D"]
+    compute = FLOPS * fit.points["N"] * fit.points["D"]
     budgets = np.geomspace(compute.min() / 10, compute.max() * 10, 40)
-    size = np.array([float(optimal_size(found.form, budget).of(found.form, found.theta)) for budget in budgets])
+    size = np.array([float(optimal_size(fit.form, budget).of(fit.form, fit.theta)) for budget in budgets])
     return size, budgets / (FLOPS * size)
 
 
-def predictor(found: Fit, level: float = 0.95, method: Method = "t") -> Predict:
+def predictor(fit: Fit, level: float = 0.95, method: Method = "t") -> Predict:
     """Both intervals of what the law predicts at each row of columns; by default by Student's t, which is quick."""
-    return lambda columns: predict_runs(found, rows_of(columns, found), level, method, seed=found.seed)
+    return lambda columns: predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)

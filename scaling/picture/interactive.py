@@ -31,26 +31,26 @@ def figure(picture: Sheet) -> Figure:
     from plotly.subplots import make_subplots
 
     count = len(picture.panels)
-    drawn = make_subplots(
+    chart = make_subplots(
         1, count, subplot_titles=[panel.title for panel in picture.panels], horizontal_spacing=0.3 / count
     )
     for column, panel in enumerate(picture.panels, start=1):
-        _, right = drawn.get_subplot(1, column).xaxis.domain  # type: ignore[union-attr]
+        _, right = chart.get_subplot(1, column).xaxis.domain  # type: ignore[union-attr]
         legend = "legend" if column == 1 else f"legend{column}"
         for part in panel.parts:
             trace = DRAW[type(part)](part)
-            drawn.add_trace(trace.update({"legend": legend} if trace.type == "scatter" else {}), 1, column)
-        drawn.update_layout({legend: {"title": panel.legend, "x": right + 0.005, "xanchor": "left", "y": 1}})
-        drawn.update_xaxes(_axis(panel.x), row=1, col=column)
-        drawn.update_yaxes(_axis(panel.y), row=1, col=column)
-    drawn.update_layout(template="simple_white", title=picture.title, width=240 + 480 * count, height=460)
+            chart.add_trace(trace.update({"legend": legend} if trace.type == "scatter" else {}), 1, column)
+        chart.update_layout({legend: {"title": panel.legend, "x": right + 0.005, "xanchor": "left", "y": 1}})
+        chart.update_xaxes(_axis(panel.x), row=1, col=column)
+        chart.update_yaxes(_axis(panel.y), row=1, col=column)
+    chart.update_layout(template="simple_white", title=picture.title, width=240 + 480 * count, height=460)
     lines = textwrap.wrap(picture.caption, 34 + 85 * count)
     # In pixels below the axes, so that it stands clear of their titles whatever the height.
     place = {"x": 0, "y": 0, "yshift": -62, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top"}
     font = {"size": 10, "color": "#444444"}
-    drawn.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font=font, **place)
-    drawn.update_layout(margin={"b": 84 + 14 * len(lines)})
-    return drawn
+    chart.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font=font, **place)
+    chart.update_layout(margin={"b": 84 + 14 * len(lines)})
+    return chart
 
 
 def save(picture: Sheet, path: Path) -> None:
@@ -60,12 +60,12 @@ def save(picture: Sheet, path: Path) -> None:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    told: dict[str, Any] = {"title": axis.label, "type": "log" if axis.log else "linear", "showgrid": True}
+    settings: dict[str, Any] = {"title": axis.label, "type": "log" if axis.log else "linear", "showgrid": True}
     if axis.log:
-        told["exponentformat"] = "power"
+        settings["exponentformat"] = "power"
     if axis.range is not None:
-        told["range"] = list(np.log10(axis.range)) if axis.log else list(axis.range)
-    return told
+        settings["range"] = list(np.log10(axis.range)) if axis.log else list(axis.range)
+    return settings
 
 
 def _marks(part: Marks) -> Any:

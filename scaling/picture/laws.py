@@ -34,97 +34,102 @@ Predict = Callable[[Mapping[str, np.ndarray]], Sequence[Prediction]]
 """Columns of n rows to the predictions there, with their two intervals."""
 
 
-def loss_against(found: Fit, axis: str, *, predict: Predict | None = None, held_out: Points | None = None) -> Picture:
+def loss_against(fit: Fit, axis: str, *, predict: Predict | None = None, held_out: Points | None = None) -> Picture:
     """The points and the law along `axis`: a curve at each of a few levels of a second column, a panel of a third."""
-    form, points = found.form, found.points
+    form, points = fit.form, fit.points
     compute = axis == "C" and "C" not in form.inputs and {"N", "D"} <= set(form.inputs)
     if axis not in form.inputs and not compute:
         raise ScalingError(f"{form.name} has no axis {axis!r}", mend=f"choose from {', '.join(form.inputs)}")
     others = [name for name in form.inputs if name != axis and not (compute and name == "D")]
-    said = [f"{form.formula}, fitted by {found.problem.objective.name}."]
+    sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}."]
     if compute:
-        said.append("C = 6ND.")
+        sentences.append("C = 6ND.")
     if predict is not None:
         mean, run = titles(_level(predict(_first(form, points))))
-        said.append(f"Dark bands: {mean}; light bands: {run}.")
-    shown = [points] if held_out is None else [points, held_out]
+        sentences.append(f"Dark bands: {mean}; light bands: {run}.")
+    tables = [points] if held_out is None else [points, held_out]
     if len(others) < 2:
-        panels = [_panel(found, shown, axis, others, {}, predict)]
+        panels = [_panel(fit, tables, axis, others, {}, predict)]
     else:
         third = others[1]
         values, counts = np.unique(points[third], return_counts=True)
         chosen = np.sort(values[np.argsort(-counts, kind="stable")[:PANELS]])
-        here = [[table.where(table[third] == value) for table in shown] for value in chosen]
-        fixed = [{third: float(value)} for value in chosen]
-        panels = [_panel(found, tables, axis, others[:1], held, predict) for tables, held in zip(here, fixed)]
-        left = len(points) - sum(len(tables[0]) for tables in here)
-        said.append(f"{left} points at other {third} are not drawn.")
-    return Picture(tuple(panels), caption(points, form.inputs, *said), f"{form.target} against {axis}")
+        panels, left = [], len(points)
+        for value in chosen:
+            subset = [table.where(table[third] == value) for table in tables]
+            panels.append(_panel(fit, subset, axis, others[:1], {third: float(value)}, predict))
+            left -= len(subset[0])
+        sentences.append(f"{left} points at other {third} are not drawn.")
+    return Picture(tuple(panels), caption(points, form.inputs, *sentences), f"{form.target} against {axis}")
 
 
 def _panel(
-    found: Fit,
-    shown: list[Points],
+    fit: Fit,
+    tables: list[Points],
     axis: str,
     others: list[str],
-    held: Mapping[str, float],
+    fixed: Mapping[str, float],
     predict: Predict | None,
 ) -> Panel:
-    form = found.form
-    along = np.concatenate([_beside(form, table, axis) for table in shown])
-    losses = np.concatenate([table[form.target] for table in shown])
+    form = fit.form
+    along = np.concatenate([_beside(form, table, axis) for table in tables])
+    losses = np.concatenate([table[form.target] for table in tables])
     x = np.geomspace(along.min() / MARGIN, along.max() * MARGIN, SAMPLES)
     parts: list[Band | Line | Marks] = []
-    paints: list[str | tuple[str, ...]] = [BLACK] * len(shown)
+    paints: list[str | tuple[str, ...]] = [BLACK] * len(tables)
     if others:
         other = others[0]
-        every = np.concatenate([table[other] for table in shown])
+        every = np.concatenate([table[other] for table in tables])
         steps = levels(every)
         colours = ordered(np.concatenate([steps, every]))
         scale = dict(zip([*steps, *every], colours, strict=True))
         for step in steps:
-            inputs = {**held, other: step, **({"D": x / (6 * step)} if axis not in form.inputs else {axis: x})}
-            parts += _curve(found, x, inputs, scale[step], f"{other} = {short(step)}", predict)
-        paints = [tuple(scale[value] for value in table[other]) for table in shown]
+            inputs = {**fixed, other: step, **({"D": x / (6 * step)} if axis not in form.inputs else {axis: x})}
+            parts += _curve(fit, x, inputs, scale[step], f"{other} = {short(step)}", predict)
+        paints = [tuple(scale[value] for value in table[other]) for table in tables]
     else:
-        parts += _curve(found, x, {axis: x}, BLACK, "law", predict)
-    for table, paint, hollow in zip(shown, paints, (False, True)):
-        name = ("held out" if hollow else "fitted") if len(shown) > 1 else ""
+        parts += _curve(fit, x, {axis: x}, BLACK, "law", predict)
+    for table, paint, hollow in zip(tables, paints, (False, True)):
+        name = ("held out" if hollow else "fitted") if len(tables) > 1 else ""
         x = _beside(form, table, axis)
         parts.append(Marks(x, table[form.target], paint, name, hollow=hollow, names=_names(table)))
-    title = ", ".join(f"{name} = {short(value)}" for name, value in held.items())
+    title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
     # A law far from its points says nothing here, so the points set the height.
     height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06)
     return Panel(Axis(label(axis), log=True), Axis(label(form.target), True, height), tuple(parts), title)
 
 
 def _curve(
-    found: Fit, x: np.ndarray, inputs: Mapping[str, np.ndarray], colour: str, name: str, predict: Predict | None
+    fit: Fit, x: np.ndarray, inputs: Mapping[str, np.ndarray], colour: str, name: str, predict: Predict | None
 ) -> list[Band | Line]:
     """The law along x, over its band where there is one."""
     columns = {key: np.broadcast_to(np.asarray(value, float), x.shape) for key, value in inputs.items()}
-    y = found.predict(**columns)
+    y = fit.predict(**columns)
     line = Line(x, y, colour, name)
     if predict is None:
         return [line]
     knots = slice(None, None, BAND_STEP)
-    known = predict({key: column[knots] for key, column in columns.items()})
+    predictions = predict({key: column[knots] for key, column in columns.items()})
 
     def band(of: Literal["mean", "run"]) -> Band:
-        ends = (np.array([getattr(getattr(here, of), end) for here in known]) for end in ("low", "high"))
-        low, high = (y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(_drawn(end) / y[knots]))) for end in ends)
+        ends = (
+            np.array([getattr(getattr(prediction, of), end) for prediction in predictions]) for end in ("low", "high")
+        )
+        low, high = (
+            y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(_positive(end) / y[knots]))) for end in ends
+        )
         return Band(x, low, high, colour, shade=SHADES[of])
 
     return [band("run"), band("mean"), line]
 
 
-def _drawn(ends: np.ndarray) -> np.ndarray:
+def _positive(ends: np.ndarray) -> np.ndarray:
     """An interval that begins at zero has no place on a logarithmic axis: it is drawn to its bottom."""
     return np.maximum(ends, np.finfo(float).tiny)
 
 
-def _level(known: Sequence[Prediction]) -> float:
-    (run,) = {here.run.level for here in known if here.run is not None}
+def _level(predictions: Sequence[Prediction]) -> float:
+    (run,) = {prediction.run.level for prediction in predictions if prediction.run is not None}
     return run
 
 
@@ -132,14 +137,14 @@ def _first(form: Form, points: Points) -> dict[str, np.ndarray]:
     return {name: points[name][:1] for name in form.inputs}
 
 
-def contours(found: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None) -> Picture:
+def contours(fit: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None) -> Picture:
     """Lines of equal loss over N and D, the runs, and the compute-optimal frontier (its N and D) where it is given."""
-    form, points = found.form, found.points
+    form, points = fit.form, fit.points
     if set(form.inputs) != {"N", "D"}:
         raise ScalingError(f"{form.name} is no law of N and D alone", mend="draw its loss along one axis")
     size, data = ((points[name].min() / 2, points[name].max() * 2) for name in ("N", "D"))
     x, y = np.geomspace(*size, SAMPLES), np.geomspace(*data, SAMPLES)
-    z = found.predict(N=x[None, :], D=y[:, None])
+    z = fit.predict(N=x[None, :], D=y[:, None])
     heights = np.linspace(z.min(), z.max(), 14)[1:-1]
     nothing = np.empty(0), np.empty(0)
     covered = tuple(np.concatenate([points[name], ends]) for name, ends in zip("ND", frontier or nothing))
@@ -151,14 +156,14 @@ def contours(found: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = Non
         )
         parts.append(Line(frontier[0][within], frontier[1][within], KINDS[1], "compute-optimal", "dashed", 2.0))
     panel = Panel(Axis(label("N"), True, size), Axis(label("D"), True, data), tuple(parts))
-    said = f"Lines of equal {form.target} of {form.formula}."
-    return Picture((panel,), caption(points, form.inputs, said), f"{form.target} over N and D")
+    sentence = f"Lines of equal {form.target} of {form.formula}."
+    return Picture((panel,), caption(points, form.inputs, sentence), f"{form.target} over N and D")
 
 
-def residuals(found: Fit) -> Picture:
+def residuals(fit: Fit) -> Picture:
     """How far each point lies from the law, in percent of its loss, along each of the law's columns."""
-    form, points = found.form, found.points
-    predicted = found.predict(**{name: points[name] for name in form.inputs})
+    form, points = fit.form, fit.points
+    predicted = fit.predict(**{name: points[name] for name in form.inputs})
     percent = 100 * (points[form.target] / predicted - 1)
     spread = float(np.sqrt(np.mean(percent**2)))
     panels = []
@@ -176,13 +181,13 @@ def residuals(found: Fit) -> Picture:
                 ),
             )
         )
-    said = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
-    return Picture(tuple(panels), caption(points, form.axes, said), "residuals")
+    sentence = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
+    return Picture(tuple(panels), caption(points, form.axes, sentence), "residuals")
 
 
-def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y: str = "beta") -> Picture:
+def joint_region(fit: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y: str = "beta") -> Picture:
     """Two parameters over bootstrap draws, with the ellipses that hold half and 95% of them."""
-    points, cloud = found.points, np.stack([draws[x], draws[y]])
+    points, cloud = fit.points, np.stack([draws[x], draws[y]])
     centre = np.median(cloud, axis=1, keepdims=True)
     inner = np.ones(cloud.shape[1], bool)
     for _ in range(TRIMMINGS):  # the shape is that of the inner nine tenths, so that a few wild draws do not bend it
@@ -194,20 +199,20 @@ def joint_region(found: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", 
     for share, dash in ((0.5, "dashed"), (0.95, "solid")):
         ring = centre + np.quantile(radius, share) * root @ np.stack([np.cos(turn), np.sin(turn)])
         parts.append(Line(ring[0], ring[1], KINDS[0], f"{share:.0%}", dash))  # type: ignore[arg-type]
-    best = found.estimates
+    best = fit.estimates
     parts.append(Marks(np.array([best[x]]), np.array([best[y]]), KINDS[1], "estimate", "diamond"))
-    said = f"{x} and {y} of {found.form.formula}."
+    sentence = f"{x} and {y} of {fit.form.formula}."
     panel = Panel(Axis(x), Axis(y), tuple(parts))
-    return Picture((panel,), caption(points, found.form.inputs, said), f"joint region of {x} and {y}")
+    return Picture((panel,), caption(points, fit.form.inputs, sentence), f"joint region of {x} and {y}")
 
 
-def extrapolation(found: Fit, held_out: Points, *, predict: Predict | None = None, axis: str = "C") -> Picture:
+def extrapolation(fit: Fit, held_out: Points, *, predict: Predict | None = None, axis: str = "C") -> Picture:
     """The runs that were held out beside what the law, fitted to the others, said of them."""
-    form, points = found.form, found.points
-    there = {name: held_out[name] for name in form.inputs}
-    predicted = found.predict(**there)
-    known = [] if predict is None else predict(there)
-    runs = [here.run for here in known if here.run is not None]
+    form, points = fit.form, fit.points
+    columns = {name: held_out[name] for name in form.inputs}
+    predicted = fit.predict(**columns)
+    predictions = [] if predict is None else predict(columns)
+    runs = [prediction.run for prediction in predictions if prediction.run is not None]
     low, high = (np.array([getattr(run, end) for run in runs]) if runs else None for end in ("low", "high"))
     seen, ahead = _column(points, axis), _column(held_out, axis)
     percent = 100 * (predicted / held_out[form.target] - 1)
@@ -238,10 +243,10 @@ def extrapolation(found: Fit, held_out: Points, *, predict: Predict | None = Non
             ),
         ),
     )
-    said = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
+    sentences = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
     if runs:
-        said.append(f"Bars: {titles(_level(known))[1]}.")
-    return Picture((losses, errors), caption(points, form.inputs, *said), "extrapolation")
+        sentences.append(f"Bars: {titles(_level(predictions))[1]}.")
+    return Picture((losses, errors), caption(points, form.inputs, *sentences), "extrapolation")
 
 
 def _column(points: Points, axis: str) -> np.ndarray:

@@ -53,14 +53,14 @@ def figure(picture: Sheet) -> Figure:
     with rc_context(STYLE):
         count = len(picture.panels)
         wide = WIDTH * count
-        drawn = Figure(figsize=(wide, HEIGHT), layout="constrained")
-        for axes, panel in zip(drawn.subplots(1, count, squeeze=False)[0], picture.panels, strict=True):
+        chart = Figure(figsize=(wide, HEIGHT), layout="constrained")
+        for axes, panel in zip(chart.subplots(1, count, squeeze=False)[0], picture.panels, strict=True):
             _panel(axes, panel)
         if picture.title:
-            drawn.suptitle(picture.title, fontsize=10)
+            chart.suptitle(picture.title, fontsize=10)
         lines = textwrap.wrap(picture.caption, int(wide * 17))
-        drawn.supxlabel("\n".join(lines), fontsize=CAPTION, x=0.01, ha="left", color="#444444")
-        return drawn
+        chart.supxlabel("\n".join(lines), fontsize=CAPTION, x=0.01, ha="left", color="#444444")
+        return chart
 
 
 def save(picture: Sheet, paths: Iterable[Path]) -> None:
@@ -69,10 +69,10 @@ def save(picture: Sheet, paths: Iterable[Path]) -> None:
 
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
     with rc_context(STYLE):
-        drawn = figure(picture)
+        chart = figure(picture)
         for path in paths:
-            drawn.savefig(path, dpi=200, metadata=dates[path.suffix])
-            drawn.set_layout_engine("none")
+            chart.savefig(path, dpi=200, metadata=dates[path.suffix])
+            chart.set_layout_engine("none")
 
 
 def png(picture: Sheet, dpi: int = 110) -> bytes:
@@ -108,14 +108,14 @@ def _few_ticks(axes: Axes, panel: Panel) -> None:
     """A logarithmic axis within one decade names its ticks in plain numbers, else only its powers of ten."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-    for axis, drawn in ((panel.x, axes.xaxis), (panel.y, axes.yaxis)):
+    for axis, chart in ((panel.x, axes.xaxis), (panel.y, axes.yaxis)):
         if not axis.log:
             continue
-        low, high = sorted(drawn.get_view_interval())
+        low, high = sorted(chart.get_view_interval())
         if high / low < 10:
-            drawn.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8), numticks=8))
-            drawn.set_major_formatter(FormatStrFormatter("%g"))
-        drawn.set_minor_formatter(NullFormatter())
+            chart.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8), numticks=8))
+            chart.set_major_formatter(FormatStrFormatter("%g"))
+        chart.set_minor_formatter(NullFormatter())
 
 
 def _marks(axes: Axes, part: Marks, height: int) -> None:
@@ -148,31 +148,31 @@ def _band(axes: Axes, part: Band, height: int) -> None:
 
 def _contours(axes: Axes, part: Contours, height: int) -> None:
     colours = list(ordered(part.levels))
-    drawn = axes.contour(part.x, part.y, part.z, levels=part.levels, colors=colours, linewidths=1.0, zorder=height - 2)
-    axes.clabel(drawn, fontsize=7, fmt="%.2f", manual=_free_places(drawn, part))
+    chart = axes.contour(part.x, part.y, part.z, levels=part.levels, colors=colours, linewidths=1.0, zorder=height - 2)
+    axes.clabel(chart, fontsize=7, fmt="%.2f", manual=_free_places(chart, part))
 
 
-def _free_places(drawn: Any, part: Contours) -> list[tuple[float, float]]:
+def _free_places(chart: Any, part: Contours) -> list[tuple[float, float]]:
     """For each line the place on it that is farthest from the marks, the frame and the heights already placed."""
     origin, span = np.log([part.x[0], part.y[0]]), np.log([part.x[-1] / part.x[0], part.y[-1] / part.y[0]])
 
     def square(pairs: np.ndarray) -> np.ndarray:
         return (np.log(pairs) - origin) / span
 
-    taken = square(np.column_stack(part.avoid))
+    occupied = square(np.column_stack(part.avoid))
     places = []
-    for line in drawn.allsegs:
+    for line in chart.allsegs:
         if not line:
             continue
         candidates = np.concatenate(line)
-        here = square(candidates)
-        room = np.linalg.norm(here[:, None] - taken[None], axis=-1).min(axis=1)
-        room = np.minimum(room, 1.5 * np.minimum(here, 1 - here).min(axis=1))
+        positions = square(candidates)
+        room = np.linalg.norm(positions[:, None] - occupied[None], axis=-1).min(axis=1)
+        room = np.minimum(room, 1.5 * np.minimum(positions, 1 - positions).min(axis=1))
         best = int(room.argmax())
         if room[best] < ROOM:
             continue
         places.append((float(candidates[best, 0]), float(candidates[best, 1])))
-        taken = np.vstack([taken, here[best]])
+        occupied = np.vstack([occupied, positions[best]])
     return places
 
 

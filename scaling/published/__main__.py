@@ -68,9 +68,9 @@ def _line(row: Reproduction) -> str:
 
 
 def _repetition() -> str:
-    found = intervals(datablations.law(datablations.points()))
+    bounds = intervals(datablations.law(datablations.points()))
     return ", ".join(
-        f"{name}* {end.low:.1g} to {'open' if end.open_above else f'{end.high:.2g}'}" for name, end in found.items()
+        f"{name}* {end.low:.1g} to {'open' if end.open_above else f'{end.high:.2g}'}" for name, end in bounds.items()
     )
 
 
@@ -94,9 +94,9 @@ def _two_steps() -> Iterator[str]:
     yield "| run | loss | predicted | error | probability | predicted | 95% interval of the mean | error |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for row, run in enumerate(large["run"]):
-        there = {name: float(large[name][row]) for name in ("N", "D")}
+        columns = {name: float(large[name][row]) for name in ("N", "D")}
         loss, accuracy = large["loss"][row], large["accuracy"][row]
-        predicted, score = float(chain.loss.predict(**there)), chain.interval(**there)
+        predicted, score = float(chain.loss.predict(**columns)), chain.interval(**columns)
         yield (
             f"| {run} | {loss:.3f} | {predicted:.3f} | {predicted / loss - 1:+.2%} | {accuracy:.3f} "
             f"| {score.estimate:.3f} | {score.low:.3f} to {score.high:.3f} | {score.estimate / accuracy - 1:+.2%} |"

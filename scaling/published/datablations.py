@@ -55,12 +55,12 @@ def reproduce() -> list[Reproduction]:
     table = points()
     theirs = {**ONCE, "R_D": R_D, "R_N": R_N}
     near = nearest_optimum(table, R_D, R_N)
-    found = law(table)
-    lower = f"a lower optimum, at R_D* {found.estimates['R_D']:.1f} and R_N* {found.estimates['R_N']:.2f}"
+    fitted = law(table)
+    lower = f"a lower optimum, at R_D* {fitted.estimates['R_D']:.1f} and R_N* {fitted.estimates['R_N']:.2f}"
     at, local, best = "at the published constants", "of the optimum beside them", "of the lowest optimum"
 
-    def compared(quantity: str, published: float, ours: float, tolerance: float, **more: Any) -> Reproduction:
-        return Reproduction(found.form.name, "datablations", quantity, published, ours, tolerance, **more)
+    def compared(quantity: str, published: float, ours: float, tolerance: float, **options: Any) -> Reproduction:
+        return Reproduction(fitted.form.name, "datablations", quantity, published, ours, tolerance, **options)
 
     return [
         compared(f"objective {at}", OBJECTIVE, objective_at(table, theirs), 1e-8),
@@ -68,8 +68,8 @@ def reproduce() -> list[Reproduction]:
         compared(f"R_D* {local}", TIGHTER["R_D"], near["R_D"], 5e-4),
         compared(f"R_N* {local}", TIGHTER["R_N"], near["R_N"], 5e-4),
         compared(f"objective {local}", TIGHTER["objective"], objective_at(table, near), 5e-11),
-        compared(f"objective {best}", OBJECTIVE, found.objective, 0.0, relation="at most", remark=lower),
-        compared(f"1 - R² {best}", 1 - R2, 1 - r_squared(table, found.estimates), 0.0, relation="at most"),
+        compared(f"objective {best}", OBJECTIVE, fitted.objective, 0.0, relation="at most", remark=lower),
+        compared(f"1 - R² {best}", 1 - R2, 1 - r_squared(table, fitted.estimates), 0.0, relation="at most"),
     ]
 
 
@@ -80,8 +80,8 @@ def nearest_optimum(table: Points, r_d: float, r_n: float) -> dict[str, float]:
     def cost(logs: np.ndarray) -> float:
         return objective_at(table, {**ONCE, "R_D": exp(logs[0]), "R_N": exp(logs[1])})
 
-    found = minimize(cost, np.log([r_d, r_n]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-17})
-    return {**ONCE, "R_D": exp(found.x[0]), "R_N": exp(found.x[1])}
+    optimum = minimize(cost, np.log([r_d, r_n]), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-17})
+    return {**ONCE, "R_D": exp(optimum.x[0]), "R_N": exp(optimum.x[1])}
 
 
 def objective_at(table: Points, estimates: dict[str, float]) -> float:

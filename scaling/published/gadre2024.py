@@ -56,18 +56,18 @@ def law(table: Points) -> Fit:
 
 def reproduce() -> list[Reproduction]:
     table = points()
-    found = law(table)
+    paper_fit = law(table)
     out = [
-        Reproduction(found.form.name, "gadre2024", "exponent -2η", EXPONENT, -2 * found.estimates["eta"], 1e-5),
-        Reproduction(found.form.name, "gadre2024", "E", FLOOR, found.estimates["E"], 1e-5),
+        Reproduction(paper_fit.form.name, "gadre2024", "exponent -2η", EXPONENT, -2 * paper_fit.estimates["eta"], 1e-5),
+        Reproduction(paper_fit.form.name, "gadre2024", "E", FLOOR, paper_fit.estimates["E"], 1e-5),
     ]
     for name, (size, ratio, published) in ERRORS.items():
         row = int(np.flatnonzero((table["N"] == size) & (table["M"] == ratio))[0])
-        predicted = float(found.predict(C=table["C"][row], M=table["M"][row]))
+        predicted = float(paper_fit.predict(C=table["C"][row], M=table["M"][row]))
         percent = 100 * abs(predicted / table["loss"][row] - 1)
         out.append(
             Reproduction(
-                found.form.name, "gadre2024", f"relative error of the loss, {name} (%)", published, percent, 5e-5
+                paper_fit.form.name, "gadre2024", f"relative error of the loss, {name} (%)", published, percent, 5e-5
             )
         )
     return out

@@ -84,25 +84,25 @@ class Constrained(Form):
         return self.law.curve(p, x)
 
     def start(self, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
-        return self.law.start(rng, count, inputs, target)[:, self._kept]
+        return self.law.start(rng, count, inputs, target)[:, self._untied]
 
     def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
         return self.law.reference(inputs, parameter)
 
     def canonical(self, theta: np.ndarray) -> np.ndarray:
         every = [self.parameter_names.index(self.ties.get(name, name)) for name in self.law.parameter_names]
-        return self.law.canonical(theta[..., every])[..., self._kept]
+        return self.law.canonical(theta[..., every])[..., self._untied]
 
     @property
-    def _kept(self) -> list[int]:
+    def _untied(self) -> list[int]:
         return [index for index, name in enumerate(self.law.parameter_names) if name not in self.ties]
 
 
 def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Form:
     """The law under these ties and bounds, checked; the law itself where there are none."""
     kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
-    for option, given in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
-        for name in given:
+    for option, names in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
+        for name in names:
             if name not in kinds:
                 raise ScalingError("is not a parameter of the law", key=f"{option} {name}", mend=nearest(name, kinds))
     roots = {}

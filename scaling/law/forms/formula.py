@@ -90,9 +90,9 @@ def read_law(path: str | Path) -> Written:
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
     if not isinstance(ties, dict) or not all(isinstance(name, str) for name in ties.values()):
         raise config.error("tie", "is not a parameter by parameter", "write tie: {alpha: beta}")
-    given = {name: (float(low), float(high)) for name, (low, high) in limits.items()}
+    bounds = {name: (float(low), float(high)) for name, (low, high) in limits.items()}
     title = config.tree.get("name", Path(path).stem)
-    return Written(config.tree["formula"], title, config.tree.get("citation", Written.citation), given, ties)
+    return Written(config.tree["formula"], title, config.tree.get("citation", Written.citation), bounds, ties)
 
 
 def _is_pair(value: Any) -> bool:
@@ -199,7 +199,7 @@ def _parameters(
             linear.append(name)
     negative = {name for name, (low, _) in limits.items() if low < 0}
     columns = {name: points.numbers(name) for name in inputs}
-    made = []
+    parameters = []
     for name in linear:
         sign, alone = _cofactor(expression, name, inputs, negative)
         if alone and sign is not None:
@@ -209,12 +209,13 @@ def _parameters(
             parameter = coefficient(name) if target == "loss" else coefficient(name, f"unit of {target}")
         else:
             parameter = Parameter(name, f"unit of {target}", "linear", -1e100, 1e100, (-1.0, 1.0), linear=True)
-        made.append(parameter)
+        parameters.append(parameter)
     for name in unknown:
         if name not in linear:
-            made.append(_nonlinear(expression, name, columns))
+            parameters.append(_nonlinear(expression, name, columns))
     return tuple(
-        bounded(parameter, limits[parameter.name]) if parameter.name in limits else parameter for parameter in made
+        bounded(parameter, limits[parameter.name]) if parameter.name in limits else parameter
+        for parameter in parameters
     )
 
 
@@ -271,13 +272,13 @@ def _sign(expression: Expression, negative: set[str]) -> int | None:
         case Binary("^", base, _):
             return 1 if _sign(base, negative) == 1 else None
         case Binary(operator, left, right):
-            one, other = _sign(left, negative), _sign(right, negative)
-            if one is None or other is None:
+            first, second = _sign(left, negative), _sign(right, negative)
+            if first is None or second is None:
                 return None
             if operator in "*/":
-                return one * other
-            other = -other if operator == "-" else other
-            return one if one == other else None
+                return first * second
+            second = -second if operator == "-" else second
+            return first if first == second else None
         case Call("exp" | "sqrt" | "abs" | "sigmoid", _):
             return 1
         case Call("min" | "max", arguments):

@@ -52,8 +52,8 @@ def with_areas(points: Points, schedules: Mapping[str, np.ndarray], decay: float
             )
         forward, annealed = areas(schedules[run], decay)
         S1[rows], S2[rows] = forward[steps[rows] - 1], annealed[steps[rows] - 1]
-    told = f"λ = {decay:g}"
-    return points.with_column("S1", S1, "area under the learning rate").with_column("S2", S2, f"annealing area, {told}")
+    points = points.with_column("S1", S1, "area under the learning rate")
+    return points.with_column("S2", S2, f"annealing area, λ = {decay:g}")
 
 
 def areas(rates: np.ndarray, decay: float = DECAY) -> tuple[np.ndarray, np.ndarray]:
