@@ -1,1 +1,67 @@
-"""Scaling studies of transformers."""
+"""Scaling studies of transformers: the verbs of the command line as functions with typed results.
+
+    import scaling
+
+    run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
+    study = scaling.study("quickstart")
+    fit = scaling.fit("points.csv", law="chinchilla")
+
+Nothing is imported before it is used; `docs/api.md` describes every function and result.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
+
+if TYPE_CHECKING:
+    from scaling.api.configs import diff as diff
+    from scaling.api.configs import inspect as inspect
+    from scaling.api.fits import Fit as Fit
+    from scaling.api.fits import fit as fit
+    from scaling.api.model import Model as Model
+    from scaling.api.model import load as load
+    from scaling.api.runs import Run as Run
+    from scaling.api.runs import runs as runs
+    from scaling.api.runs import train as train
+    from scaling.api.studies import Study as Study
+    from scaling.api.studies import StudyPlan as StudyPlan
+    from scaling.api.studies import plan as plan
+    from scaling.api.studies import study as study
+    from scaling.api.sweeps import Sweep as Sweep
+    from scaling.api.sweeps import sweep as sweep
+    from scaling.api.tables import Table as Table
+    from scaling.api.tables import table as table
+    from scaling.errors import ScalingError as ScalingError
+
+    __version__: str
+
+_MODULES = {
+    "configs": ("diff", "inspect"),
+    "fits": ("Fit", "fit"),
+    "model": ("Model", "load"),
+    "runs": ("Run", "runs", "train"),
+    "studies": ("Study", "StudyPlan", "plan", "study"),
+    "sweeps": ("Sweep", "sweep"),
+    "tables": ("Table", "table"),
+}
+_HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}
+_HOMES["ScalingError"] = "scaling.errors"
+
+__all__ = [*sorted(_HOMES), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("scaling")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'scaling' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

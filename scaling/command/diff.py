@@ -8,17 +8,13 @@ scaling diff gpt2 3fa9                  one of each
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
+from scaling.api.configs import diff
+from scaling.api.words import split
 from scaling.command.show import SOME, compact
 from scaling.errors import ScalingError
-
-if TYPE_CHECKING:
-    from scaling.ledger import Ledger
-
-_BEGINNING = re.compile(r"[0-9a-f]{4,16}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,15 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling.ledger.document import text
-    from scaling.ledger.result import differences
 
-    names = [word for word in arguments.words if "=" not in word]
-    overrides = [word for word in arguments.words if "=" in word]
+    names, overrides = split(arguments.words)
     if len(names) != 2:
         raise ScalingError("name two runs or configs", mend="write scaling diff A B")
-    ledger = _ledger(overrides)
-    one, other = (_document(name, ledger, overrides) for name in names)
-    found = differences(one, other)
+    folder = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("runs=")), None)
+    found = diff(*names, *overrides, runs=folder)
     if arguments.json:
         print(text({key: list(pair) for key, pair in found.items()}))
         return
@@ -59,40 +52,6 @@ def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
         yield key, f"{_told(left)} → {_told(right)}, {len(apart)} of {len(left)} values differ"
         return
     yield key, f"{_told(left)} → {_told(right)}"
-
-
-def _ledger(overrides: Sequence[str]) -> Ledger | None:
-    """The ledger, where there is one; two configs are compared without."""
-    from scaling.command.runs import DEFAULT
-    from scaling.ledger import Ledger
-
-    folder = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("runs=")), None)
-    try:
-        return Ledger.open(DEFAULT if folder is None else folder)
-    except ScalingError:
-        if folder is not None:
-            raise
-        return None
-
-
-def _document(name: str, ledger: Ledger | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """The spec of a run, and its result under `result` where it is done; else the resolved config of that name."""
-    if ledger is not None and _BEGINNING.fullmatch(name):
-        run = ledger.find(name)
-        result = ledger.result(run)
-        return {**ledger.spec(run), **({} if result is None else {"result": _claims(result)})}
-    from scaling.config import load
-
-    try:
-        return load(name, overrides).tree
-    except ScalingError as error:
-        if error.file is None and _BEGINNING.fullmatch(name):
-            raise ScalingError("there is no ledger with such a run", key="run", value=name) from None
-        raise
-
-
-def _claims(result: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key not in ("run", "attempt", "circumstances")}
 
 
 def _told(value: Any) -> str:

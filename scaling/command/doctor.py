@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from scaling.api.runs import RUNS
 from scaling.command.gc import size
-from scaling.command.runs import DEFAULT
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.ledger.document import text
 
-    folder = DEFAULT
+    folder = RUNS
     for word in arguments.words:
         key, sign, folder = word.partition("=")
         if not sign or key.lstrip("-") != "runs":

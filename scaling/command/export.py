@@ -27,14 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling import build
-    from scaling.command.runs import DEFAULT
+    from scaling.api.runs import RUNS
     from scaling.interop import huggingface
     from scaling.interop.run import read
 
     if arguments.extend:
         build.extend(arguments.extend)
     folder = new_folder(arguments.to or f"{Path(arguments.run).name}-hf")
-    found = read(arguments.run, arguments.runs or DEFAULT)
+    found = read(arguments.run, arguments.runs or RUNS)
     form = huggingface.write(folder, found.described, None if arguments.format == "hf" else arguments.format)
     if found.tokenizer is not None:
         huggingface.write_tokenizer(folder, found.tokenizer)

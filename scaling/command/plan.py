@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scaling.errors import ScalingError
 from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.studies.estimate import Elsewhere
-    from scaling.studies.plan import Data, Plan
-    from scaling.studies.question import Question
 
 MOST_ROWS = 60  # of a table on a terminal
 
@@ -42,65 +37,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling.studies.calibration import calibrate
-    from scaling.studies.estimate import elsewhere, estimates, totals
-    from scaling.studies.identified import shortfall
-    from scaling.studies.memory import Layout
-    from scaling.studies.outlook import outlook
-    from scaling.studies.question import read
-    from scaling.studies.size import sized
+    from scaling.api.studies import plan
 
-    question = read(arguments.name, arguments.at, arguments.words)
-    layout = Layout(arguments.devices, arguments.sharding, arguments.tensor)
-    places = [elsewhere(name, layout, arguments.utilisation, arguments.price) for name in arguments.on]
-    found, data = _planned(question, arguments.words)
-    runs = found.runs[0].experiment.config["runs"]
-    workers = sized(found).workers
-    speed = calibrate([one.experiment for one in found.runs], Path(runs) / "calibration", workers)
-    rows = estimates(found, speed, places)
-    missing = shortfall(found.question, found.fitted)
-    vocabularies = [one.experiment.cost.shape.vocabulary for one in found.runs]
-    document = {
-        "study": question.name,
-        "question": question.question,
-        "data": data,
-        "runs": rows,
-        "total": {**totals(found, rows, speed, places), "workers": workers},
-        "shortfall": None if missing is None else missing.to_json(),
-        "outlook": outlook(question, rows, _fitted(runs, question), vocabularies),
-    }
+    planned = plan(
+        arguments.name,
+        *arguments.words,
+        at=arguments.at,
+        on=arguments.on,
+        devices=arguments.devices,
+        sharding=arguments.sharding,
+        tensor=arguments.tensor,
+        utilisation=arguments.utilisation,
+        price=arguments.price,
+    )
     if arguments.json:
-        print(json.dumps(document, indent=1))
+        print(json.dumps(planned.document, indent=1))
     else:
-        _show(document, places)
+        _show(planned.document, planned.places)
 
 
-def _planned(question: Question, words: Sequence[str]) -> tuple[Plan, Data]:
-    """The plan; on paper where the data are not at hand, since that is when one asks what a study would cost."""
-    from scaling.studies.plan import plan
-
-    try:
-        return plan(question, words), "prepared"
-    except ScalingError as error:
-        if error.key != "data":
-            raise
-        print(f"scaling: {error.what}; the costs are told without them", file=sys.stderr)
-        return plan(question, words, "stand_in"), "stand_in"
-
-
-def _fitted(runs: str, question: Question) -> dict[str, float]:
-    """The estimates of the law, where the study has been fitted before and its points identified each of them."""
-    from scaling import atomic
-
-    file = Path(runs) / "studies" / question.name / "report" / "fit.json"
-    if not file.exists():
-        return {}
-    known = atomic.read_json(file)
-    identified = known.get("law") == question.law and known.get("not_identified") == []
-    return dict(known["estimates"]) if identified else {}
-
-
-def _show(document: dict[str, Any], places: Sequence[Elsewhere]) -> None:
+def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
     heads = [
         "run",
         "N",
@@ -135,7 +91,7 @@ def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
     return cells
 
 
-def _said(document: dict[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
+def _said(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
     total, outlook = document["total"], document["outlook"]
     yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
     if total["trunks"]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.command.runs import DEFAULT
+from scaling.api.pull import bring
+from scaling.api.runs import RUNS
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -49,50 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = [word for word in words if not word.startswith("runs=")]
     if overrides and not (arguments.study or arguments.table):
         raise ScalingError("overrides are a study's or a table's", key=overrides[0], mend="name it: --study or --table")
-    copy, pulled, path = bring(
-        names[0], arguments.to, lambda: _planned(arguments, words), runs=arguments.runs or DEFAULT
-    )
+    copy, pulled, path = bring(names[0], arguments.to, lambda: _planned(arguments, words), runs=arguments.runs or RUNS)
     if arguments.json:
         print(json.dumps(_document(copy, pulled, path), indent=1))
     else:
         print(_told(pulled, path))
     return 0 if pulled.complete else 1
-
-
-def bring(
-    name: str,
-    to: str | None = None,
-    planned: Callable[[], tuple[str, Plan] | None] = lambda: None,
-    runs: str = DEFAULT,
-) -> tuple[Copy, Pulled, Path]:
-    """Pull what `name` says, and write its points; a plan makes them those of its study.
-
-    The folder is `to`, or else one of its own in the folder `runs` of the ledger.
-    """
-    from scaling.sweeps.pull import offline, online
-
-    folder = Path(name)
-    place = None if folder.exists() else online.find(name)
-    found = planned()
-    # Only now what takes seconds to import.
-    from scaling.studies.findings import rows, write_points
-    from scaling.studies.record import enter
-    from scaling.sweeps.pull.copy import Copy
-    from scaling.sweeps.pull.pull import points, pull
-
-    source = offline.Offline(folder) if place is None else online.Online(place)
-    under = folder.resolve().name if place is None else str(place).replace("/", "-")
-    copy = Copy(Path(to or Path(runs, "pulled", under)))
-    pulled = pull(source, copy, _progress)
-    table = points(pulled, copy)
-    if found is not None:
-        enter(copy.ledger, *found)
-        table = rows(copy.ledger, found[1])
-    if not table:
-        raise ScalingError("none of its runs are ours", key="PROJECT", value=name)
-    path = copy.ledger.root / "points.csv"
-    write_points(table, path)
-    return copy, pulled, path
 
 
 def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, Plan] | None:
@@ -116,11 +78,6 @@ def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, 
     else:
         return None
     return asked.name, plan(asked, words)
-
-
-def _progress(done: int, all: int) -> None:
-    if done == all or done % 50 == 0:
-        print(f"{done} of {all} histories", file=sys.stderr, flush=True)
 
 
 def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from scaling.api.studies import step
 from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     found, page = _kept(arguments) or _of_ledger(arguments)
     if arguments.json:
-        print(json.dumps(document(found, page), indent=1))
+        print(json.dumps(found.to_json(page), indent=1))
     else:
         show(found, page)
 
@@ -67,17 +67,6 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
 
         page = keep(found, page, ledger, plan, arguments.keep) / page.name
     return found, page
-
-
-def step(what: str) -> None:
-    """A step that takes time, on standard error before it begins."""
-    print(f"scaling: {what}", file=sys.stderr, flush=True)
-
-
-def document(found: Findings, page: Path) -> dict[str, Any]:
-    """What fit.json holds, or why there is no law; and where the page is."""
-    known = found.document or {"law": None, "question": found.question.question, "reason": found.reason}
-    return {**known, "page": str(page)}
 
 
 def show(found: Findings, page: Path) -> None:

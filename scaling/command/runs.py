@@ -11,17 +11,15 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaling.api.runs import RUNS, status_rows
 from scaling.errors import ScalingError, nearest
 from scaling.number import plural
 
 if TYPE_CHECKING:
     from scaling.ledger import Ledger, Row
 
-DEFAULT = "runs"  # the folder, as in defaults.yaml
 WIDEST = 48  # letters of a name
 
 
@@ -31,42 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling.ledger import index
     from scaling.ledger.document import text
-    from scaling.ledger.status import printable
 
     ledger, studies = opened(arguments.words)
     if len(studies) > 1:
         raise ScalingError("one study at a time", key="STUDY", value=" ".join(studies))
-    rows = index.rows(ledger, ledger.runs_of(studies[0]) if studies else None)
-    if studies:
-        names = {one["run"]: printable(one["name"]) for one in ledger.plan(studies[0])["runs"] if "name" in one}
-        rows = [replace(row, name=names.get(row.run, row.name)) for row in rows]
-    rows = _named(ledger, rows)
+    rows = status_rows(ledger, studies[0] if studies else None)
     print(text([vars(row) for row in rows]) if arguments.json else _table(rows))
-
-
-def _named(ledger: Ledger, rows: Sequence[Row]) -> list[Row]:
-    """The rows, those without a name called by what differs between them."""
-    from scaling.ledger import index
-    from scaling.ledger.names import names
-    from scaling.ledger.status import printable
-
-    unnamed = [row.run for row in rows if row.name is None]
-    specs = {run: spec for run, spec, _ in index.results(ledger, unnamed) if spec is not None}
-    for run in unnamed:
-        if run not in specs:
-            with suppress(ScalingError):  # a damaged spec leaves its run without a name
-                specs[run] = ledger.spec(run)
-    told = {run: printable(name) or None for run, name in names(specs).items()}
-    return [replace(row, name=told.get(row.run, row.name)) for row in rows]
 
 
 def opened(words: Sequence[str]) -> tuple[Ledger, list[str]]:
     """The ledger that `runs=FOLDER` names among the words of a command, and the other words."""
     from scaling.ledger import Ledger
 
-    folder, names = DEFAULT, []
+    folder, names = RUNS, []
     for word in words:
         key, sign, value = word.partition("=")
         if not sign:

@@ -13,9 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from scaling.command.report import document, show, step
-from scaling.errors import DISK, ScalingError
-from scaling.number import plural
+from scaling.command.report import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,49 +30,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.report.summary import mirror
-    from scaling.report.write import write
-    from scaling.studies.identified import shortfall
-    from scaling.studies.launch import train
-    from scaling.studies.record import enter
-    from scaling.studies.suited import suited
-    from scaling.studies.view import view
+    from scaling.api.studies import Incomplete, study
 
-    found, why = suited(arguments.name, arguments.at, arguments.words, arguments.workers)
-    name, ledger = found.question.name, found.ledger()
-    added = enter(ledger, name, found)
-    grown = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
-    for remark in (why, grown, shortfall(found.question, found.fitted)):
-        if remark is not None:
-            print(f"scaling: {remark}", file=sys.stderr)
-    with view() as tell:
-        missing = train(
-            ledger,
-            name,
-            found,
-            tell,
+    try:
+        done = study(
+            arguments.name,
+            *arguments.words,
+            at=arguments.at,
             workers=arguments.workers,
             launcher=arguments.launcher,
-            parameters=_parameters(arguments.slurm),
+            slurm=_parameters(arguments.slurm),
             retry_failed=arguments.retry_failed,
         )
-    if missing is not None:
-        print(f"scaling: the study {name} is not done: {missing}", file=sys.stderr)
-        if missing.code == DISK:
-            return DISK
-    try:
-        findings, page = write(ledger, found, step)
-    except ScalingError as error:
-        if missing is None:
-            raise
-        print(f"scaling: no report: {error}", file=sys.stderr)  # too few runs are left to fit
-        return missing.code
-    mirror(findings, page, ledger, found)
+    except Incomplete as incomplete:
+        print(f"scaling: {incomplete.what}", file=sys.stderr)
+        if incomplete.why is not None:
+            print(f"scaling: no report: {incomplete.why}", file=sys.stderr)
+        return incomplete.code
+    if done.missing is not None:
+        print(f"scaling: the study {done.name} is not done: {done.missing}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(document(findings, page), indent=1))
+        print(json.dumps(done.to_json(), indent=1))
     else:
-        show(findings, page)
-    return 0 if missing is None else missing.code
+        show(done.findings, done.page)
+    return 0 if done.missing is None else done.missing.code
 
 
 def _parameters(words: Sequence[str]) -> dict[str, Any]:

@@ -14,20 +14,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from scaling.number import plural
-
-if TYPE_CHECKING:
-    from scaling.studies.launch import Unfinished
-    from scaling.tables.lines import Printed
-    from scaling.tables.results import Results
-    from scaling.tables.table import Table
-
-WANDB = "wandb:"
-SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
+from scaling.errors import ScalingError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,101 +49,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from scaling.config.override import override
-    from scaling.errors import ScalingError
-    from scaling.tables.count import counts
-    from scaling.tables.lines import printed
-    from scaling.tables.table import Seeds, read
+    from scaling.api.tables import table
 
-    table, words = read(arguments.name).only(arguments.row), []
-    for word in arguments.words:
-        key, node = override(word)
-        if key == "seeds":
-            table = replace(table, seeds=Seeds.of(node.plain()))
-        else:
-            words.append(SHORT.get(key, key) + word[word.index("=") :])
-    if arguments.counts and (arguments.source or arguments.keep):
-        key = "--from" if arguments.source else "--keep"
-        raise ScalingError("counts are of no runs", key=key, mend="leave it or --counts out")
-    found: Results | None = None
-    missing: Unfinished | None = None
-    if arguments.train:
-        found, missing = _trained(table, words, arguments)
-        if missing is not None:
-            print(f"scaling: the table is not done: {missing}", file=sys.stderr)
-    elif not arguments.counts:
-        found = _read(table, words, arguments.source, arguments.study)
-    show = printed(table, counts(table, words or (found.settings if found else ())), found)
-    if arguments.keep is not None and found is not None:
-        from scaling.report.keep_table import keep_table
-
-        keep_table(show, found, arguments.keep)
-    _print(show, "json" if arguments.json else arguments.format)
-    return 0 if missing is None else missing.code
+    if arguments.counts and arguments.keep:
+        raise ScalingError("counts are of no runs", key="--keep", mend="leave it or --counts out")
+    shown = table(
+        arguments.name,
+        *arguments.words,
+        rows=arguments.row,
+        counts=arguments.counts,
+        train=arguments.train,
+        source=arguments.source,
+        study=arguments.study,
+        workers=arguments.workers,
+        retry_failed=arguments.retry_failed,
+    )
+    if shown.missing is not None:
+        print(f"scaling: the table is not done: {shown.missing}", file=sys.stderr)
+    if arguments.keep is not None:
+        shown.keep(arguments.keep)
+    print(shown.format("json" if arguments.json else arguments.format), end="")
+    return 0 if shown.missing is None else shown.missing.code
 
 
 def count(name: str, words: Sequence[str], as_json: bool) -> None:
     """Print the counts of a table's rows."""
-    from scaling.tables.count import counts
-    from scaling.tables.lines import printed
-    from scaling.tables.table import read
+    from scaling.api.tables import table
 
-    table = read(name)
-    _print(printed(table, counts(table, words)), "json" if as_json else "terminal")
-
-
-def _read(table: Table, words: Sequence[str], source: str | None, study: str | None) -> Results:
-    """What a ledger, kept points or W&B hold of the table."""
-    from scaling.ledger import Ledger
-    from scaling.tables import points
-    from scaling.tables.results import results
-
-    if source and source.startswith(WANDB):
-        source, study = _pulled(table, words, source.removeprefix(WANDB), study)
-    folder = Path(source or table.load(table.baseline, words)["runs"])
-    return points.read(folder, table) if folder.suffix == ".csv" else results(Ledger.open(folder), table, study)
-
-
-def _pulled(table: Table, words: Sequence[str], name: str, study: str | None) -> tuple[str, str]:
-    """Where W&B's runs of the table were pulled to, and as which study: a sweep's own, or the table's."""
-    from scaling.command.pull import bring
-    from scaling.studies.plan import plan
-    from scaling.tables.study import question
-
-    if name.count("/") == 2:
-        copy, _, _ = bring(name)
-        return str(copy.ledger.root), study or name.rpartition("/")[2]
-    asked = question(table, words, study)
-    copy, _, _ = bring(name, planned=lambda: (asked.name, plan(asked, words)))
-    return str(copy.ledger.root), asked.name
-
-
-def _trained(table: Table, words: Sequence[str], arguments: argparse.Namespace) -> tuple[Results, Unfinished | None]:
-    """What the table's runs found, once those that --from does not hold are trained; and which of them could not be."""
-    from scaling.studies.launch import train
-    from scaling.studies.plan import plan
-    from scaling.studies.record import enter
-    from scaling.studies.view import view
-    from scaling.tables.results import joined, results
-    from scaling.tables.study import lacking, question
-
-    asked = question(table, words, arguments.study)
-    found, held = plan(asked, words), None
-    if arguments.source:
-        held = _read(table, words, arguments.source, None)
-        found = lacking(found, held, arguments.source)
-        if not found.runs:
-            return held, None
-    name, ledger = found.question.name, found.ledger()
-    enter(ledger, name, found)
-    print(f"study {name}: {plural(len(found.runs), 'run')} in {ledger.root}", file=sys.stderr)
-    with view() as tell:
-        missing = train(ledger, name, found, tell, workers=arguments.workers, retry_failed=arguments.retry_failed)
-    trained = results(ledger, table, name)
-    return joined(held, trained) if held else trained, missing
-
-
-def _print(show: Printed, form: str) -> None:
-    from scaling.tables.form import FORMS
-
-    print(FORMS[form](show), end="")
+    print(table(name, *words, counts=True).format("json" if as_json else "terminal"), end="")

@@ -24,27 +24,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from scaling.api.runs import train_config
+
     of_study = any(word.startswith("study=") for word in arguments.words)
-    from scaling.training.values import checked
-
-    resolved = checked(_resolved(arguments, of_study))
-
-    from scaling.training.experiment import assemble
-
-    assemble(resolved)  # what is wrong with it is told before Lightning is imported, which takes seconds
-
-    from scaling.training.progress import teller
-    from scaling.training.ranks import first
-    from scaling.training.run import train
-
+    resolved = _resolved(arguments, of_study)
     if of_study:
         from scaling.sweeps.study import prepare
 
         prepare(arguments.words)
-    with teller() as tell:
-        result = train(resolved, [tell], again=arguments.again)
+    trained = train_config(resolved, again=arguments.again)
+
+    from scaling.training.ranks import first
+
     if not first():
         return 0
+    again = {"differences": trained.differences} if arguments.again else {}
+    result = {**(trained.result or {}), "already": trained.already, **again}
     if arguments.json:
         print(json.dumps(result, indent=2))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,6 +43,21 @@ class Interval:
             "level": self.level,
             "method": self.method,
         }
+
+    @classmethod
+    def from_json(cls, name: str, found: Mapping[str, Any]) -> Interval:
+        """The interval that `to_json` wrote; where the search for an open end stopped is no longer known."""
+        low, high = found["low"], found["high"]
+        return cls(
+            name,
+            found["estimate"],
+            -math.inf if low is None else low,
+            math.inf if high is None else high,
+            found["level"],
+            found["method"],
+            low is None,
+            high is None,
+        )
 
     def __str__(self) -> str:
         low = "open" if self.open_below else f"{self.low:.4g}"

@@ -54,6 +54,11 @@ class Findings:
         """Whether every planned run has a result."""
         return all(row["status"] != "missing" for row in self.rows)
 
+    def to_json(self, page: Path) -> dict[str, Any]:
+        """What fit.json holds, or why there is no law; and where the page is."""
+        document = self.document or {"law": None, "question": self.question.question, "reason": self.reason}
+        return {**document, "page": str(page)}
+
     def foretold(self, row: Mapping[str, Any]) -> float | None:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
         from scaling.law.joint import VARIANT, Joint

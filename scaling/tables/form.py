@@ -85,7 +85,7 @@ def _ampersands(cells: Sequence[str]) -> str:
 
 def table_csv(found: Printed) -> str:
     """A line a row with plain numbers, published figures under their own names."""
-    told = [_flat(line) for line in found.lines]
+    told = [flat(line) for line in found.lines]
     keys = list(dict.fromkeys(key for line in told for key in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, keys, lineterminator="\n")
@@ -94,14 +94,15 @@ def table_csv(found: Printed) -> str:
     return text.getvalue()
 
 
-def _flat(line: Line) -> dict[str, object]:
-    flat: dict[str, object] = {}
+def flat(line: Line) -> dict[str, object]:
+    """A line's figures under plain names."""
+    cells: dict[str, object] = {}
     for key, value in line.to_json().items():
         if isinstance(value, dict):
-            flat |= {f"{key}_{inner}": cell for inner, cell in value.items()}
+            cells |= {f"{key}_{inner}": cell for inner, cell in value.items()}
         elif not isinstance(value, tuple) and value is not None:
-            flat[key] = value
-    return flat
+            cells[key] = value
+    return cells
 
 
 def page(found: Printed) -> str:

@@ -140,7 +140,7 @@ class Mirror:
         limits = {key: _seconds(f"WANDB_{key.upper()}", SILENT[key]) for key in ("init_timeout", "finish_timeout")}
         with _without_environment():
             run = wandb.init(**self._given, settings=wandb.Settings(**{**SILENT, **limits}, stop_fn=self._stop))
-        if run.url:
+        if self._given["mode"] == "online" and run.url:  # asked for offline, W&B prints a warning
             (Path(self._given["dir"]) / "address").write_text(run.url, encoding="utf-8")
         lightning = WandbLogger(experiment=run)
         for axis in ("tokens", "flops"):

@@ -272,13 +272,14 @@ def test_an_option_that_a_law_cannot_use_is_refused(table, capsys):
 def test_every_option_is_declared_used_or_of_the_table():
     import argparse
 
+    from scaling.api.fits import USED_BY
     from scaling.command import fit
 
     parser = argparse.ArgumentParser()
     fit.add_arguments(parser)
     options = {action.dest for action in parser._actions} - {"help"}
     of_every_kind = {"points", "law", "map", "where", "define", "pool", "best_by", "figures", "json", "format"}
-    assert options == of_every_kind | set(fit.USED_BY)
+    assert options == of_every_kind | set(USED_BY)
 
 
 VALUES = [

@@ -91,7 +91,7 @@ def test_a_law_that_predicts_an_impossible_loss_is_not_supposed(floor: float, sa
 def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(
     not_identified: list[str] | None, is_supposed: bool, tmp_path: Path
 ) -> None:
-    from scaling.command.plan import _fitted
+    from scaling.api.studies import _fitted
 
     estimates = {"E": 2.0, "A": 40.0, "B": 200.0, "alpha": 0.5, "beta": 0.6}
     folder = tmp_path / "studies" / "small" / "report"

@@ -1,0 +1,160 @@
+"""A trained model, and what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from scaling.batch import Batch
+    from scaling.data.codec import Codec
+    from scaling.decode.written import Written
+    from scaling.interop.run import Run as Saved
+
+STRATEGY = "Greedy"
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a model wrote after a prompt; `score` is the sum of the log probabilities, under beam search penalised."""
+
+    text: str
+    tokens: Sequence[int]
+    score: float
+    stopped: bool
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model with its tokenizer. `module` is the torch module, ready to evaluate."""
+
+    saved: Saved
+    device: str | None = None
+
+    @cached_property
+    def module(self) -> Module:
+        return self.saved.model(_device(self.device))
+
+    @cached_property
+    def tokenizer(self) -> Codec | None:
+        """None where the model was trained on token ids that stand for no text."""
+        from scaling.data.codec import Codec
+
+        return Codec.load(self.saved.tokenizer) if self.saved.tokenizer else None
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The sections `model` and `size`."""
+        return self.saved.described.sections
+
+    @property
+    def family(self) -> str:
+        """`encoder`, `decoder` or `encoder_decoder`."""
+        return self.module.family  # type: ignore[return-value]
+
+    @overload
+    def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
+    @overload
+    def generate(self, prompt: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> list[str]: ...
+    def generate(
+        self, prompt: str | Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
+    ) -> str | list[str]:
+        """The best continuation of a prompt, or of each of several, of at most `steps` tokens.
+
+        `kind` is a strategy with its keys: `scaling.explain("decode")` prints them. A model without a tokenizer reads
+        and writes token ids, `"5 9 2"`.
+
+            model.generate("def main(", kind="Sample", temperature=0.8, seed=1)
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        best = [written[0].text for written in self.continuations(prompts, steps=steps, kind=kind, **keys)]
+        return best[0] if isinstance(prompt, str) else best
+
+    def continuations(
+        self, prompts: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
+    ) -> list[list[Continuation]]:
+        """All continuations that the strategy keeps of each prompt, the best first."""
+        from scaling.build import build
+        from scaling.decode import generate
+
+        strategy = build("decode", {"kind": kind, **keys})
+        rows = [self._encoded(text) for text in prompts]
+        ids = self.saved.described.ids
+        batch = _batch(rows, self.family, ids)
+        limit = self.config["size"]["vocabulary"]
+        largest = int(max(tokens.max() for tokens in (batch.tokens, batch.source) if tokens is not None))
+        if largest >= limit:
+            raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="prompt", value=prompts[0])
+        device = next(self.module.parameters()).device
+        stop = {ids["eos"]} if "eos" in ids else set()
+        written = generate(self.module, batch.to(device), strategy, steps=steps, stop=stop)  # type: ignore[arg-type]
+        return [[self._decoded(one) for one in row] for row in written]
+
+    def _encoded(self, text: str) -> list[int]:
+        if self.tokenizer is not None:
+            return list(self.tokenizer.encode([text])[0])
+        try:
+            tokens = [int(word) for word in text.split()]
+        except ValueError:
+            raise ScalingError(
+                "this model has no tokenizer", key="prompt", value=text, mend="write token ids, as in '5 9 2'"
+            ) from None
+        if any(token < 0 for token in tokens):
+            raise ScalingError("a token id is not negative", key="prompt", value=text)
+        return tokens
+
+    def _decoded(self, written: Written) -> Continuation:
+        tokens = written.tokens
+        text = " ".join(map(str, tokens)) if self.tokenizer is None else self.tokenizer.decode(tokens)
+        return Continuation(text, tokens, written.score, written.stopped)
+
+    def __repr__(self) -> str:
+        count = sum(tensor.numel() for tensor in self.saved.described.tensors.values())
+        return f"Model({self.config['model']['kind']}, {count:,} parameters)"
+
+
+def load(source: str | Path | object, *, runs: str | Path = "runs", device: str | None = None) -> Model:
+    """The model of a run (a `Run`, or the beginning of its id in the ledger at `runs`), or of a folder."""
+    from scaling.interop.run import read
+
+    source = getattr(source, "path", source)
+    return Model(read(source, runs), device)  # type: ignore[arg-type]
+
+
+def _device(name: str | None) -> Any:
+    import torch
+
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ScalingError("there is no such device here", key="device", value=name, mend="take cpu") from None
+    return device
+
+
+def _batch(rows: list[list[int]], family: str, ids: Mapping[str, int]) -> Batch:
+    """The prompts as a model of the family reads them: as sources that end in eos, or behind the start token."""
+    import torch
+
+    from scaling.decode import aligned, prompt
+
+    pad = ids.get("pad", 0)
+    if family == "encoder_decoder":
+        end = [ids["eos"]] if "eos" in ids else []
+        source, documents = aligned([[*row, *end] for row in rows], pad)
+        start = torch.full((len(rows), 1), ids.get("start", ids.get("bos", 0)))
+        return prompt(start, source=source, source_documents=documents)
+    start = [ids[name] for name in ("start", "bos") if name in ids][:1]
+    rows = [[*start, *row] for row in rows]
+    if not all(rows):
+        raise ScalingError("there is nothing to continue", key="prompt", value="", mend="write a token id at least")
+    tokens, documents = aligned(rows, pad)
+    # A prefix LM sees its prompt whole; other decoders do not look.
+    return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))

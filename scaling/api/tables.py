@@ -1,0 +1,188 @@
+"""A paper's ablation table: its rows counted, trained, and set beside what the paper printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.api.words import SHORT, words
+from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.studies.launch import Unfinished
+    from scaling.tables.lines import Printed
+    from scaling.tables.results import Results
+    from scaling.tables.table import Table as TableFile
+
+WANDB = "wandb:"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is printed. `missing` says which runs were asked for and are not done."""
+
+    printed: Printed
+    results: Results | None = None
+    missing: Unfinished | None = None
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
+        import pandas
+
+        from scaling.tables.form import flat
+
+        return pandas.DataFrame([flat(line) for line in self.printed.lines])
+
+    @property
+    def notes(self) -> list[str]:
+        """What the table's figures rest on, and what is missing."""
+        from scaling.tables.lines import notes
+
+        return notes(self.printed)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.printed.to_json()
+
+    def to_markdown(self) -> str:
+        return self.format("markdown")
+
+    def to_latex(self) -> str:
+        return self.format("latex")
+
+    def to_csv(self) -> str:
+        return self.format("csv")
+
+    def format(self, name: str) -> str:
+        """The table as `terminal`, `markdown`, `latex`, `csv`, `html` or `json`."""
+        from scaling.tables.form import FORMS
+
+        return FORMS[name](self.printed)
+
+    def keep(self, page: str | Path) -> None:
+        """Write the table as a page of Markdown, next to the points to print it from without the ledger."""
+        from scaling.report.keep_table import keep_table
+
+        if self.results is not None:
+            keep_table(self.printed, self.results, Path(page))
+
+    def _repr_html_(self) -> str:
+        return self.format("html")
+
+    def __str__(self) -> str:
+        return self.format("terminal").rstrip()
+
+    def __repr__(self) -> str:
+        return f"Table({self.printed.table.name}, {len(self.printed.lines)} rows)"
+
+
+def table(
+    name: str,
+    *overrides: str,
+    rows: Sequence[str] = (),
+    counts: bool = False,
+    train: bool = False,
+    source: str | Path | None = None,
+    study: str | None = None,
+    workers: int | None = None,
+    retry_failed: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Table:
+    """A table with what a ledger, kept points or W&B (`source`) hold of it; with `train` what is missing is trained.
+
+    `counts` asks for parameters and operations alone. `seeds=3` is how many runs a row has.
+
+        table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
+    """
+    from scaling.config.override import override
+    from scaling.tables.count import counts as counted
+    from scaling.tables.lines import printed
+    from scaling.tables.table import Seeds, read
+
+    file, given = read(name).only(list(rows)), []
+    for word in words(overrides, settings):
+        key, node = override(word)
+        if key == "seeds":
+            file = replace(file, seeds=Seeds.of(node.plain()))
+        else:
+            given.append(SHORT.get(key, key) + word[word.index("=") :])
+    if counts and source:
+        raise ScalingError("counts are of no runs", key="--from", mend="leave it or --counts out")
+    results: Results | None = None
+    missing: Unfinished | None = None
+    if train:
+        results, missing = _trained(
+            file, given, source, study, workers=workers, retry_failed=retry_failed, progress=progress
+        )
+    elif not counts:
+        results = _read(file, given, source, study)
+    show = printed(file, counted(file, given or (results.settings if results else ())), results)
+    return Table(show, results, missing)
+
+
+def _read(table: TableFile, given: Sequence[str], source: str | Path | None, study: str | None) -> Results:
+    """What a ledger, kept points or W&B hold of the table."""
+    from scaling.ledger import Ledger
+    from scaling.tables import points
+    from scaling.tables.results import results
+
+    if isinstance(source, str) and source.startswith(WANDB):
+        source, study = _pulled(table, given, source.removeprefix(WANDB), study)
+    folder = Path(source or table.load(table.baseline, given)["runs"])
+    return points.read(folder, table) if folder.suffix == ".csv" else results(Ledger.open(folder), table, study)
+
+
+def _pulled(table: TableFile, given: Sequence[str], name: str, study: str | None) -> tuple[str, str]:
+    """Where W&B's runs of the table were pulled to, and as which study: a sweep's own, or the table's."""
+    from scaling.api.pull import bring
+    from scaling.studies.plan import plan
+    from scaling.tables.study import question
+
+    if name.count("/") == 2:
+        copy, _, _ = bring(name)
+        return str(copy.ledger.root), study or name.rpartition("/")[2]
+    asked = question(table, given, study)
+    copy, _, _ = bring(name, planned=lambda: (asked.name, plan(asked, given)))
+    return str(copy.ledger.root), asked.name
+
+
+def _trained(
+    table: TableFile,
+    given: Sequence[str],
+    source: str | Path | None,
+    study: str | None,
+    *,
+    workers: int | None,
+    retry_failed: bool,
+    progress: bool,
+) -> tuple[Results, Unfinished | None]:
+    """What the table's runs gave, once those that `source` lacks are trained; and which of them could not be."""
+    from scaling.api.studies import listener
+    from scaling.number import plural
+    from scaling.studies.launch import train
+    from scaling.studies.plan import plan
+    from scaling.studies.record import enter
+    from scaling.tables.results import joined, results
+    from scaling.tables.study import lacking, question
+
+    asked = question(table, given, study)
+    planned, held = plan(asked, given), None
+    if source:
+        held = _read(table, given, source, None)
+        planned = lacking(planned, held, str(source))
+        if not planned.runs:
+            return held, None
+    name, ledger = planned.question.name, planned.ledger()
+    enter(ledger, name, planned)
+    if progress:
+        print(f"study {name}: {plural(len(planned.runs), 'run')} in {ledger.root}", file=sys.stderr)
+    with listener(progress) as heard:
+        missing = train(ledger, name, planned, heard, workers=workers, retry_failed=retry_failed)
+    trained = results(ledger, table, name)
+    return joined(held, trained) if held else trained, missing
