@@ -11,8 +11,6 @@ Nothing is imported before it is used; `docs/api.md` describes every function an
 
 from __future__ import annotations
 
-import importlib
-
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
@@ -59,6 +57,8 @@ def __getattr__(name: str) -> object:
         return version("scaling")
     if name not in _HOMES:
         raise AttributeError(f"module 'scaling' has no attribute {name!r}")
+    import importlib
+
     value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
     return value
 

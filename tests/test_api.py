@@ -1,0 +1,245 @@
+"""`import scaling`: the verbs of the command line as functions, with the results that the commands print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+import scaling
+from scaling.cli import main
+
+SMALL = ("size=tiny", "size.length=16", "schedule.warmup=1", "train.batch=4", "log.wandb=disabled")
+KEPT = Path(__file__).parents[1] / "docs" / "results" / "narang2021" / "points.csv"
+
+
+def printed(capsys, *words):
+    """What a command prints as JSON."""
+    assert main([*map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    return tmp_path_factory.mktemp("api") / "runs"
+
+
+@pytest.fixture(scope="module")
+def run(ledger):
+    return scaling.train("decoder", *SMALL, steps=6, runs=str(ledger), progress=False)
+
+
+@pytest.fixture
+def table():
+    """Forty runs on a Chinchilla law, with noise that is the same each time."""
+    sizes, tokens = (1e6, 3e6, 1e7, 3e7, 1e8), (1e8, 3e8, 1e9, 3e9, 1e10, 3e10, 1e11, 3e11)
+    rows = [
+        (size, data, 0.002 * ((7 * i + 3 * j) % 5 - 2)) for i, size in enumerate(sizes) for j, data in enumerate(tokens)
+    ]
+    return pandas.DataFrame(
+        [{"N": n, "D": d, "loss": (1.8 + 400 / n**0.34 + 2000 / d**0.37) * (1 + noise)} for n, d, noise in rows]
+    )
+
+
+def test_importing_the_package_imports_nothing_else():
+    code = "import sys; before = set(sys.modules); import scaling; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["__future__", "scaling"]
+
+
+def test_every_name_is_there_and_documented():
+    for name in scaling.__all__:
+        value = getattr(scaling, name)
+        assert name == "__version__" or value.__doc__
+        assert name in dir(scaling)
+    with pytest.raises(AttributeError, match="no attribute 'tain'"):
+        scaling.tain  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["train", "study", "table", "sweep", "fit"])
+def test_a_verb_stays_a_function_whatever_is_imported(name):
+    code = f"import scaling.cli, scaling.training.run, scaling.api.runs; assert callable(scaling.{name})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
+    words = ("train", "decoder", *SMALL, "train.steps=6", f"runs={ledger}")
+    result = printed(capsys, *words)
+    assert result["already"]
+    assert (result["run"], result["loss"]) == (run.id, run.loss)
+    assert run.state == "finished"
+    assert run.path == ledger / "store" / run.id
+    assert list(run.log[run.log["kind"] == "evaluate"]["loss"])[-1] == run.loss
+
+
+def test_training_a_finished_run_again_compares(run, ledger):
+    again = scaling.train("decoder", *SMALL, steps=6, runs=str(ledger), again=True, progress=False)
+    assert not again.already
+    assert again.differences == {}
+    assert again.loss == run.loss
+
+
+def test_keywords_are_overrides(run, ledger):
+    keywords = {"size": "tiny", "size__length": 16, "schedule__warmup": 1, "train__batch": 4, "log__wandb": "disabled"}
+    same = scaling.train("decoder", **keywords, steps=6, runs=str(ledger), progress=False)
+    assert same.id == run.id
+    assert same.already
+
+
+def test_a_mistake_is_an_error_with_its_fields():
+    with pytest.raises(scaling.ScalingError) as caught:
+        scaling.train("decoder", optimizer__lrr=1e-3)
+    assert caught.value.key == "optimizer.lrr"
+    assert "lr" in caught.value.mend
+
+
+def test_runs_are_rows_with_their_config_keys(run, ledger):
+    table = scaling.runs(ledger)
+    assert list(table["run"]) == [run.id]
+    assert table.loc[0, "loss"] == run.loss
+    assert table.loc[0, "train.steps"] == 6
+    assert table.loc[0, "size.length"] == 16
+
+
+def test_a_model_writes_what_the_command_prints(run, ledger, capsys):
+    model = scaling.load(run.id[:6], runs=ledger)
+    assert model.tokenizer is None
+    written = model.generate("5 9 2", steps=4)
+    assert len(written.split()) == 4
+    assert model.generate(["5 9 2", "7"], steps=4)[0] == written
+    answers = printed(capsys, "generate", run.id, "--prompt", "5 9 2", "--steps", 4, f"runs={ledger}")
+    assert answers[0]["written"][0]["text"] == written
+    assert run.model().generate("5 9 2", steps=4) == written
+    with pytest.raises(scaling.ScalingError, match="no tokenizer"):
+        model.generate("def main(")
+
+
+def test_a_fit_is_the_command_s(table, tmp_path, capsys):
+    table.to_csv(tmp_path / "points.csv", index=False)
+    fit = scaling.fit(table, law="chinchilla", hold_out="N", targets=[{"N": 1e9, "D": 1e12}])
+    words = ("fit", tmp_path / "points.csv", "--hold-out", "N", "--target", "N=1e9", "D=1e12")
+    document = printed(capsys, *words)
+    assert fit.estimates == pytest.approx(document["estimates"])
+    for name, interval in document["intervals"].items():
+        assert fit.intervals[name].low == pytest.approx(interval["low"])
+    assert fit.predictions.loc[0, "run_high"] == pytest.approx(document["predictions"][0]["interval_run"]["high"])
+    assert len(fit.held_out) == 8
+    assert fit.held_out["covered"].all()
+
+
+def test_a_fit_predicts(table):
+    fit = scaling.fit(table)
+    loss = fit.predict(N=1e9, D=1e12)
+    assert loss == pytest.approx(1.8 + 400 / 1e9**0.34 + 2000 / 1e12**0.37, rel=0.01)
+    assert loss.interval_run.low < loss.interval_mean.low < loss < loss.interval_run.high
+    several = fit.predict(N=[1e8, 1e9], D=1e12)
+    assert list(several["N"]) == [1e8, 1e9]
+    assert several.loc[1, "loss"] == pytest.approx(loss)
+    best = fit.optimum(C=6e21)
+    assert 6 * best["N"] * best["D"] == pytest.approx(6e21)
+    with pytest.raises(scaling.ScalingError, match="no column 'n'"):
+        fit.predict(n=1e9, D=1e12)
+
+
+def test_points_may_be_a_frame_records_columns_or_a_file(table, tmp_path):
+    table.to_csv(tmp_path / "points.csv", index=False)
+    sources = (table, table.to_dict("records"), {name: list(table[name]) for name in table}, tmp_path / "points.csv")
+    losses = [scaling.fit(source, intervals="none").estimates["E"] for source in sources]
+    assert losses == pytest.approx([losses[0]] * 4)
+
+
+def test_a_fit_shows_itself(table, tmp_path):
+    fit = scaling.fit(table.assign(name="<b>"), intervals="t")
+    assert "<table>" in fit._repr_html_()
+    assert "95% interval" in str(fit)
+    assert fit.to_markdown().startswith("**chinchilla")
+    assert r"\toprule" in fit.to_latex()
+    assert fit.plot()._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(scaling.ScalingError, match="did you mean 'contours'"):
+        fit.plot("contour")
+
+
+def test_an_isoflop_analysis_has_an_optimum_and_no_law():
+    import numpy as np
+
+    rows = []
+    for budget in np.geomspace(1e18, 1e21, 5):
+        for size in np.geomspace(0.1, 10, 9) * (budget / 600) ** 0.5:
+            data = budget / (6 * size)
+            rows.append({"N": size, "D": data, "C": budget, "loss": 1.8 + 400 / size**0.35 + 400 / data**0.35})
+    fit = scaling.fit(rows, law="isoflop_parabola")
+    assert fit.estimates["a"] == pytest.approx(0.5, abs=0.01)
+    assert fit.optimum(C=1e20)["N"] * fit.optimum(C=1e20)["D"] == pytest.approx(1e20 / 6, rel=0.1)
+    with pytest.raises(scaling.ScalingError, match="no law of the loss"):
+        fit.predict(N=1e9, D=1e10)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"law": "chinchila"}, "did you mean 'chinchilla'"),
+        ({"objective": "log_hubber"}, "did you mean 'log_huber'"),
+        ({"level": 95}, "is not between 0 and 1"),
+        ({"noise": 0.01}, "chinchilla cannot use it"),
+    ],
+)
+def test_a_wrong_choice_is_refused(table, choices, message):
+    with pytest.raises(scaling.ScalingError, match=message):
+        scaling.fit(table, **choices)
+
+
+def test_inspecting_counts_what_the_command_counts(capsys):
+    cost = scaling.inspect("gpt2", "size=gpt2/xl")
+    assert cost.parameters == 1_557_611_200
+    assert printed(capsys, "inspect", "gpt2", "size=gpt2/xl")["parameters"] == cost.parameters
+
+
+def test_differences_are_the_command_s(run, ledger, capsys):
+    differences = scaling.diff("gpt2", "llama", size="tiny")
+    document = printed(capsys, "diff", "gpt2", "llama", "size=tiny")
+    assert {key: list(pair) for key, pair in differences.items()} == document
+    assert scaling.diff(run, run, runs=str(ledger)) == {}
+
+
+def test_a_table_is_the_command_s(capsys):
+    table = scaling.table("narang2021_cpu", source=KEPT)
+    document = printed(capsys, "table", "narang2021_cpu", "--from", KEPT)
+    assert len(table.data) == len(document["rows"]) == 52
+    assert list(table.data["row"]) == [row["row"] for row in document["rows"]]
+    assert main(["table", "narang2021_cpu", "--from", str(KEPT), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == table.to_markdown()
+    assert r"\toprule" in table.to_latex()
+    assert table._repr_html_().startswith("<table>")
+
+
+def test_a_sweep_runs_here(tmp_path):
+    file = tmp_path / "rates.yaml"
+    file.write_text(
+        "program: scaling\nmethod: grid\nmetric: {name: evaluate/loss, goal: minimize}\n"
+        "parameters: {optimizer.lr: {values: [0.001, 0.01]}}\n"
+        "command: [${program}, train, decoder, size=tiny, size.length=16, train.batch=4, train.steps=4, "
+        "schedule.warmup=1, $args_no_hyphens]\n".replace("$args_no_hyphens", "'${args_no_hyphens}'").replace(
+            "${program}", "'${program}'"
+        )
+    )
+    sweep = scaling.sweep(str(file), local=True, workers=1, runs=str(tmp_path / "runs"))
+    assert len(sweep.points) == 2
+    assert sweep.best.cell["optimizer.lr"] in (0.001, 0.01)
+    assert sweep.missing == []
+
+
+@pytest.mark.slow
+def test_a_study_plans_trains_fits_and_reports(tmp_path):
+    small = Path(__file__).parent / "studies" / "small.yaml"
+    plan = scaling.plan(str(small), runs=str(tmp_path))
+    assert plan.total["runs"] == len(plan.runs)
+    study = scaling.study(str(small), runs=str(tmp_path), progress=False)
+    assert study.missing is None
+    assert len(study.points) == len(plan.runs)
+    assert study.fit.estimates == study.to_json()["estimates"]
+    assert study.report() == study.page
+    assert "<table>" in study._repr_html_()
