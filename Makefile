@@ -46,6 +46,7 @@ check: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	$(RUN) -m pytest -q tests/test_rooms.py
+	$(RUN) docs/build_api.py --check
 
 format: $(READY)
 	$(RUN) -m ruff check --fix .

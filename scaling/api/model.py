@@ -121,7 +121,10 @@ class Model:
 
 
 def load(source: str | Path | object, *, runs: str | Path = "runs", device: str | None = None) -> Model:
-    """The model of a run (a `Run`, or the beginning of its id in the ledger at `runs`), or of a folder."""
+    """The model of a run (a `Run`, or the beginning of its id in the ledger at `runs`), or of a folder.
+
+    scaling.load("3fa9").generate("def main(")
+    """
     from scaling.interop.run import read
 
     source = getattr(source, "path", source)

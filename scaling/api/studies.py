@@ -64,7 +64,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Study:
-    """A study with the runs that are done. `missing` says what is not; None where every run has a result."""
+    """A study with the runs that are done. `missing` lists those without a result; it is None where all have one."""
 
     entered: Plan
     ledger: Ledger
@@ -85,7 +85,7 @@ class Study:
 
     @property
     def fit(self) -> Fit:
-        """The study's law."""
+        """The study's law, fitted; a `ScalingError` where its runs bear none."""
         from scaling.api.fits import Fit
 
         found = self.findings
@@ -94,7 +94,7 @@ class Study:
         return Fit(found.document, found.points, found.law, "profile", 0.95, lambda: dict(found.pictures))
 
     def plan(self) -> StudyPlan:
-        """What it was expected to cost."""
+        """What the study costs, as `scaling.plan` estimates it."""
         return _costs(self.entered, "prepared", ())
 
     def report(self) -> Path:
@@ -133,8 +133,8 @@ def study(
 ) -> Study:
     """Train what is not done of a study, fit its law, and test it on the held-out runs.
 
-    `name` is a shipped study or a path; overrides and keywords hold for every run. `scaling.plan` says before what it
-    will cost.
+    `name` is a shipped study or a path; overrides and keywords hold for every run. `scaling.plan` estimates
+    before what it will cost.
 
         study = scaling.study("quickstart")
         study.fit.predict(N=1e6, D=2e7)
@@ -205,7 +205,7 @@ def plan(
     price: float | None = None,
     **settings: Any,
 ) -> StudyPlan:
-    """What a study will cost and tell, before it is run: time, memory, money, and the interval that it will give.
+    """What a study will cost before it is run: time, memory, money; and the interval that it is expected to give.
 
     scaling.plan("chinchilla_isoflop", at="paper", on=["H100"], devices=4096, sharding="fsdp", price=2.50)
     """

@@ -72,13 +72,13 @@ def sweep(
     dry_run: bool = False,
     count: int | None = None,
     workers: int | None = None,
-    checked: Callable[[Sweep], None] = lambda _: None,
-    ended: Callable[[Sweep, Trial, int], None] = lambda *_: None,
+    checked: Callable[[Sweep], None] | None = None,
+    ended: Callable[[Sweep, Trial, int], None] | None = None,
     **settings: Any,
 ) -> Sweep:
     """Check a sweep's file and register it with W&B, or with `local` train its runs on this machine.
 
-    `checked` hears of the sweep before the first run, `ended` of each trial and how many have ended by then.
+    `checked` is called with the sweep before the first run, `ended` with each trial and the number that have ended.
 
         best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
     """
@@ -111,9 +111,9 @@ def register(sweep: SweepFile, given: Sequence[str], dry_run: bool = False) -> S
 def run_here(
     sweep: SweepFile,
     given: Sequence[str],
-    workers: int | None,
-    checked: Callable[[Sweep], None],
-    ended: Callable[[Sweep, Trial, int], None],
+    workers: int | None = None,
+    checked: Callable[[Sweep], None] | None = None,
+    ended: Callable[[Sweep, Trial, int], None] | None = None,
 ) -> Sweep:
     from scaling.sweeps import check
     from scaling.sweeps.search import needs_end, searched
@@ -135,13 +135,15 @@ def run_here(
         outlook = check.check(sweep, looks)
         check.alone(sweep, looks.first)
         found = Sweep(sweep, outlook, folder=folder)
-        checked(found)
+        if checked is not None:
+            checked(found)
         done = 0
 
         def tell(trial: Trial) -> None:
             nonlocal done
             done += 1
-            ended(found, trial, done)
+            if ended is not None:
+                ended(found, trial, done)
 
         trials = local.train(Trials(sweep, searched(sweep, folder), tell), given, started, folder / "workers.log")
     found = Sweep(sweep, outlook, None, trials, folder)

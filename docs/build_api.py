@@ -1,0 +1,92 @@
+"""Write docs/api.md from the docstrings of what `import scaling` gives; with --check, see that it is up to date."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import scaling
+
+PAGE = Path(__file__).with_name("api.md")
+HEAD = """# Python API
+
+`import scaling` gives the verbs of the command line as functions with typed results. Nothing is imported before it is
+used. A mistake that a user can fix is raised as `scaling.ScalingError`, with its file, line, key and value. This page
+is written from the docstrings by `python docs/build_api.py`; `make check` compares them.
+"""
+ORDER = ["train", "study", "plan", "table", "fit", "sweep"]
+"""What users come for; everything else follows by name."""
+
+
+def page() -> str:
+    names = [name for name in scaling.__all__ if not name.startswith("_")]
+    functions = [name for name in names if not inspect.isclass(getattr(scaling, name))]
+    functions.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    classes = [name for name in names if name not in functions]
+    parts = [HEAD, "## Functions\n", *map(_function, functions), "## Results\n", *map(_class, classes)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _function(name: str) -> str:
+    value = getattr(scaling, name)
+    return f"### `scaling.{name}`\n\n```python\n{name}{_signature(value)}\n```\n\n{_text(value)}\n"
+
+
+def _class(name: str) -> str:
+    value = getattr(scaling, name)
+    rows = [f"| `{member}` | {first} |" for member, first in _members(value)]
+    table = "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
+    return f"### `scaling.{name}`\n\n{_text(value)}\n\n{table}".rstrip() + "\n"
+
+
+def _members(value: type) -> Iterator[tuple[str, str]]:
+    """The documented methods and properties of a class, each with its first sentence."""
+    for member, found in vars(value).items():
+        function = getattr(found, "fget", None) or getattr(found, "func", None) or found
+        document = inspect.getdoc(function)
+        if member.startswith("_") or not document or not inspect.isfunction(function):
+            continue
+        called = f"{member}()" if inspect.isfunction(found) else member
+        yield called, " ".join(document.partition("\n\n")[0].split()).replace("|", r"\|")
+
+
+def _signature(function: object) -> str:
+    """A parameter on a line where they do not fit on one."""
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    text = str(signature).replace("'", "")
+    if len(text) <= 100:
+        return text
+    lines, starred = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            starred = True
+        elif parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            lines.append("*")
+            starred = True
+        lines.append(re.sub(r"^(\*{0,2}\w+: )'([^']*)'", r"\1\2", str(parameter)))
+    ends = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation!s}"
+    return "(\n" + "".join(f"    {line},\n" for line in lines) + ")" + ends
+
+
+def _text(value: object) -> str:
+    """The docstring, its indented lines as blocks of code."""
+    paragraphs = (inspect.getdoc(value) or "").split("\n\n")
+    return "\n\n".join(
+        f"```python\n{inspect.cleandoc(part)}\n```" if part.startswith("    ") or _is_code(part) else part
+        for part in paragraphs
+    )
+
+
+def _is_code(paragraph: str) -> bool:
+    return re.match(r"(\w+ = )?(scaling|fit|model|study)\.\w+\(", paragraph) is not None
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        if PAGE.read_text(encoding="utf-8") != page():
+            sys.exit("docs/api.md is not what the docstrings say: run python docs/build_api.py")
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
