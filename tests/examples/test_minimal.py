@@ -1,0 +1,73 @@
+"""examples/minimal.py trains to the losses of `scaling train decoder`, from the same weights on the same batches."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import scaling
+from scaling.config import load
+from scaling.training.experiment import assemble
+from scaling.training.parametrization import initialise
+
+STEPS, WARMUP = 30, 5
+WORDS = [
+    f"train.steps={STEPS}",
+    f"schedule.warmup={WARMUP}",
+    "size=tiny",
+    "size.length=32",
+    "train.batch=8",
+    "log.every=1",
+]
+NAMES = {
+    "branches.mixer.norm": "attention_norm",
+    "branches.mixer.piece": "attention",
+    "branches.channel.norm": "channel_norm",
+    "branches.channel.piece": "channel",
+}
+
+
+@pytest.fixture(scope="module")
+def minimal():
+    path = Path(__file__).parents[2] / "examples" / "minimal.py"
+    spec = importlib.util.spec_from_file_location("minimal", path)
+    module = sys.modules["minimal"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["minimal"]
+
+
+def plain(name):
+    """The name of a parameter in the one file."""
+    name = name.replace("decoder.embedding.table", "table").replace("decoder.stack.", "")
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
+def test_the_losses_are_those_of_scaling_train(minimal, tmp_path):
+    words = [*WORDS, f"runs={tmp_path}", "log.wandb=disabled"]
+    experiment = assemble(load("decoder", words))
+    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    one_file = minimal.Decoder(minimal.Size())
+    one_file.load_state_dict({plain(name): value for name, value in model.state_dict().items()})
+    batches = (experiment.batches.batch(step) for step in range(STEPS))
+    pairs = ((batch.tokens, batch.targets) for batch in batches)
+    losses = list(minimal.train(one_file, pairs, steps=STEPS, warmup=WARMUP))
+
+    log = scaling.train("decoder", *words, progress=False).log
+    trained = log[log["kind"] == "train"]
+    assert list(trained["step"]) == list(range(1, STEPS + 1))
+    assert losses[-1] < losses[0] - 0.1
+    torch.testing.assert_close(losses, list(trained["loss"]), atol=1e-5, rtol=0)
+
+
+def test_the_one_file_runs(minimal, capsys):
+    size = minimal.Size(vocabulary=64)
+    losses = list(minimal.train(minimal.Decoder(size).initialise(0), minimal.walks(0, 64), steps=60, warmup=6))
+    assert losses[0] == pytest.approx(torch.log(torch.tensor(64.0)).item(), abs=1e-4)  # the head is zero
+    assert losses[-1] < 3.2
