@@ -230,7 +230,8 @@ def _ids(form: type[Format], known: Mapping[str, int]) -> dict[str, int | None]:
     said = {key: known.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":
         return said | {_IDS["start"]: known.get("start", known.get("bos", 0)), "forced_eos_token_id": None}
-    del said[_IDS["start"]]
+    if "start" not in known:  # a decoder's text begins with it too, and transformers does not look at it there
+        del said[_IDS["start"]]
     return said
 
 

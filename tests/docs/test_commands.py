@@ -1,0 +1,52 @@
+"""What the documents say can be done: their links lead somewhere and their commands are understood."""
+
+import re
+
+import pytest
+
+from scaling.cli import VERBS, parsed
+from scaling.errors import ScalingError
+from tests.docs.blocks import DOCUMENTS, ROOT, blocks, spelled, words
+
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
+COMMANDS = [(path, command) for path in DOCUMENTS for block in blocks(path) for command in block.commands]
+SPELLED = [(path, command) for path in DOCUMENTS for command in spelled(path)]
+
+
+def cases(commands):
+    ours = [(path, command) for path, command in commands if command.startswith("scaling ")]
+    return [pytest.param(command, id=f"{path.relative_to(ROOT)}: {command[:60]}") for path, command in ours]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
+    assert not missing
+
+
+def test_commands_are_found_in_every_kind_of_block():
+    every = [command for _, command in COMMANDS]
+    assert "scaling data show python --verify" in every, "an indented block"
+    assert "scaling plan quickstart" in every, "a block whose remarks are a column"
+    assert "scaling agent me/scaling/abcd1234" in every, "a fenced block with a language"
+    assert any(command.endswith("< sentences.txt") for command in every)
+
+
+@pytest.mark.parametrize("command", cases(COMMANDS))
+def test_commands_of_blocks_are_understood(command):
+    _, verb, *rest = words(command.partition(" < ")[0])
+    assert verb in VERBS
+    parsed(verb, rest)
+
+
+@pytest.mark.parametrize("command", cases(SPELLED))
+def test_commands_in_sentences_are_understood(command):
+    """They may leave out what the sentence is not about, as `scaling fit --format` does."""
+    _, verb, *rest = words(command)
+    assert verb in VERBS
+    try:
+        parsed(verb, [word for word in rest if word != "…"])
+    except ScalingError as error:
+        left_out = ("expected one argument", "arguments are required")
+        if not any(what in error.what for what in left_out):
+            raise
