@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scaling.batch import Batch
 from scaling.config import load, read, shipped
 from scaling.cost import cost, count, shared_flops
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 
 counting = importlib.import_module("scaling.cost.count")  # whose name in the package is its function's
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def published(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def parameters(model: str, size: str, *overrides: str) -> int:
+def count_of(model: str, size: str, *overrides: str) -> int:
     config = load(model, [f"size={size}", *overrides])
     with torch.device("meta"):
         return sum(p.numel() for p in config.build("model", config["size"]).parameters())
@@ -38,7 +38,7 @@ def parameters(model: str, size: str, *overrides: str) -> int:
 def test_exact_counts_of_bert_gpt_and_t5(row):
     name = {"BERT-base": "bert base", "BERT-large": "bert large", "GPT-1": "gpt1 base"}.get(row["model"], row["model"])
     model, size = name.lower().replace("gpt-2", "gpt2").split()
-    found = parameters(model, f"{model}/{size}")
+    found = count_of(model, f"{model}/{size}")
     if model == "bert":
         # The published count is the stack with its pooler, without the two heads' own parameters.
         width, vocabulary = int(row["d_model"]), int(row["vocab"])
@@ -51,7 +51,7 @@ def test_exact_counts_of_pythia(row):
     config = load("pythia", [f"size=pythia/{row['model'].lower()}"])
     with torch.device("meta"):
         model = config.build("model", config["size"])
-    small = sum(p.numel() for place, p in places(model) if place.role not in ("embedding", "output"))
+    small = sum(p.numel() for spec, p in parameters(model) if not spec.looks_up and not spec.predicts)
     assert small == int(row["non_embedding_params"])
     assert sum(p.numel() for p in model.parameters()) == int(row["total_params"])
 
@@ -59,7 +59,7 @@ def test_exact_counts_of_pythia(row):
 @pytest.mark.parametrize("row", published("brown2020_table2_1"), ids=lambda row: row["model"])
 def test_gpt3_within_its_printed_rounding(row):
     name = row["model"].replace("GPT-3 ", "").lower()
-    found = parameters("gpt3", f"gpt3/{name}") / 1e6
+    found = count_of("gpt3", f"gpt3/{name}") / 1e6
     computed = float(row["params_m_if_heads_times_dhead_equals_dmodel"])
     if name == "xl":
         # 24 heads of 128 are wider than the model, as printed: four maps of 2048 × 1024 more in each of 24 layers.
@@ -72,7 +72,7 @@ def test_gpt3_within_its_printed_rounding(row):
 
 @pytest.mark.parametrize("row", published("hoffmann2022_tableA9"), ids=lambda row: row["params_millions"])
 def test_chinchilla_within_its_printed_rounding(row):
-    found = parameters("chinchilla", f"chinchilla/{row['params_millions']}m") / 1e6
+    found = count_of("chinchilla", f"chinchilla/{row['params_millions']}m") / 1e6
     assert found == pytest.approx(float(row["computed_m_5maps_V32000"]), rel=2.5e-3)
     assert found == pytest.approx(float(row["params_millions"]), abs=0.5, rel=2.5e-3)
 
@@ -91,7 +91,7 @@ VASWANI = ["base", "a1", "a2", "a3", "a4", "b1", "b2", "c1", "c2", "c3", "c4", "
 )
 @pytest.mark.parametrize("vocabulary", [37000, 41100])
 def test_every_variation_of_vaswani(row, size, vocabulary):
-    found = parameters("vaswani", f"vaswani/{size}", f"size.vocabulary={vocabulary}") / 1e6
+    found = count_of("vaswani", f"vaswani/{size}", f"size.vocabulary={vocabulary}") / 1e6
     assert found == pytest.approx(float(row[f"params_m_computed_V{vocabulary}"]), abs=0.006)
     # `big` alone does not fit the vocabulary that the other ten published counts need (about 41,100).
     if row["params_m_published"] and vocabulary == 41100 and size != "big":
@@ -154,7 +154,7 @@ def test_golden(name, request):
     """The model's truth as a text to review; `pytest --golden` writes it anew."""
     first, found = sizes_of(name)[0], {}
     for size in sizes_of(name):
-        found[size] = {"parameters": parameters(name, f"{name}/{size}")}
+        found[size] = {"parameters": count_of(name, f"{name}/{size}")}
     exact = cost(load(name, [f"size={name}/{first}"]))
     found[first] |= {
         "by_slot": {slot: number for slot, number in exact.parameters_by_slot.items() if number},

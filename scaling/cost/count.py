@@ -24,7 +24,7 @@ from scaling.errors import ScalingError
 from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family
-from scaling.model.places import Place, places
+from scaling.model.parameters import parameters
 from scaling.model.tower import Tower
 from scaling.shape import Shape
 
@@ -185,9 +185,9 @@ def count(model: Family, batch: Batch) -> Cost:
     """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
     by_slot: Counter[str] = Counter()
     small = 0
-    for place, parameter in places(model):
-        by_slot[place.slot] += parameter.numel()
-        small += 0 if _is_vocabulary(place) else parameter.numel()
+    for spec, parameter in parameters(model):
+        by_slot[spec.slot] += parameter.numel()
+        small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
     with torch.no_grad():
         forward = flops(model, lambda: model.losses(batch))
     kept = _Kept(model)
@@ -206,11 +206,6 @@ def count(model: Family, batch: Batch) -> Cost:
         activation_bytes=kept.bytes,
         shape=_towers(model)[-1].shape,
     )
-
-
-def _is_vocabulary(place: Place) -> bool:
-    """Whether Kaplan's N leaves it out: tables, and all that is as long as the vocabulary."""
-    return place.role in ("embedding", "position") or (place.slot == "head" and place.role == "output")
 
 
 def _window(model: Family, rows: int) -> Batch:

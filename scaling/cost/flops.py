@@ -14,28 +14,19 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from scaling.model.parameters import parts
+
 
 def flops(model: nn.Module, run: Callable[[], object]) -> Counter[str]:
     """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
-    found = _Flops()
-    with ExitStack() as hooks, found:
-        for name, module in model.named_modules():
-            slot = _slot_of(name)
-            if slot is not None:
-                hooks.callback(module.register_forward_pre_hook(partial(found.enter, slot)).remove)
-                hooks.callback(module.register_forward_hook(found.leave, always_call=True).remove)
+    counter = _Flops()
+    with ExitStack() as hooks, counter:
+        for part in parts(model):
+            if part.begins:
+                hooks.callback(part.module.register_forward_pre_hook(partial(counter.enter, part.slot)).remove)
+                hooks.callback(part.module.register_forward_hook(counter.leave, always_call=True).remove)
         run()
-    return found.by_slot
-
-
-def _slot_of(name: str) -> str | None:
-    """The slot whose pieces' roots the module `name` is, if it is one."""
-    parts = name.split(".")
-    if parts[-1] == "piece":
-        return parts[-2].split("_")[0]
-    if parts == ["memory"]:
-        return "cross"
-    return parts[1] if len(parts) == 2 and parts[1] in ("embedding", "stack") else None
+    return counter.by_slot
 
 
 class Watch(TorchDispatchMode):

@@ -12,6 +12,7 @@ from scaling.decode.reader import Reader
 from scaling.decode.written import Written
 from scaling.errors import ScalingError
 from scaling.model.family import Family
+from scaling.nn.contract import Mixer, Position
 
 
 def generate(
@@ -33,8 +34,8 @@ def generate(
 
 def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:
     """The last token written is never read, so one more fits than there are positions."""
-    known: list[int | None] = [getattr(piece, "reach", None) for piece in model.modules()]
-    reach = min((reach for reach in known if reach is not None), default=None)
+    counting = [piece.reach for piece in model.modules() if isinstance(piece, Mixer | Position)]
+    reach = min((reach for reach in counting if reach is not None), default=None)
     if reach is not None and read + steps - 1 > reach:
         raise ScalingError(
             f"{read} tokens and {steps} more go beyond the {reach} learned positions",

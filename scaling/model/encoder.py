@@ -60,7 +60,7 @@ class Encoder(Family):
         self.head = built("head", head, shape)
         self.sentence = built("sentence", sentence, shape) if sentence else None
         self.boundary = built("boundary", boundary, shape) if boundary else None
-        if getattr(self.encoder.stack, "shortens", False) and getattr(self.head, "reads", "tokens") != "text":
+        if self.encoder.stack.shortens and self.head.reads != "text":
             raise ScalingError(
                 f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
                 key="stack.kind",

@@ -12,6 +12,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family, share_tables
 from scaling.model.tower import Output, Tower, built
 from scaling.nn.context import Cache
+from scaling.nn.contract import Memory
 from scaling.shape import Shape
 
 
@@ -75,7 +76,7 @@ class EncoderDecoder(Family):
         except ScalingError as error:
             raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":
-            _share(self.encoder.stack, self.decoder.stack)
+            _share(self.encoder.get_submodule("stack"), self.decoder.get_submodule("stack"))
         self.memory = _memory(memory, self.encoder, self.decoder)
         self.head = built("head", head, self.decoder.shape)
         share_tables({"encoder": self.encoder, "decoder": self.decoder}, self.head, tie)
@@ -132,12 +133,12 @@ def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     return {name: a.get(name, 0) + b.get(name, 0) for name in {**a, **b}}
 
 
-def _memory(line: Line, encoder: Tower, decoder: Tower) -> Any:
+def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
     try:
-        memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
+        memory: Memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
     except ScalingError as error:
         raise error.under("memory") from None
-    if memory.reads == "every layer" and getattr(encoder.stack, "looks_ahead", False):
+    if memory.reads == "every layer" and encoder.stack.looks_ahead:
         raise ScalingError(
             "layers of different lengths have no mean",
             key="memory.kind",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.errors import ScalingError, nearest
 from scaling.model.tower import Output, Tower
 from scaling.nn.context import Cache
+from scaling.nn.contract import Head, TiedHead
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Family(nn.Module, ABC):
     """A model: `forward` gives hidden vectors, `head` turns them into predictions and owns the loss."""
 
     family: ClassVar[Literal["encoder", "decoder", "encoder_decoder"]]
-    head: Any  # a kind of the head slot: `loss`, `target`, and `forward` for logits
+    head: Head
 
     @abstractmethod
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
@@ -67,8 +68,8 @@ class Family(nn.Module, ABC):
         return {"tokens": counted(self.head, batch), "rows": rows}
 
 
-def _targets(head: Any, batch: Batch) -> Tensor:
-    targets = getattr(batch, head.target)
+def _targets(head: Head, batch: Batch) -> Tensor:
+    targets = batch.targets if head.target == "targets" else batch.labels
     if targets is None:
         name = type(head).__name__
         raise ScalingError(
@@ -80,17 +81,17 @@ def _targets(head: Any, batch: Batch) -> Tensor:
     return targets
 
 
-def mean_loss(head: Any, hidden: Tensor, batch: Batch, smoothing: float) -> Tensor:
+def mean_loss(head: Head, hidden: Tensor, batch: Batch, smoothing: float) -> Tensor:
     """The head's loss, averaged over the targets that count."""
     return head.loss(hidden, _targets(head, batch), smoothing).sum() / counted(head, batch).clamp(min=1)
 
 
-def counted(head: Any, batch: Batch) -> Tensor:
+def counted(head: Head, batch: Batch) -> Tensor:
     """How many targets of a head bear a loss."""
     return (_targets(head, batch) != IGNORE).sum()
 
 
-def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:
+def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None:
     """Let the named parts share the vectors of one embedding, that of the first tower among them: the other towers read
     them, the head predicts by them.
     """
@@ -109,7 +110,7 @@ def share_tables(tables: dict[str, Tower], head: Any, names: list[str]) -> None:
             raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
         tower.embedding.tie(first)
     if "head" in names:
-        if not hasattr(head, "tie"):
+        if not isinstance(head, TiedHead):
             kind = type(head).__name__
             raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, mend="leave out head")
         head.tie(first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from jaxtyping import Int
@@ -14,8 +13,11 @@ from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.blocks import Blocks
 from scaling.nn.context import Cache, Context, Mask, Places
+from scaling.nn.contract import Embedding, Head, Mixer, Position, Stack
 from scaling.nn.pattern import render
 from scaling.shape import Shape
+
+CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 
 
 @dataclass
@@ -52,20 +54,22 @@ class Tower(nn.Module):
         super().__init__()
         self.shape, self.pattern = shape, built("pattern", pattern)
         read: set[str] = set()
-        self.embedding = built("embedding", embedding, shape)
+        self.embedding: Embedding = built("embedding", embedding, shape)
         made = Blocks(shape.noting(read), block, blocks)
         within = replace(shape, width=self.embedding.width)
-        self.stack = built("stack", stack, shape, made, lambda: built("position", position, within, self.pattern))
+        self.stack: Stack = built(
+            "stack", stack, shape, made, lambda: built("position", position, within, self.pattern)
+        )
         made.check()
         self.shape.check_read(read)
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
-        return any(getattr(piece, "reads_memory", False) for piece in self.modules())
+        return any(isinstance(piece, Mixer) and piece.reads_memory for piece in self.modules())
 
     def check_writes(self) -> None:
         """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
-        if getattr(self.stack, "looks_ahead", False):
+        if self.stack.looks_ahead:
             kind = type(self.stack).__name__
             raise ScalingError(
                 f"{kind} pools tokens with those that come after, which a decoder is to predict",
@@ -92,7 +96,6 @@ class Tower(nn.Module):
         context = Context(
             places, keys, render(self.pattern, places, keys), self.stack.position(0), cache=cache, layers=layers
         )
-        context.render = partial(render, self.pattern)
         if memory is not None:
             context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)
         hidden = self.stack(self.embedding(tokens, context, segments), context)
@@ -112,10 +115,19 @@ def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> M
 
 
 def built(slot: str, recipe: Recipe, *shared: object) -> Any:
-    """The piece of a slot; what is wrong with it is told under the slot."""
+    """The piece of a slot; an error in it is placed under the slot."""
     try:
-        return recipe(*shared)
+        piece = recipe(*shared)
+        contract = CONTRACTS.get(slot)
+        if contract is not None and not isinstance(piece, contract):
+            raise ScalingError(
+                f"a piece of the slot {slot} declares more than this one does",
+                key="kind",
+                value=type(piece).__name__,
+                mend=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
+            )
+        return piece
     except ScalingError as error:
-        # A stack makes its blocks and positions; their mistakes are told under their own lines, beside the stack's.
+        # A stack makes its blocks and positions; their errors are placed under their own lines, not the stack's.
         beside = slot == "stack" and str(error.key).startswith(("block.", "blocks.", "position."))
         raise error if beside else error.under(slot) from None

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 
 from scaling.kernel.activation import activate, gated
 from scaling.kernel.call import serves
+from scaling.nn.contract import Activation
 
 
-class ReLU(nn.Module):
+class ReLU(nn.Module, Activation):
     """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return torch.relu(x)
 
 
-class GeLU(nn.Module):
+class GeLU(nn.Module, Activation):
     """φ(x) = x Φ(x), Φ the normal distribution function. (Hendrycks & Gimpel 2016)
 
     `tanh` is the paper's approximation 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), which GPT-2 and T5 v1.1 use.
@@ -40,7 +41,7 @@ class GeLU(nn.Module):
         return gated("gelu", gate, x) if self.approximate == "tanh" and serves(gate, x) else self(gate) * x
 
 
-class Swish(nn.Module):
+class Swish(nn.Module, Activation):
     """φ(x) = x σ(βx), with β = 1 also called SiLU. (Ramachandran et al. 2017; Elfwing et al. 2017)"""
 
     def __init__(self, *, beta: float = 1.0):
@@ -57,7 +58,7 @@ class Swish(nn.Module):
         return gated("silu", gate, x) if self.beta == 1 and serves(gate, x) else self(gate) * x
 
 
-class ELU(nn.Module):
+class ELU(nn.Module, Activation):
     """φ(x) = x for x > 0, α (eˣ − 1) below. (Clevert et al. 2015)"""
 
     def __init__(self, *, alpha: float = 1.0):
@@ -68,42 +69,42 @@ class ELU(nn.Module):
         return F.elu(x, self.alpha)
 
 
-class SeLU(nn.Module):
+class SeLU(nn.Module, Activation):
     """φ(x) = λ ELU(x; α), with λ and α such that unit variance is a fixed point. (Klambauer et al. 2017)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return F.selu(x)
 
 
-class Sigmoid(nn.Module):
+class Sigmoid(nn.Module, Activation):
     """φ(x) = 1 / (1 + e⁻ˣ); beside a gate this is GLU. (Dauphin et al. 2016)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return torch.sigmoid(x)
 
 
-class Softplus(nn.Module):
+class Softplus(nn.Module, Activation):
     """φ(x) = ln(1 + eˣ). (Dugas et al. 2001)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return F.softplus(x)
 
 
-class Tanh(nn.Module):
+class Tanh(nn.Module, Activation):
     """φ(x) = tanh x: BERT's pooler. (Devlin et al. 2018)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return torch.tanh(x)
 
 
-class Linear(nn.Module):
+class Linear(nn.Module, Activation):
     """φ(x) = x; beside a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return x
 
 
-class SquaredReLU(nn.Module):
+class SquaredReLU(nn.Module, Activation):
     """φ(x) = max(0, x)². (So et al. 2021, Primer)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:

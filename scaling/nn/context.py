@@ -1,4 +1,4 @@
-"""Context: what a piece may know beside its input. Where tokens stand, who sees whom, what the encoder said, what is
+"""Context: what a piece may read beside its input. Where tokens are, who sees whom, what the encoder made, what is
 cached.
 """
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.places import Places
-from scaling.nn.pooling import Pooling
 
 
 @runtime_checkable
@@ -31,13 +31,64 @@ class Pattern(Protocol):
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
 
 
+@runtime_checkable
+class Position(Protocol):
+    """Made by `Kind(shape, pattern)`: four hooks, each an identity by default, each given positions, so that packing,
+    padding and caches are exact.
+    """
+
+    slot = "position"
+    per: Literal["stack", "layer"] = "stack"  # whether a stack's layers share one, or each has its own
+    adds_score: bool = False  # `score` adds something, so that kernels cannot go without
+    reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
+    mixes_values: bool = False  # `value` adds something
+    reach: int | None = None  # how many positions there are, where they are counted
+
+    def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
+        """What the stack's input becomes."""
+        return x
+
+    def rotate(
+        self,
+        q: Float[Tensor, "b t h d"],
+        k: Float[Tensor, "b s g d"],
+        q_pos: Int[Tensor, "#b t"],
+        k_pos: Int[Tensor, "#b s"],
+    ) -> tuple[Tensor, Tensor]:
+        """What queries and keys become before they meet."""
+        return q, k
+
+    def score(
+        self,
+        q: Float[Tensor, "b t h d"],
+        k: Float[Tensor, "b s g d"],
+        q_pos: Int[Tensor, "#b t"],
+        k_pos: Int[Tensor, "#b s"],
+    ) -> Float[Tensor, "#b h t s"]:
+        """What is added to the logits after they are scaled; before, to q·k, where it reads content."""
+        return q.new_zeros(())
+
+    def value(
+        self, weights: Float[Tensor, "b h t s"], q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
+    ) -> Float[Tensor, "b h t d"]:
+        """What is added to each head's output."""
+        return weights.new_zeros(())
+
+
+class Nowhere(Position):
+    """The position of cross-attention: nothing to add."""
+
+
+NOWHERE = Nowhere()
+
+
 @dataclass(frozen=True)
 class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
     `triangular` says that `allowed` is exactly the lower triangle of a square, which fused kernels build by themselves.
-    `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window); the square
-    is made when somebody reads it.
+    `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window) and stacks
+    that render it again elsewhere; the square is made when somebody reads it.
     """
 
     whole: Tensor | Callable[[], Tensor | None] | None = None
@@ -85,18 +136,16 @@ class Cache:
 class Context:
     """One forward pass of one stack. The stack sets `position` and `execution` before each block."""
 
-    places: Places
+    places: Places  # of the queries
     keys: Places
     mask: Mask
-    position: Any
+    position: Position
     memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
     memory_mask: Mask = field(default_factory=Mask)
     cache: Cache | None = None
     execution: int = 0
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
-    render: Callable[[Places, Places], Mask] | None = None  # the stack's pattern, for a stack that moves its tokens
-    pooling: Pooling | None = None  # the funnel's last, or the one that the next mixer is to do
-    layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where someone reads them
+    layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @property
@@ -104,45 +153,18 @@ class Context:
         """What cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
 
-    def stand(self, places: Places, keys: Places, pooling: Pooling | None = None) -> None:
-        """Let queries stand at other places from now on, and keys at theirs."""
-        assert self.render is not None
-        self.places, self.keys, self.mask = places, keys, self.render(places, keys)
-        self.pooling = pooling
-        self._kept.clear()
-
-    @property
-    def narrows(self) -> bool:
-        """Whether the next mixer is to pool its queries, as a funnel's stage begins."""
-        pooling = self.pooling
-        return pooling is not None and self.places is pooling.among and self.keys is pooling.before
-
-    @property
-    def standing(self) -> Places:
-        """Where the stream stands that a block is given: where the queries do, unless they are to be pooled."""
-        return self.keys if self.narrows else self.places
-
-    def queries(self, x: Tensor) -> Tensor:
-        """x where the queries stand."""
-        return self.pooling(x) if self.pooling is not None and self.narrows else x
-
-    def mixed(self) -> None:
-        """The queries were pooled, and what follows in the block stands where they stand."""
-        if self.pooling is not None and self.narrows:
-            self.stand(self.pooling.after, self.pooling.after, self.pooling)
-
-    def beside(self, x: Tensor, y: Tensor) -> Tensor:
-        """x where y stands, to be added to it: pooled, if the piece that made y of x was the one to pool."""
-        return x if self.pooling is None or x.shape[1] == y.shape[1] else self.pooling(x)
+    def at(self, places: Places, keys: Places, mask: Mask) -> Context:
+        """The same pass for other queries and keys."""
+        return replace(self, places=places, keys=keys, mask=mask, _kept={})
 
     def keep(self, x: Tensor) -> None:
-        """Show what stands between two blocks to those who read every layer."""
+        """Show the stream between two blocks to a memory that reads every layer."""
         if self.layers is not None:
             self.layers.append(x)
 
     def at_memory(self) -> Context:
-        """The same pass as cross-attention sees it: the keys are the memory's, and positions say nothing."""
-        return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=_NOWHERE))
+        """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
+        return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
@@ -157,12 +179,3 @@ class Context:
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
         self.auxiliary[name] = self.auxiliary[name] + loss if name in self.auxiliary else loss
-
-
-class _Nowhere:
-    """The position of cross-attention: nothing to add."""
-
-    adds_score = reads_content = mixes_values = False
-
-
-_NOWHERE = _Nowhere()

@@ -1,7 +1,7 @@
 """Halting: when a position of a recurrent stack has thought enough.
 
 Called after each step with the state before it, the state it made and what came so far, it returns the state that goes
-on and what came until now; `said`, at the end, is the stack's answer.
+on and what came until now; `answer`, at the end, is the stack's answer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from scaling.nn.context import Context
+from scaling.nn.contract import Halting
 from scaling.number import NonNegativeFloat, OpenFraction
 
 
@@ -26,7 +27,7 @@ class _Pondered:
     cost: Float[Tensor, "b t"]  # N + R
 
 
-class ACT(nn.Module):
+class ACT(nn.Module, Halting):
     """Σ_n p_n h_n: p_n = σ(h_n·w + b) until they would sum to 1 − `rest` at step N, where p_N = R = 1 − Σ_{n<N} p_n.
     (Graves 2016, formulas 5 to 13)
 
@@ -61,7 +62,7 @@ class ACT(nn.Module):
             pondered.cost + running + remainder.where(stops, 0.0),
         )
 
-    def said(self, pondered: _Pondered, context: Context) -> Float[Tensor, "b t w"]:
+    def answer(self, pondered: _Pondered, context: Context) -> Float[Tensor, "b t w"]:
         """The mean of all states, each with its share; the pondering's cost is added to the losses."""
         documents = context.places.documents
         real = torch.ones_like(pondered.running) if documents is None else documents > 0

@@ -8,19 +8,18 @@ readers or one for each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Reads = Literal["the last layer", "every layer"]
+from scaling.nn.contract import Memory
 
 
-class Last(nn.Module):
+class Last(nn.Module, Memory):
     """m = h_N: every layer of the decoder reads the encoder's output. (Vaswani et al. 2017)"""
 
-    reads: Reads = "the last layer"
+    reads = "the last layer"
 
     def __init__(self, layers: int, readers: int):
         super().__init__()
@@ -29,7 +28,7 @@ class Last(nn.Module):
         return (layers[-1],)
 
 
-class Transparent(nn.Module):
+class Transparent(nn.Module, Memory):
     """m_i = Σ_j softmax(W_i)_j h_j, j = 0 … N: layer i of the decoder reads its own mean of the encoder's embedding
     and layers. (Bapna et al. 2018)
 
@@ -37,7 +36,7 @@ class Transparent(nn.Module):
     plain mean. Bapna's dropout on W is left out.
     """
 
-    reads: Reads = "every layer"
+    reads = "every layer"
 
     def __init__(self, layers: int, readers: int):
         super().__init__()

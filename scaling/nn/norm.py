@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from scaling.kernel.call import serves
 from scaling.kernel.norm import layer_norm, rms_norm
+from scaling.nn.contract import Norm
 from scaling.number import NonNegativeFloat
 
 
-class _Gained(nn.Module):
+class _Gained(nn.Module, Norm):
     """The gain g of a norm: a parameter from 1, w of g = 1 + w from 0, or none."""
 
     def __init__(self, width: int, gain: bool | Literal["zero_centered"]):
@@ -78,7 +79,7 @@ class RMSNorm(_Gained):
         return F.rms_norm(x, self.width, gain, self.eps)
 
 
-class NoNorm(nn.Module):
+class NoNorm(nn.Module, Norm):
     """y = x: the control."""
 
     def __init__(self, width: int):

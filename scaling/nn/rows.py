@@ -11,23 +11,30 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
+from scaling.nn.role import Role, declare
 
 
 class Rows(nn.Module):
     """e(i) = E_c[i − b_c] P_cᵀ for b_c ≤ i < b_(c+1). (Baevski & Auli 2018; one cluster: Lan et al. 2019, ALBERT)
 
-    P_c is left out where E_c is as wide as the stream.
+    P_c, whose role is `projection`, is left out where E_c is as wide as the stream.
     """
 
-    def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int):
+    def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int, projection: Role):
         super().__init__()
         self.bounds = tuple(bounds)
         self.tables = nn.ParameterList(
             torch.empty(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
         )
         self.ups = nn.ModuleDict(
-            {str(c): nn.Linear(own, width, bias=False) for c, own in enumerate(widths) if own != width}
+            {
+                str(c): declare(nn.Linear(own, width, bias=False), weight=projection)
+                for c, own in enumerate(widths)
+                if own != width
+            }
         )
+        table_of: dict[str, Role] = {str(c): "table" for c in range(len(widths))}
+        declare(self.tables, **table_of)
         for table in self.tables:
             nn.init.normal_(table, std=0.02)
 

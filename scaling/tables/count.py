@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from scaling.config import Config
 from scaling.errors import ScalingError
 from scaling.model.blank import blank
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 from scaling.tables.dependence import dependence
 from scaling.tables.ops import ops
 from scaling.tables.table import Row, Table
@@ -45,7 +45,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
     except ScalingError as error:
         raise ScalingError(f"row {row.name!r}: {error}", code=error.code) from None
     by_slot: Counter[str] = Counter()
-    for place, parameter in places(model):
-        by_slot[place.slot] += parameter.numel()
+    for spec, parameter in parameters(model):
+        by_slot[spec.slot] += parameter.numel()
     measured = {measure: found[measure] for measure in table.measures}
     return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)

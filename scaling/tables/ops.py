@@ -24,6 +24,7 @@ from scaling.config import Config
 from scaling.cost.flops import Watch
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.family import Family
+from scaling.nn.contract import MeshCounted
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution, aten._convolution, aten.cudnn_convolution)
@@ -43,7 +44,7 @@ def ops(config: Config, model: Family) -> Ops:
     counter = _Counter()
     with torch.no_grad(), torch.device("meta"), ExitStack() as replaced, counter:
         for module in model.modules():
-            if hasattr(module, "mesh_operations"):
+            if isinstance(module, MeshCounted):
                 replaced.enter_context(_replaced(module, counter))
         model.losses(global_batch(config))
     return Ops(counter.mesh, counter.flops)
@@ -85,11 +86,11 @@ class _Counter(Watch):
 
 
 @contextmanager
-def _replaced(module: nn.Module, counter: _Counter) -> Iterator[None]:
+def _replaced(module: Any, counter: _Counter) -> Iterator[None]:
     """Count what `module.mesh_operations` says of its input's vectors in the place of what runs inside it."""
 
     def enter(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        counter.add(module.mesh_operations(prod(inputs[0].shape[:-1])))  # type: ignore[operator]
+        counter.add(module.mesh_operations(prod(inputs[0].shape[:-1])))
         counter.muted += 1
 
     def leave(*_: object) -> None:

@@ -128,7 +128,7 @@ class Muon:
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         from torch import optim
 
-        hidden = [one for one in parameters if one.place.role == "hidden" and one.tensor.ndim == 2]
+        hidden = [one for one in parameters if one.spec.is_inner_matrix and one.tensor.ndim == 2]
         rest = [one for one in parameters if one not in hidden]
         groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
         muon = optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
@@ -139,7 +139,7 @@ def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, l
     """Parameters of one rate and one weight decay together, in the model's order."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in parameters:
-        own = (lr * parametrization.rate(parameter.place), 0.0 if parameter.place.role == "vector" else decay)
+        own = (lr * parametrization.rate(parameter.spec), 0.0 if parameter.spec.role == "gain" else decay)
         groups.setdefault(own, []).append(parameter.tensor)
     return [
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}

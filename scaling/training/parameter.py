@@ -7,14 +7,14 @@ from typing import Literal
 
 from torch import Tensor
 
-from scaling.model.places import Place
+from scaling.model.parameters import ParameterSpec
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor to learn (a parameter, or its float32 master), with its place in the model."""
+    """A tensor to learn (a parameter, or its float32 master), with what the model declares of it."""
 
-    place: Place
+    spec: ParameterSpec
     tensor: Tensor
 
 

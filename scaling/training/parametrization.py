@@ -1,7 +1,7 @@
 """Parametrizations: from what law each parameter is drawn, and by what factor its learning rate differs.
 
-Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Vectors
-(gains, biases) keep the constants that their pieces set in `reset_parameters`; only tables and matrices are drawn.
+Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Gains
+(and biases) keep the constants that their pieces set in `reset_parameters`; only tables and matrices are drawn.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.model.family import Family
-from scaling.model.places import Place, places
+from scaling.model.parameters import ParameterSpec, parameters
+from scaling.nn.role import role
 from scaling.number import PositiveFloat, PositiveInt
 from scaling.training.parameter import Draw
 
 
 class Parametrization(Protocol):
-    def draw(self, place: Place) -> Draw: ...
+    def draw(self, spec: ParameterSpec) -> Draw: ...
 
-    def rate(self, place: Place) -> float: ...
+    def rate(self, spec: ParameterSpec) -> float: ...
 
 
 class GPT2:
@@ -32,12 +33,12 @@ class GPT2:
     def __init__(self, *, std: PositiveFloat = 0.02):
         self.std = std
 
-    def draw(self, place: Place) -> Draw:
-        if place.leaves:
-            return Draw(self.std / (2 * place.layers) ** 0.5)
-        return Draw(self.std / 2 if place.role == "position" else self.std)
+    def draw(self, spec: ParameterSpec) -> Draw:
+        if spec.role == "output":
+            return Draw(self.std / (2 * spec.layers) ** 0.5)
+        return Draw(self.std / 2 if spec.looks_up and spec.slot == "position" else self.std)
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         return 1.0
 
 
@@ -47,10 +48,10 @@ class BERT:
     def __init__(self, *, std: PositiveFloat = 0.02):
         self.std = std
 
-    def draw(self, place: Place) -> Draw:
+    def draw(self, spec: ParameterSpec) -> Draw:
         return Draw(self.std, "truncated")
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         return 1.0
 
 
@@ -60,15 +61,13 @@ class T5:
     (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 1/w).)
     """
 
-    def draw(self, place: Place) -> Draw:
-        if place.role == "embedding":
-            return Draw(1.0)
-        if place.role == "position":
-            return Draw(0.02)
-        scale = place.head_width if place.name.endswith(".query.weight") else 1
-        return Draw((place.fan_in * scale) ** -0.5)
+    def draw(self, spec: ParameterSpec) -> Draw:
+        if spec.looks_up:
+            return Draw(1.0 if spec.slot == "embedding" else 0.02)
+        scale = spec.head_width if spec.role == "query" else 1
+        return Draw((spec.fan_in * scale) ** -0.5)
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         return 1.0
 
 
@@ -77,12 +76,12 @@ class Glorot:
     2017)
     """
 
-    def draw(self, place: Place) -> Draw:
-        if place.role in ("embedding", "position", "output"):
-            return Draw(place.shape[-1] ** -0.5)
-        return Draw((2 / (place.fan_in + place.fan_out)) ** 0.5, "uniform")
+    def draw(self, spec: ParameterSpec) -> Draw:
+        if spec.looks_up or spec.predicts:
+            return Draw(spec.shape[-1] ** -0.5)
+        return Draw((2 / (spec.fan_in + spec.fan_out)) ** 0.5, "uniform")
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         return 1.0
 
 
@@ -96,14 +95,14 @@ class Standard:
     def __init__(self, *, std: PositiveFloat = 0.02, head: Literal["zero", "normal"] = "zero"):
         self.std, self.head = std, head
 
-    def draw(self, place: Place) -> Draw:
-        if place.role in ("embedding", "position"):
+    def draw(self, spec: ParameterSpec) -> Draw:
+        if spec.looks_up:
             return Draw(self.std)
-        if place.role == "output" and self.head == "zero":
+        if spec.predicts and self.head == "zero":
             return Draw(0.0)
-        return Draw((place.fan_in * (2 * place.layers if place.leaves else 1)) ** -0.5)
+        return Draw((spec.fan_in * (2 * spec.layers if spec.role == "output" else 1)) ** -0.5)
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         return 1.0
 
 
@@ -119,15 +118,14 @@ class MuP(Standard):
         super().__init__(std=std, head=head)
         self.base = base
 
-    def draw(self, place: Place) -> Draw:
-        draw = super().draw(place)
-        return Draw(draw.std * (self.base / place.fan_in) ** 0.5) if place.role == "output" else draw
+    def draw(self, spec: ParameterSpec) -> Draw:
+        draw = super().draw(spec)
+        return Draw(draw.std * (self.base / spec.fan_in) ** 0.5) if spec.predicts else draw
 
-    def rate(self, place: Place) -> float:
+    def rate(self, spec: ParameterSpec) -> float:
         # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
-        # embedding projects is as narrow at every width.
-        grows = place.role in ("hidden", "output") and place.slot != "embedding"
-        return self.base / place.width if grows else 1.0
+        # input projects is as narrow at every width.
+        return 1.0 if spec.looks_up or spec.role in ("gain", "input") else self.base / spec.width
 
 
 @torch.no_grad()
@@ -135,23 +133,24 @@ def initialise(
     model: Family, parametrization: Parametrization, seed: int, device: torch.device | str = "cpu"
 ) -> Family:
     """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
-    if isinstance(parametrization, MuP) and not any(place.role == "output" for place, _ in places(model)):
+    if isinstance(parametrization, MuP) and not any(spec.predicts for spec, _ in parameters(model)):
         raise ScalingError(
             "maximal update wants a head of its own", key="model.tie", value=["head"], mend="take head out of model.tie"
         )
     if any(parameter.is_meta for parameter in model.parameters()):
         _materialise(model, device)
     for module in model.modules():
-        constants = [parameter for parameter in module.parameters(recurse=False) if parameter.ndim < 2]
+        own = module.named_parameters(recurse=False)
+        constants = [parameter for name, parameter in own if role(module, name) == "gain"]
         if isinstance(module, nn.Linear):
             for bias in constants:
                 nn.init.zeros_(bias)
         elif constants:
             module.reset_parameters()  # type: ignore[operator]
-    for place, parameter in places(model):
-        if place.role != "vector":
-            draw = parametrization.draw(place)
-            _fill(parameter, replace(draw, std=draw.std * place.start), seed, place.name)
+    for spec, parameter in parameters(model):
+        if spec.role != "gain":
+            draw = parametrization.draw(spec)
+            _fill(parameter, replace(draw, std=draw.std * spec.start), seed, spec.name)
     return model
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scaling.model.family import Family
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 from scaling.training.parameter import Parameter
 from scaling.training.sharding import gathered_anew, own
 
@@ -38,10 +38,10 @@ class Weights:
             sharded(one)
         self.trained: Family = rounded if training == "bf16" else model
         self.evaluated: Family = rounded if evaluation == "bf16" else model
-        found = places(model)
-        self.own: list[Tensor] = [parameter for _, parameter in places(rounded)]
+        found = parameters(model)
+        self.own: list[Tensor] = [parameter for _, parameter in parameters(rounded)]
         self.masters: list[Tensor] = [parameter for _, parameter in found]
-        self.parameters = [Parameter(place, master) for (place, _), master in zip(found, self.masters, strict=True)]
+        self.parameters = [Parameter(spec, master) for (spec, _), master in zip(found, self.masters, strict=True)]
         self.full, self.evaluation = model, evaluation
 
     @property

@@ -28,8 +28,8 @@ def save(folder: Path | None, parameters: Sequence[Parameter], optimizers: Seque
         for optimizer in optimizers:
             for key, value in optimizer.state.get(one.tensor, {}).items():
                 tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-                states[f"{one.place.name}/{key}"] = tensor.detach().clone()
-    for file, tensors in ((WEIGHTS, {one.place.name: one.tensor for one in parameters}), (OPTIMIZER, states)):
+                states[f"{one.spec.name}/{key}"] = tensor.detach().clone()
+    for file, tensors in ((WEIGHTS, {one.spec.name: one.tensor for one in parameters}), (OPTIMIZER, states)):
         gathered = ((name, whole(tensor.detach())) for name, tensor in tensors.items())
         if folder is not None:
             files.save(folder / file, dict(gathered))
@@ -40,7 +40,7 @@ def save(folder: Path | None, parameters: Sequence[Parameter], optimizers: Seque
 @torch.no_grad()
 def restore(folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Read back what `save` wrote, into the same parameters and fresh optimizers."""
-    own = {one.place.name: one.tensor for one in parameters}
+    own = {one.spec.name: one.tensor for one in parameters}
     weights = files.read(folder / WEIGHTS)
     _match(folder / WEIGHTS, own, weights)
     for name, tensor in own.items():

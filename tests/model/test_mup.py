@@ -9,7 +9,7 @@ import torch
 
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 from scaling.training.parametrization import MuP, Standard, initialise
 
 WIDTHS = (64, 128, 256, 512)
@@ -30,7 +30,7 @@ def movement(parametrization, width: int) -> dict[str, float]:
     source = torch.Generator().manual_seed(0)
     x = torch.randint(0, 64, (8, 33), generator=source)
     batch = Batch(x[:, :-1], x[:, 1:])
-    groups = [{"params": [p], "lr": 0.01 * parametrization.rate(place)} for place, p in places(model)]
+    groups = [{"params": [p], "lr": 0.01 * parametrization.rate(spec)} for spec, p in parameters(model)]
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.95))
 
     def activations() -> dict[str, torch.Tensor]:
@@ -78,9 +78,9 @@ def test_both_are_one_at_the_base_width():
     config = load("decoder", ["size={width: 32, layers: 2, heads: 4, vocabulary: 64, length: 32}"])
     one = initialise(config.build("model", config["size"]), Standard(head="normal"), seed=3)
     other = initialise(config.build("model", config["size"]), MuP(base=32, head="normal"), seed=3)
-    for (place, a), (_, b) in zip(places(one), places(other), strict=True):
-        assert torch.equal(a, b), place.name
-        assert MuP(base=32).rate(place) == 1
+    for (spec, a), (_, b) in zip(parameters(one), parameters(other), strict=True):
+        assert torch.equal(a, b), spec.name
+        assert MuP(base=32).rate(spec) == 1
 
 
 def test_a_draw_depends_on_the_name_and_the_seed_alone():

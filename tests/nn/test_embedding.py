@@ -12,7 +12,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.blank import blank
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 from scaling.nn.embedding import Adaptive, Factorized
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, MuP, Standard, initialise
@@ -95,7 +95,7 @@ def test_every_tie(line, tie):
     own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
     shared = len([name for name in ("encoder", "decoder") if name in tie]) > 1
     tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
-    assert sum(p.numel() for place, p in places(model) if place.slot in ("embedding", "head")) == tables
+    assert sum(p.numel() for spec, p in parameters(model) if spec.slot in ("embedding", "head")) == tables
     assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
     assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
     tokens = ids(2, 6)
@@ -151,6 +151,6 @@ def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
 
 
 def test_a_projection_of_fixed_rank_learns_alike_at_every_width_under_mup():
-    up = next(place for place, _ in places(made(FACTORIZED, "model.tie=[]")) if ".ups." in place.name)
+    up = next(spec for spec, _ in parameters(made(FACTORIZED, "model.tie=[]")) if ".ups." in spec.name)
     assert MuP(base=8).rate(up) == 1
     assert MuP(base=8).draw(up).std == 8**-0.5

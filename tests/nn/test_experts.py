@@ -14,7 +14,7 @@ from scaling.errors import ScalingError
 from scaling.nn.activation import ReLU
 from scaling.nn.channel import MixtureOfExperts, Switch
 from scaling.nn.channel.routing import imbalance, seats
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, EXPERTS = 3, 10, 6, 4
@@ -25,7 +25,7 @@ KINDS = {"MixtureOfExperts": MixtureOfExperts, "Switch": Switch}
 
 def context(documents: torch.Tensor | None = None, rows: int = ROWS, length: int = LENGTH) -> Context:
     places = Places.of(torch.zeros(rows, length, dtype=torch.long), documents=documents)
-    return Context(places, places, Mask(), None)
+    return Context(places, places, Mask(), NOWHERE)
 
 
 def layer(kind: str, **keys):

@@ -11,14 +11,14 @@ import torch
 from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.channel import ProductKeys
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.norm import LayerNorm, NoNorm
 from scaling.shape import Shape
 
 SHAPE = Shape.of({"width": 6, "layers": 1, "heads": 1, "vocabulary": 8, "length": 5})
 HEADS, KEYS, KEY_WIDTH = 2, 7, 8
 TOKENS = torch.zeros(2, 5, dtype=torch.long)
-CONTEXT = Context(Places.of(TOKENS), Places.of(TOKENS), Mask(), None)
+CONTEXT = Context(Places.of(TOKENS), Places.of(TOKENS), Mask(), NOWHERE)
 
 
 def memory(**keys) -> ProductKeys:

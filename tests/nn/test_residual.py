@@ -10,8 +10,8 @@ import torch
 from scaling.batch import Batch
 from scaling.config import load
 from scaling.model.blank import blank
-from scaling.model.places import places
-from scaling.nn.context import Context, Mask, Places
+from scaling.model.parameters import parameters
+from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.norm import LayerNorm, NoNorm, RMSNorm
 from scaling.nn.residual import Fixup, ReZero
 from scaling.shape import Shape
@@ -30,7 +30,7 @@ class Doubled(torch.nn.Module):
 
 def nowhere() -> Context:
     at = Places.of(torch.zeros(2, 4, dtype=torch.long))
-    return Context(at, at, Mask(), None)
+    return Context(at, at, Mask(), NOWHERE)
 
 
 def made(*changes: str, parametrization=None, family: str = "encoder_decoder") -> Any:
@@ -83,8 +83,8 @@ def test_every_parameter_learns_after_the_first_step(residual):
 
 
 def test_the_rules_of_fixup_act():
-    fixup = {place.name: p for place, p in places(made("model.block.residual=Fixup", *BARE, "model.tie=[]"))}
-    plain = {place.name: p for place, p in places(made(*BARE, "model.tie=[]"))}
+    fixup = {spec.name: p for spec, p in parameters(made("model.block.residual=Fixup", *BARE, "model.tie=[]"))}
+    plain = {spec.name: p for spec, p in parameters(made(*BARE, "model.tie=[]"))}
     branches = 3 * 2 + 3 * 3
     for name, parameter in fixup.items():
         kind = name.split(".")[-2]
@@ -101,13 +101,13 @@ def test_the_rules_of_fixup_act():
 def test_a_gated_layer_has_three_matrices():
     line = "model.block.channel={kind: Gated, activation: Swish}"
     model = made("model.block.residual=Fixup", *BARE, line, family="decoder", parametrization=Standard())
-    start = {place.name.split(".")[-2]: place.start for place, _ in places(model) if ".channel.piece." in place.name}
+    start = {spec.name.split(".")[-2]: spec.start for spec, _ in parameters(model) if ".channel.piece." in spec.name}
     assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
 
 
 def test_a_shared_block_counts_each_of_its_runs():
     shared = made("model.block.residual=Fixup", *BARE, "model.stack.distinct=1", family="decoder")
-    hidden = next(place for place, _ in places(shared) if place.name.endswith("channel.piece.hidden.weight"))
+    hidden = next(spec for spec, _ in parameters(shared) if spec.name.endswith("channel.piece.hidden.weight"))
     assert hidden.start == 6 ** (-1 / 4)  # a decoder's channel is gated
 
 

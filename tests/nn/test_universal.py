@@ -12,7 +12,7 @@ from scaling.batch import Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.halting import ACT
 from scaling.nn.norm import NoNorm
 from scaling.nn.residual import GRU
@@ -58,7 +58,7 @@ class _Said(torch.nn.Module):
 
 def _context(rows: int, length: int) -> Context:
     places = Places.of(torch.zeros(rows, length, dtype=torch.long))
-    return Context(places, places, Mask(), None)
+    return Context(places, places, Mask(), NOWHERE)
 
 
 def test_gates_are_those_of_the_formula():
@@ -99,7 +99,7 @@ def test_halting_is_that_of_the_paper(bias):
         x, pondered = act(x, state, pondered, last=step == 6)
     context = _context(1, 4)
     assert pondered is not None
-    found = act.said(pondered, context)
+    found = act.answer(pondered, context)
     weight, offset = act.halt.weight.detach().numpy()[0], act.halt.bias.item()
     expected = [graves([s[0, i].numpy() for s in states], weight, offset, 0.05) for i in range(4)]
     np.testing.assert_allclose(found[0].detach().numpy(), np.stack([mean for mean, _ in expected]), rtol=1e-12)

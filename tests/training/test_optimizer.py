@@ -7,7 +7,7 @@ import torch
 
 from scaling import build
 from scaling.errors import ScalingError
-from scaling.model.places import Place
+from scaling.model.parameters import ParameterSpec
 from scaling.training.parameter import Parameter
 from scaling.training.parametrization import Standard
 from tests.training.conftest import load, words
@@ -17,12 +17,17 @@ KINDS = sorted(build.kinds("optimizer"))
 
 def parameters() -> list[Parameter]:
     draw = torch.Generator().manual_seed(0)
-    shapes = {"hidden": (6, 4), "vector": (4,), "embedding": (10, 4), "output": (10, 4)}
+    shapes = {
+        ("hidden", "channel"): (6, 4),
+        ("gain", "norm"): (4,),
+        ("table", "embedding"): (10, 4),
+        ("output", "head"): (10, 4),
+    }
     found = []
-    for role, shape in shapes.items():
+    for (role, slot), shape in shapes.items():
         tensor = torch.randn(shape, generator=draw).requires_grad_()
         tensor.grad = torch.randn(shape, generator=draw)
-        found.append(Parameter(Place(role, shape, role, 4, 2, 2), tensor))  # type: ignore[arg-type]
+        found.append(Parameter(ParameterSpec(slot, shape, role, slot, 4, 2, 2), tensor))  # type: ignore[arg-type]
     return found
 
 
@@ -42,7 +47,7 @@ def test_every_parameter_is_held_once_and_moves(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weight_decay_spares_vectors(kind):
     held = parameters()
-    vector = next(one.tensor for one in held if one.place.role == "vector")
+    vector = next(one.tensor for one in held if one.spec.role == "gain")
     for one in build.build("optimizer", kind).make(held, Standard()):
         for group in one.param_groups:
             if any(tensor is vector for tensor in group["params"]):
@@ -76,7 +81,7 @@ def test_rates_of_maximal_update_reach_the_groups():
     (adamw,) = experiment.optimizer.make(weights.parameters, experiment.parametrization)
     peaks = {id(tensor): group["peak"] for group in adamw.param_groups for tensor in group["params"]}
     for one in weights.parameters:
-        share = 1 / 4 if one.place.role in ("hidden", "output") else 1
+        share = 1 / 4 if one.spec.is_inner_matrix or one.spec.predicts else 1
         assert peaks[id(one.tensor)] == pytest.approx(experiment.optimizer.lr * share)
 
 

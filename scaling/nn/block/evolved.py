@@ -8,8 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
-from scaling.nn.block.branches import Branches, made
+from scaling.nn.block.serial import Branches, piece_of
 from scaling.nn.context import Context
+from scaling.nn.contract import Channel, Mixer
+from scaling.nn.role import declare
 from scaling.nn.window import depthwise, unfold
 from scaling.shape import Shape
 
@@ -28,8 +30,8 @@ class EvolvedEncoder(Branches):
         pieces = {
             "channel_gate": _GatedLinearUnit(shape.width),
             "mixer_convolution": _EncoderConvolution(shape.width, norm),
-            "mixer": made("mixer", mixer, shape),
-            "channel": made("channel", channel, shape),
+            "mixer": piece_of("mixer", mixer, shape),
+            "channel": piece_of("channel", channel, shape),
         }
         super().__init__(shape, pieces, norm, residual)
 
@@ -55,39 +57,41 @@ class EvolvedDecoder(Branches):
         channel: Recipe,
         cross: Recipe | None = None,
     ):
-        reads = {} if cross is None else {"cross": made("cross", cross, shape)}
-        sides = [made("mixer", mixer, shape), made("mixer", mixer, shape)]
+        reads = {} if cross is None else {"cross": piece_of("cross", cross, shape)}
+        sides = [piece_of("mixer", mixer, shape), piece_of("mixer", mixer, shape)]
         if cross is not None:
-            sides.append(made("cross", cross, shape))
+            sides.append(piece_of("cross", cross, shape))
         pieces = {
             "mixer_wide": _Sum(sides),
             "mixer_convolution": _DecoderConvolution(shape.width, norm),
-            "mixer": made("mixer", mixer, shape),
+            "mixer": piece_of("mixer", mixer, shape),
             **reads,
-            "channel": made("channel", channel, shape),
+            "channel": piece_of("channel", channel, shape),
         }
         super().__init__(shape, pieces, norm, residual)
 
 
-class _GatedLinearUnit(nn.Module):
+class _GatedLinearUnit(nn.Module, Channel):
     """(x W + b) ⊙ σ(x V + c). (Dauphin et al. 2016)"""
 
     def __init__(self, width: int):
         super().__init__()
-        self.out, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        self.out = declare(nn.Linear(width, width), weight="output")
+        self.gate = nn.Linear(width, width)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return self.out(x) * self.gate(x).sigmoid()
 
 
-class _EncoderConvolution(nn.Module):
+class _EncoderConvolution(nn.Module, Mixer):
     def __init__(self, width: int, norm: Recipe):
         super().__init__()
         hidden = 4 * width
         self.left = nn.Linear(width, hidden, bias=False)
         self.right = _Convolution(3, width, width // 2)
         self.norm = norm(hidden)
-        self.depthwise, self.out = _Depthwise(9, hidden), nn.Linear(hidden, width // 2)
+        self.depthwise = _Depthwise(9, hidden)
+        self.out = declare(nn.Linear(hidden, width // 2), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         left = self.left(x).relu()
@@ -96,14 +100,15 @@ class _EncoderConvolution(nn.Module):
         return _padded(self.out(self.depthwise(both, context)), x.shape[-1])
 
 
-class _DecoderConvolution(nn.Module):
+class _DecoderConvolution(nn.Module, Mixer):
     def __init__(self, width: int, norm: Recipe):
         super().__init__()
         hidden = 2 * width
         self.left_depthwise, self.left = _Depthwise(11, width), nn.Linear(width, hidden)
         self.right_depthwise, self.right = _Depthwise(7, width), nn.Linear(width, width // 2)
         self.norm = norm(hidden)
-        self.depthwise, self.out = _Depthwise(7, hidden), nn.Linear(hidden, width)
+        self.depthwise = _Depthwise(7, hidden)
+        self.out = declare(nn.Linear(hidden, width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         left = self.left(self.left_depthwise(x, context)).relu()
@@ -143,7 +148,7 @@ class _Depthwise(nn.Module):
         return depthwise(x, self.taps, context, self) + self.shift
 
 
-class _Sum(nn.Module):
+class _Sum(nn.Module, Mixer):
     """Σ f(x): branches side by side under one norm."""
 
     def __init__(self, pieces: list[nn.Module]):

@@ -8,9 +8,24 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError, nearest
-from scaling.nn.block.branches import Branches, made
 from scaling.nn.context import Context
+from scaling.nn.contract import Additive, Block
 from scaling.shape import Shape
+
+
+class Branches(nn.Module, Block):
+    """x ← branch(x), one after another, each branch residual(norm, piece)."""
+
+    def __init__(self, shape: Shape, pieces: Mapping[str, nn.Module], norm: Recipe, residual: Recipe):
+        super().__init__()
+        self.branches = nn.ModuleDict(
+            {name: residual(shape, lambda: norm(shape.width), piece) for name, piece in pieces.items()}
+        )
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        for branch in self.branches.values():
+            x = branch(x, context)
+        return x
 
 
 class Serial(Branches):
@@ -19,7 +34,7 @@ class Serial(Branches):
     `branches` is the order; [channel, mixer, channel] is a Macaron, and a decoder with an encoder adds `cross`.
     """
 
-    pools = True  # whether a funnel's stage may begin with it
+    in_turn = True
 
     def __init__(
         self,
@@ -33,7 +48,7 @@ class Serial(Branches):
         cross: Recipe | None = None,
     ):
         recipes = {"mixer": mixer, "cross": cross, "channel": channel}
-        super().__init__(shape, _order(shape, branches, recipes), norm, residual)
+        super().__init__(shape, _pieces(shape, branches, recipes), norm, residual)
         self._check()
 
     def _check(self) -> None:
@@ -45,11 +60,11 @@ class Parallel(Serial):
     PaLM)
     """
 
-    pools = False
+    in_turn = False
 
     def _check(self) -> None:
         for branch in self.branches.values():
-            if not hasattr(branch, "update"):
+            if not isinstance(branch, Additive):
                 raise ScalingError(
                     "parallel branches must add to the stream",
                     key="residual.kind",
@@ -65,7 +80,15 @@ class Parallel(Serial):
         return total
 
 
-def _order(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | None]) -> dict[str, nn.Module]:
+def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
+    """A slot's piece; an error in it is placed under its key in the block's line."""
+    try:
+        return recipe(shape)
+    except ScalingError as error:
+        raise error.under(slot) from None
+
+
+def _pieces(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | None]) -> dict[str, nn.Module]:
     """The pieces in order; a name that comes again is numbered."""
     if not names:
         raise ScalingError("a block needs a branch", key="branches", value=names, mend="write [mixer, channel]")
@@ -77,5 +100,5 @@ def _order(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | No
         if recipe is None:
             raise ScalingError("the branch has no piece", key=name, value=None, mend=f"write {name}: {{kind: …}}")
         again = sum(key.split("_")[0] == name for key in pieces)
-        pieces[f"{name}_{again + 1}" if again else name] = made(name, recipe, shape)
+        pieces[f"{name}_{again + 1}" if again else name] = piece_of(name, recipe, shape)
     return pieces

@@ -5,12 +5,14 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.nn.context import Context
+from scaling.nn.contract import Channel
 from scaling.nn.dropout import drop
+from scaling.nn.role import declare
 from scaling.number import BelowOne, Factor
 from scaling.shape import Shape
 
 
-class Dense(nn.Module):
+class Dense(nn.Module, Channel):
     """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
 
     `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
@@ -29,7 +31,7 @@ class Dense(nn.Module):
         hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
         self.hidden = nn.Linear(shape.width, hidden, bias)
-        self.out = nn.Linear(hidden, shape.width, bias)
+        self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))

@@ -5,12 +5,14 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.nn.context import Context
+from scaling.nn.contract import Channel, Gate
 from scaling.nn.dropout import drop
+from scaling.nn.role import declare
 from scaling.number import BelowOne, Factor
 from scaling.shape import Shape
 
 
-class Gated(nn.Module):
+class Gated(nn.Module, Channel):
     """FFN(x) = (φ(x W + b) ⊙ (x V + c)) W₂ + b₂. (Shazeer 2020)
 
     φ is Sigmoid for GLU, GeLU for GeGLU, ReLU for ReGLU, Swish for SwiGLU, Linear for LiGLU. `hidden_times:
@@ -29,14 +31,12 @@ class Gated(nn.Module):
         super().__init__()
         hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
+        self.is_gate = isinstance(self.activation, Gate)
         self.gate = nn.Linear(shape.width, hidden, bias)
         self.hidden = nn.Linear(shape.width, hidden, bias)
-        self.out = nn.Linear(hidden, shape.width, bias)
+        self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        return self.out(drop(self._gated(self.gate(x), self.hidden(x)), self.dropout, self.training))
-
-    def _gated(self, gate: Tensor, hidden: Tensor) -> Tensor:
-        """φ(gate) ⊙ hidden: in one pass by an activation that can."""
-        times = getattr(self.activation, "times", None)
-        return self.activation(gate) * hidden if times is None else times(gate, hidden)
+        gate, hidden = self.gate(x), self.hidden(x)
+        gated = self.activation.times(gate, hidden) if self.is_gate else self.activation(gate) * hidden
+        return self.out(drop(gated, self.dropout, self.training))

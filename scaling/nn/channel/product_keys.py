@@ -8,11 +8,13 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.nn.contract import Channel
+from scaling.nn.role import declare
 from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
-class ProductKeys(nn.Module):
+class ProductKeys(nn.Module, Channel):
     """y = Σ_heads Σ_{i ∈ I} softmax(q(x)·k)_i v_i, I the `nearest` keys k = (c_a, c'_b), pairs of `keys` half keys.
     (Lample et al. 2019, formulas 1 to 6)
 
@@ -40,9 +42,10 @@ class ProductKeys(nn.Module):
             )
         half = key_width // 2
         self.nearest = nearest
-        self.query, self.norm = nn.Linear(shape.width, heads * key_width), norm(half)
+        self.query = declare(nn.Linear(shape.width, heads * key_width), weight="query")
+        self.norm = norm(half)
         self.keys = nn.Parameter(torch.empty(heads, 2, keys, half))
-        self.out = _Values(keys, shape.width)
+        self.out = declare(_Values(keys, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         heads, _, keys, half = self.keys.shape

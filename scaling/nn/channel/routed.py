@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.nn.channel.routing import imbalance, seats
 from scaling.nn.context import Context
+from scaling.nn.contract import Channel
 from scaling.nn.dropout import drop
+from scaling.nn.role import declare
 from scaling.shape import Shape
 
 GROUP = 1024  # positions that share a capacity in Mesh TensorFlow
 
 
-class Routed(nn.Module):
+class Routed(nn.Module, Channel):
     """y = Σ_{i ∈ top-k} g_i E_i(x), with E_i(x) = φ(x W_i) V_i and the chances p = softmax(x W) behind the weights g.
 
     In training each expert seats `capacity` · t / e positions of a row of t; choices beyond are dropped, and a position
@@ -105,7 +107,8 @@ class Experts(nn.Module):
     def __init__(self, experts: int, width: int, hidden: int, activation: Recipe, dropout: float):
         super().__init__()
         self.activation, self.dropout = activation(), dropout
-        self.hidden, self.out = _Bank(experts, width, hidden), _Bank(experts, hidden, width)
+        self.hidden = _Bank(experts, width, hidden)
+        self.out = declare(_Bank(experts, hidden, width), weight="output")
 
     def __len__(self) -> int:
         return len(self.hidden.weight)

@@ -28,5 +28,5 @@ class Adaptive(Embedding):
         dropout: BelowOne = 0.0,
     ):
         bounds = bounds_of(cutoffs, shape.vocabulary)
-        rows = Rows(bounds, widths_of(widths, bounds, shape.width), shape.width)
+        rows = Rows(bounds, widths_of(widths, bounds, shape.width), shape.width, "input")
         super().__init__(shape, rows=rows, scale=scale, segments=segments, norm=norm, dropout=dropout)

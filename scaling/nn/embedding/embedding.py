@@ -7,14 +7,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.build import Recipe
+from scaling.nn import contract
 from scaling.nn.context import Context
 from scaling.nn.dropout import drop
+from scaling.nn.role import declare
+from scaling.number import BelowOne, NonNegativeInt
 from scaling.shape import Shape
 
 Scale = Literal["none", "sqrt_width"]
 
 
-class Embedding(nn.Module):
+class Embedding(nn.Module, contract.Embedding):
     """x_t = norm(s e(token_t) + position + S[segment_t]), e by a table or by rows in clusters: what the kinds share.
 
     Either a `table` [v w] or `rows` (nn/rows.py): what ties share. (Press & Wolf 2016)
@@ -37,6 +40,7 @@ class Embedding(nn.Module):
         self.dropout = dropout
         self.table, self.rows = table, rows
         self.segments = nn.Parameter(torch.empty(segments, shape.width)) if segments else None
+        declare(self, table="table", segments="table")
         self.norm = norm(shape.width) if norm else None
         self.reset_parameters()
 
@@ -68,3 +72,22 @@ class Embedding(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         return drop(x, self.dropout, self.training)
+
+
+class Token(Embedding):
+    """x_t = norm(s E[token_t] + position + S[segment_t]). (Vaswani et al. 2017, section 3.4; Devlin et al. 2018)
+
+    `scale: sqrt_width` multiplies by √w, as Vaswani and T5's ancestors do; `segments` counts BERT's sentence kinds.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        scale: Scale = "none",
+        segments: NonNegativeInt = 0,
+        norm: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+    ):
+        table = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        super().__init__(shape, table=table, scale=scale, segments=segments, norm=norm, dropout=dropout)

@@ -29,5 +29,5 @@ class Factorized(Embedding):
             raise ScalingError(
                 f"expected less than the width {own}", key="rank", value=rank, mend="take Token for a full table"
             )
-        rows = Rows([0, shape.vocabulary], [own], shape.width)
+        rows = Rows([0, shape.vocabulary], [own], shape.width, "input")
         super().__init__(shape, rows=rows, scale=scale, segments=segments, norm=norm, dropout=dropout)

@@ -10,6 +10,7 @@ from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.embedding.embedding import Embedding, Scale
+from scaling.nn.role import declare
 from scaling.number import BelowOne, NonNegativeInt, Width
 from scaling.shape import Shape
 
@@ -40,7 +41,7 @@ class Projected(Embedding):
         table = nn.Parameter(torch.empty(shape.vocabulary, own))
         within = replace(shape, width=own)
         super().__init__(within, table=table, scale=scale, segments=segments, norm=norm, dropout=dropout)
-        self.projection = nn.Linear(own, shape.width)
+        self.projection = declare(nn.Linear(own, shape.width), weight="input")
 
     def forward(
         self, tokens: Int[Tensor, "b t"], context: Context, segments: Int[Tensor, "b t"] | None = None

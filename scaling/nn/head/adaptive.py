@@ -37,7 +37,7 @@ class AdaptiveSoftmax(Linear):
         self.bounds = bounds_of(cutoffs, shape.vocabulary)
         if widths is not None:
             self.weight = None
-            self.rows = Rows(self.bounds, widths_of(widths, self.bounds, shape.width), shape.width)
+            self.rows = Rows(self.bounds, widths_of(widths, self.bounds, shape.width), shape.width, "hidden")
         self.gates = nn.Linear(shape.width, len(self.bounds) - 2, bias=False)
 
     def tie(self, embedding: Any) -> None:

@@ -8,6 +8,7 @@ from scaling.batch import IGNORE
 from scaling.build import Recipe
 from scaling.nn.head.cross_entropy import cross_entropy_over
 from scaling.nn.head.linear import Linear
+from scaling.nn.role import declare
 from scaling.number import SmallInt
 from scaling.shape import Shape
 
@@ -21,6 +22,7 @@ class Boundary(Linear):
     def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, longest: SmallInt = 10):
         super().__init__(shape)
         self.places = nn.Parameter(torch.empty(longest, shape.width))
+        declare(self, places="table")
         self.first, self.second = nn.Linear(3 * shape.width, shape.width), nn.Linear(shape.width, shape.width)
         self.activation, self.norms = activation(), nn.ModuleList([norm(shape.width), norm(shape.width)])
         nn.init.normal_(self.places, std=0.02)

@@ -7,11 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
+from scaling.nn.contract import Head
 from scaling.nn.head.cross_entropy import Parts, cross_entropy_over, scores
+from scaling.nn.role import declare
 from scaling.shape import Shape
 
 
-class Linear(nn.Module):
+class Linear(nn.Module, Head):
     """logits = s h Wᵀ + b. (Vaswani et al. 2017, section 3.4)
 
     Tied, W is an embedding's (Press & Wolf 2016), in two factors where the embedding has two. `scale:
@@ -25,6 +27,7 @@ class Linear(nn.Module):
         self.width = shape.width
         self.scale = shape.width**-0.5 if scale == "inverse_sqrt_width" else None
         self.weight: Any = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        declare(self, weight="table")
         self.rows: Any = None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
         self.reset_parameters()

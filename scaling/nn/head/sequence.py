@@ -6,13 +6,15 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.build import Recipe
+from scaling.nn.contract import Head
 from scaling.nn.dropout import drop
 from scaling.nn.head.log_chances import at_least_float32
+from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 
-class Sequence(nn.Module):
+class Sequence(nn.Module, Head):
     """logits = φ(h₁ U + c) W + b, h₁ the first token's vector: a class for the whole text. (Devlin et al. 2018)"""
 
     target, reads = "labels", "text"
@@ -20,7 +22,7 @@ class Sequence(nn.Module):
     def __init__(self, shape: Shape, *, classes: PositiveInt, activation: Recipe, dropout: BelowOne = 0.0):
         super().__init__()
         self.pool, self.activation, self.dropout = nn.Linear(shape.width, shape.width), activation(), dropout
-        self.out = nn.Linear(shape.width, classes)
+        self.out = declare(nn.Linear(shape.width, classes), weight="output")
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b c"]:
         return self.out(drop(self.activation(self.pool(hidden[:, 0])), self.dropout, self.training))

@@ -5,18 +5,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE
+from scaling.nn.contract import Head
 from scaling.nn.head.log_chances import at_least_float32
+from scaling.nn.role import declare
 from scaling.shape import Shape
 
 
-class Span(nn.Module):
+class Span(nn.Module, Head):
     """Where an answer starts and ends: softmax over positions of h·s and of h·e. (Devlin et al. 2018, SQuAD)"""
 
     target = "labels"
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.out = nn.Linear(shape.width, 2)
+        self.out = declare(nn.Linear(shape.width, 2), weight="output")
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b 2 t"]:
         return self.out(hidden).transpose(1, 2)

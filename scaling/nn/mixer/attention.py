@@ -9,14 +9,16 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.nn.context import Context
+from scaling.nn.contract import Mixer
 from scaling.nn.mixer.softmax import attend
+from scaling.nn.role import declare
 from scaling.number import BelowOne, Factor
 from scaling.shape import Shape
 
 Scale = Literal["sqrt", "width", "none"]
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, Mixer):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
@@ -25,7 +27,8 @@ class Attention(nn.Module):
     (Henry et al. 2020). `dropout` acts on the attention weights.
     """
 
-    pools = True
+    takes_queries = True
+    heads: int
 
     def __init__(
         self,
@@ -39,29 +42,31 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
         self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
-        self.query = nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias))
+        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias)), weight="query")
         self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bool(bias))
         self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bool(bias))
-        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias is True)
+        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
         self.query_norm = norm(shape.head_width) if norm else None
         self.key_norm = norm(shape.head_width) if norm else None
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b q w"]:
-        q, k, v = self._project(context.queries(x), x)
+    def forward(
+        self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
+    ) -> Float[Tensor, "b q w"]:
+        q, k, v = self._project(x, queries)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        q, k = context.position.rotate(q, k, context.places.positions, context.standing.positions)
+        here = context.places if queries is None else context.keys
+        q, k = context.position.rotate(q, k, context.places.positions, here.positions)
         state = context.state(self)
         if state is not None:
             k, v = append(state, "key", k), append(state, "value", v)
         mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-        context.mixed()
         return self.out(mixed.flatten(2))
 
-    def _project(self, queries: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
         parts = (self.query, self.key, self.value)
-        if queries is not x:  # pooled
+        if queries is not None:
             q, k, v = self.query(queries), self.key(x), self.value(x)
         else:
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
@@ -74,14 +79,15 @@ class Attention(nn.Module):
         )
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(nn.Module, Mixer):
     """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
 
     It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
     multiply the shape's heads and their width, where those of self-attention are not this one's.
     """
 
-    reads_memory = True
+    slot, reads_memory = "cross", True
+    heads: int
 
     def __init__(
         self,
@@ -97,10 +103,10 @@ class CrossAttention(nn.Module):
         self.heads, self.key_heads = _times(shape.heads, heads_times), _times(shape.key_heads, heads_times)
         width, value_width = (_times(one, head_width_times) for one in (shape.head_width, shape.value_width))
         self.scale, self.dropout = scale_of(scale, width), dropout
-        self.query = nn.Linear(shape.width, self.heads * width, bias)
+        self.query = declare(nn.Linear(shape.width, self.heads * width, bias), weight="query")
         self.key = nn.Linear(shape.width, self.key_heads * width, bias)
         self.value = nn.Linear(shape.width, self.key_heads * value_width, bias)
-        self.out = nn.Linear(self.heads * value_width, shape.width, bias)
+        self.out = declare(nn.Linear(self.heads * value_width, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         q = self.query(x).unflatten(-1, (self.heads, -1))

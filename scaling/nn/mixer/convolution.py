@@ -5,12 +5,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.nn.context import Context
+from scaling.nn.contract import Mixer
+from scaling.nn.role import declare
 from scaling.nn.window import depthwise, unfold
 from scaling.number import SmallInt
 from scaling.shape import Shape
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Module, Mixer):
     """y_t = Σ_j x_{t+j} W_j + b over a window of `kernel` tokens. (LeCun et al. 1989; Vaswani et al. 2017, Table 1)
 
     The window is centred where the pattern looks ahead, and ends at its token where it does not.
@@ -19,13 +21,13 @@ class Convolution(nn.Module):
     def __init__(self, shape: Shape, *, kernel: SmallInt = 3, bias: bool = True):
         super().__init__()
         self.kernel = kernel
-        self.out = nn.Linear(kernel * shape.width, shape.width, bias)
+        self.out = declare(nn.Linear(kernel * shape.width, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return self.out(unfold(x, self.kernel, context, self))
 
 
-class LightweightConvolution(nn.Module):
+class LightweightConvolution(nn.Module, Mixer):
     """(c + Σ_j softmax_j(K) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 3)
 
     K is `kernel` numbers a channel, the same at all places. As in Narang et al. (2021) each channel has its own where
@@ -39,7 +41,8 @@ class LightweightConvolution(nn.Module):
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = nn.Parameter(torch.empty(kernel, width))
         self.shift = nn.Parameter(torch.empty(width))
-        self.pointwise, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.pointwise = nn.Linear(width, width)
+        self.out = declare(nn.Linear(width, width), weight="output")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -52,7 +55,7 @@ class LightweightConvolution(nn.Module):
         return self.out(self.pointwise(mixed))
 
 
-class DynamicConvolution(nn.Module):
+class DynamicConvolution(nn.Module, Mixer):
     """(c + Σ_j softmax_j(u_t G_j) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 4)
 
     Each token makes its own kernel. As in Narang et al. (2021) the G_j are square, a number a channel, where the
@@ -66,7 +69,8 @@ class DynamicConvolution(nn.Module):
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = nn.Linear(width, kernel * width)
         self.shift = nn.Parameter(torch.empty(width))
-        self.pointwise, self.out = nn.Linear(width, width), nn.Linear(width, width)
+        self.pointwise = nn.Linear(width, width)
+        self.out = declare(nn.Linear(width, width), weight="output")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -6,11 +6,13 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.nn.contract import Mixer
+from scaling.nn.role import declare
 from scaling.nn.window import visible
 from scaling.shape import Shape
 
 
-class LSTM(nn.Module):
+class LSTM(nn.Module, Mixer):
     """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
     2000)
 
@@ -21,14 +23,14 @@ class LSTM(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         self.forwards = _Recurrence(shape.width)
-        self.out = nn.Linear(shape.width, shape.width)
+        self.out = declare(nn.Linear(shape.width, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         seen = visible(context, 1, 0)
         return self.out(self.forwards(x, None if seen is None else seen[..., 0], context.state(self)))
 
 
-class BidirectionalLSTM(nn.Module):
+class BidirectionalLSTM(nn.Module, Mixer):
     """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
     Paliwal 1997; Graves & Schmidhuber 2005)
     """
@@ -36,7 +38,7 @@ class BidirectionalLSTM(nn.Module):
     def __init__(self, shape: Shape):
         super().__init__()
         self.forwards, self.backwards = _Recurrence(shape.width), _Recurrence(shape.width)
-        self.out = nn.Linear(2 * shape.width, shape.width)
+        self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         pattern = context.mask.pattern

@@ -12,21 +12,26 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.nn.contract import Mixer
 from scaling.nn.dropout import drop
 from scaling.nn.mixer.attention import Scale, append, scale_of
 from scaling.nn.mixer.softmax import attend_to, bias
+from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 Mix = Literal["none", "plus", "alpha"]
 
 
-class _Synthesizer(nn.Module, ABC):
+class _Synthesizer(nn.Module, Mixer, ABC):
     """softmax(L + position) V W_O. `mix` says what the logits L are, R being the synthetic ones:
 
     `none` R; `plus` R + s Q Kᵀ; `alpha` σ(a) R + (1 − σ(a)) s Q Kᵀ, with one learned number a that starts at 0. As in
     Narang et al. (2021). R knows tokens by their position within the document, of which there are `length`.
     """
+
+    heads: int
+    reach: int
 
     def __init__(self, shape: Shape, *, mix: Mix, scale: Scale, length: int | None, dropout: float, queries: bool):
         super().__init__()
@@ -49,10 +54,11 @@ class _Synthesizer(nn.Module, ABC):
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width = shape.heads * shape.head_width
         dots = mix != "none"
-        self.query = nn.Linear(shape.width, width, bias=False) if dots or queries else None
+        query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or queries else None
+        self.query = query
         self.key = nn.Linear(shape.width, width, bias=False) if dots else None
         self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
-        self.out = nn.Linear(shape.heads * shape.value_width, shape.width, bias=False)
+        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
         self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
 
     def reset_parameters(self) -> None:

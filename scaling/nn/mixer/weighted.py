@@ -8,10 +8,12 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
+from scaling.nn.contract import Mixer
+from scaling.nn.role import role
 from scaling.shape import Shape
 
 
-class Weighted(nn.Module):
+class Weighted(nn.Module, Mixer):
     """Σ_i α_i FFN(κ_i head_i W_i), Σ κ = Σ α = 1: each head of `mixer` goes through `channel` by itself. (Ahmed et al.
     2017, formulas 2 and 3)
 
@@ -23,26 +25,41 @@ class Weighted(nn.Module):
     def __init__(self, shape: Shape, *, mixer: Recipe, channel: Recipe):
         super().__init__()
         self.mixer, self.channel = mixer(shape), channel(shape)
-        heads, out = getattr(self.mixer, "heads", None), getattr(self.mixer, "out", None)
-        if heads is None or not isinstance(out, nn.Linear) or out.bias is not None:
+        name, out = _output(self.mixer)
+        if not isinstance(self.mixer, Mixer) or self.mixer.heads is None or out is None or out.bias is not None:
             raise ScalingError(
                 "branches are heads, each with its rows of a projection without bias",
                 key="mixer.kind",
                 value=type(self.mixer).__name__,
                 mend="take Attention or CrossAttention with bias: false",
             )
-        self.out, self.mixer.out = out, nn.Identity()  # the mixer now ends with its heads, side by side
-        self.kappa, self.alpha = (nn.Parameter(torch.empty(heads)) for _ in range(2))
+        self.slot, self.takes_queries = self.mixer.slot, self.mixer.takes_queries
+        self.out = out
+        setattr(self.mixer, name, nn.Identity())  # it now ends with its heads, side by side
+        self.kappa, self.alpha = (nn.Parameter(torch.empty(self.mixer.heads)) for _ in range(2))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.kappa)
         nn.init.zeros_(self.alpha)
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b q w"]:
+    def forward(
+        self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
+    ) -> Float[Tensor, "b q w"]:
         kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
-        heads = self.mixer(x, context).chunk(len(kappa), -1)
+        mixed = self.mixer(x, context) if queries is None else self.mixer(x, context, queries)
+        heads = mixed.chunk(len(kappa), -1)
         rows = self.out.weight.chunk(len(kappa), -1)
         # One after the other: at once they would need the heads' number times the memory.
-        said = (self.channel(k * F.linear(head, row), context) for k, head, row in zip(kappa, heads, rows, strict=True))
-        return torch.stack([a * y for a, y in zip(alpha, said, strict=True)]).sum(0)
+        made = (self.channel(k * F.linear(head, row), context) for k, head, row in zip(kappa, heads, rows, strict=True))
+        return torch.stack([a * y for a, y in zip(alpha, made, strict=True)]).sum(0)
+
+
+def _output(mixer: nn.Module) -> tuple[str, nn.Linear | None]:
+    """The one matrix by which a mixer ends, and its name."""
+    last = [
+        (name, child)
+        for name, child in mixer.named_children()
+        if isinstance(child, nn.Linear) and role(child, "weight") == "output"
+    ]
+    return last[0] if len(last) == 1 else ("", None)

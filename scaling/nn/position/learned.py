@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.nn.role import declare
 from scaling.number import NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
@@ -31,6 +32,7 @@ class Learned(Hooks):
                 mend=f"set position.length to {shape.length} or size.length to {self.length}",
             )
         self.table = nn.Parameter(torch.empty(self.length + offset, shape.width))
+        declare(self, table="table")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

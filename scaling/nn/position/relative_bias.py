@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
+from scaling.nn.role import declare
 from scaling.number import PositiveInt, Range
 from scaling.shape import Shape
 
@@ -38,6 +39,7 @@ class RelativeBias(Hooks):
         if buckets % 4 or distance <= buckets // 2:
             raise ScalingError("expected a multiple of 4, less than twice the distance", key="buckets", value=buckets)
         self.table = nn.Parameter(torch.empty(buckets, shape.heads))
+        declare(self, table="table")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks, scaled
+from scaling.nn.role import declare
 from scaling.number import NonNegativeInt
 from scaling.shape import Shape
 
@@ -29,6 +30,7 @@ class Shaw(Hooks):
         self.distance, self.per = distance, per
         self.key = nn.Parameter(torch.empty(2 * distance + 1, shape.head_width))
         self.table = nn.Parameter(torch.empty(2 * distance + 1, shape.value_width))
+        declare(self, key="table", table="table")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

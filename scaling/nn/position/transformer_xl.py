@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks, scaled
+from scaling.nn.role import declare
 from scaling.number import PositiveFloat
 from scaling.shape import Shape
 
@@ -27,6 +28,7 @@ class TransformerXL(Hooks):
         self.relative = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
         self.content = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
         self.distance = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
+        declare(self, content="table", distance="table")
 
     def score(
         self,

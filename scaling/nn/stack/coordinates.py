@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from scaling.nn.role import declare
+
 Time = Literal["sinusoidal", "learned"]
 Place = Literal["sinusoidal", "none"]
 
@@ -17,10 +19,13 @@ class Coordinates(nn.Module):
     Steps count from 1. `time: learned` takes P_t from a table, `place: none` leaves P_i to the stack's position.
     """
 
+    slot = "position"
+
     def __init__(self, width: int, steps: int, *, time: Time, place: Place):
         super().__init__()
         self.width, self.place = width, place
         self.table = nn.Parameter(torch.empty(steps, width)) if time == "learned" else None
+        declare(self, table="table")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -2,21 +2,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Position
+from scaling.nn.contract import Block, Mixer, Residual, Stack
 from scaling.nn.dropout import drop
+from scaling.nn.pattern import render
+from scaling.nn.places import Places
 from scaling.nn.pooling import Pooling
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape
 
 
-class Funnel(nn.Module):
+class Funnel(nn.Module, Stack):
     """norm(h), h the stream after stages of blocks, each half as long as the one before. (Dai et al. 2020)
 
         first block of a stage: h ← pool(h) + Attention(query pool(h), key and value h)
@@ -28,8 +31,7 @@ class Funnel(nn.Module):
     al. go on counting tokens. No token is kept out of the pooling, as Dai et al. keep [cls].
     """
 
-    looks_ahead = True
-    shortens = True
+    looks_ahead, shortens = True, True
 
     def __init__(
         self,
@@ -49,34 +51,30 @@ class Funnel(nn.Module):
         self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
         self.norm, self.dropout = norm(shape.width), dropout
         for stage in self.stages[1:]:
-            opening = self.blocks[stage.start]
-            pieces = [getattr(piece, "pools", False) for piece in opening.modules() if piece is not opening]
-            if not getattr(opening, "pools", False) or not any(pieces):
-                raise ScalingError(
-                    "the block that begins a stage pools the queries of its attention, and this one cannot",
-                    key="block.kind",
-                    value=type(opening).__name__,
-                    mend="take a Serial block with the mixer Attention",
-                )
+            self.blocks[stage.start] = _Opening(self.blocks[stage.start])
 
     @property
     def executions(self) -> int:
         return len(self.blocks)
 
-    def position(self, execution: int) -> nn.Module:
+    def position(self, execution: int) -> Position:
         """The position that this execution uses: its block's own, or the one that all share."""
-        return self.positions[execution if len(self.positions) > 1 else 0]
+        return cast(Position, self.positions[execution if len(self.positions) > 1 else 0])
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
-        for stage, layers in enumerate(self.stages):
-            x = self._stage(x, context, layers, pools=stage > 0)
+        inside, x = context, self._run(x, context, self.stages[0])
+        for layers in self.stages[1:]:
+            x, inside, _ = self._stage(x, inside, layers)
+        context.places = inside.places
         return drop(self.norm(x), self.dropout, self.training)
 
-    def _stage(self, x: Tensor, context: Context, layers: range, *, pools: bool) -> Tensor:
-        if pools:
-            pooling = Pooling.of(context.places, x.shape[1])
-            context.stand(pooling.among, pooling.before, pooling)
-        return self._run(x, context, layers)
+    def _stage(self, x: Tensor, context: Context, layers: range) -> tuple[Tensor, Context, Pooling]:
+        """The stream behind a stage that pools, the pass as it goes on from there, and what was pooled."""
+        pooling = Pooling.of(context.places, x.shape[1])
+        context.execution, context.position = layers.start, self.position(layers.start)
+        inside = _at(context, pooling.after, pooling.after)
+        x = self.blocks[layers.start](x, context, inside, pooling)
+        return self._run(x, inside, layers[1:]), inside, pooling
 
     def _run(self, x: Tensor, context: Context, layers: range) -> Tensor:
         for execution in layers:
@@ -112,16 +110,61 @@ class UpsampledFunnel(Funnel):
             self.positions.extend(position() for _ in self.decoder)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        full, poolings = context.places, []
-        first = x = self._run(x, context, self.stages[0])
+        inside, first, poolings = context, self._run(x, context, self.stages[0]), []
+        x = first
         for layers in self.stages[1:]:
-            x = self._stage(x, context, layers, pools=True)
-            poolings.append(context.pooling)
+            x, inside, pooling = self._stage(x, inside, layers)
+            poolings.append(pooling)
         for pooling in reversed(poolings):
             x = pooling.undo(x)
-        context.stand(full, full)
-        x = self._run(first + x if poolings else x, context, self.decoder)
+        x = self._run(first + x if poolings else x, _at(context, context.places, context.places), self.decoder)
         return drop(self.norm(x), self.dropout, self.training)
+
+
+class _Opening(nn.Module, Block):
+    """The block that begins a stage. In its first mixer the pooled tokens ask, and all tokens answer; from then on the
+    stream is the pooled tokens'.
+    """
+
+    def __init__(self, block: Any):
+        super().__init__()
+        asking = [] if not isinstance(block, Block) or not block.in_turn else _asking(block)
+        if not asking:
+            raise ScalingError(
+                "the block that begins a stage pools the queries of its attention, and this one cannot",
+                key="block.kind",
+                value=type(block).__name__,
+                mend="take a Serial block with the mixer Attention",
+            )
+        self.branches, self.asking = block.branches, asking[0]
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], context: Context, inside: Context, pooling: Pooling
+    ) -> Float[Tensor, "b s w"]:
+        """`context` is the pass before the pooling, and `inside` behind it."""
+        asked = _at(context, pooling.among, pooling.before)
+        branch: Any
+        for name, branch in self.branches.items():
+            if name == self.asking:
+                x, context = branch(x, asked, pooling), inside
+            else:
+                x = branch(x, context)
+        return x
+
+
+def _asking(block: Any) -> list[str]:
+    """The branches whose mixer lets other tokens ask than those that it reads."""
+    return [
+        name
+        for name, branch in block.branches.items()
+        if isinstance(branch, Residual) and isinstance(branch.piece, Mixer) and branch.piece.takes_queries
+    ]
+
+
+def _at(context: Context, places: Places, keys: Places) -> Context:
+    """The same pass where queries and keys are at these places."""
+    assert context.mask.pattern is not None
+    return context.at(places, keys, render(context.mask.pattern, places, keys))
 
 
 def _shared_out(layers: int, stages: int) -> list[range]:

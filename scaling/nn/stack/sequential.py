@@ -1,19 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Position
+from scaling.nn.contract import Stack
 from scaling.nn.dropout import drop
 from scaling.number import BelowOne, NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
 
-class Sequential(nn.Module):
+class Sequential(nn.Module, Stack):
     """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
 
     `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
@@ -43,9 +45,9 @@ class Sequential(nn.Module):
     def executions(self) -> int:
         return len(self.order)
 
-    def position(self, execution: int) -> nn.Module:
+    def position(self, execution: int) -> Position:
         """The position that this execution uses: its block's own, or the one that all share."""
-        return self.positions[self.order[execution] if len(self.positions) > 1 else 0]
+        return cast(Position, self.positions[self.order[execution] if len(self.positions) > 1 else 0])
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         for execution, index in enumerate(self.order):

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Position
+from scaling.nn.contract import Stack
 from scaling.nn.dropout import drop
 from scaling.nn.stack.coordinates import Coordinates, Place, Time
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape
 
 
-class Universal(nn.Module):
+class Universal(nn.Module, Stack):
     """norm(h_N), h_t = block(h_{t−1} + P_i + P_t): one block, a step for each of the N layers. (Dehghani et al. 2018)
 
     `halting` lets each position stop at a step of its own (`ACT`); the others go on reading what it last said. `before`
@@ -51,9 +52,9 @@ class Universal(nn.Module):
     def executions(self) -> int:
         return self.before + self.steps + self.after
 
-    def position(self, execution: int) -> nn.Module:
+    def position(self, execution: int) -> Position:
         """The one position that all executions share."""
-        return self.positions[0]
+        return cast(Position, self.positions[0])
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         for execution in range(self.before):
@@ -77,7 +78,7 @@ class Universal(nn.Module):
         pondered = None
         for step in range(self.steps):
             x, pondered = halting(x, self._step(x, context, step), pondered, last=step == self.steps - 1)
-        return halting.said(pondered, context)  # type: ignore[operator]
+        return halting.answer(pondered, context)  # type: ignore[operator]
 
     def _step(self, x: Tensor, context: Context, step: int) -> Tensor:
         return self._run(self.coordinates(x, context.places.positions, step), context, self.before + step)

@@ -1,0 +1,222 @@
+"""Contracts: what the pieces of each slot are given, what they return, and which abilities they may declare.
+
+A piece is a torch module that inherits from the contract of its slot too; what it does not set keeps the contract's
+value. docs/pieces.md explains each. `Position` and `Pattern` are in context.py, which carries them to the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from scaling.nn.context import Context, Pattern, Position
+
+__all__ = [
+    "Activation",
+    "Additive",
+    "Block",
+    "Channel",
+    "Embedding",
+    "Gate",
+    "Halting",
+    "Head",
+    "Memory",
+    "MeshCounted",
+    "Mixer",
+    "Norm",
+    "Pattern",
+    "Piece",
+    "Position",
+    "Residual",
+    "Stack",
+    "TiedHead",
+]
+
+
+@runtime_checkable
+class Piece(Protocol):
+    """Whatever stands in a slot."""
+
+    slot: str  # the slot that its parameters and operations are counted under
+
+
+class Activation(Protocol):
+    """Made by `Kind()`: φ, number by number."""
+
+    slot = "activation"
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class Gate(Protocol):
+    """An activation that computes φ(gate) ⊙ x at once."""
+
+    def times(self, gate: Tensor, x: Tensor) -> Tensor: ...
+
+
+class Norm(Protocol):
+    """Made by `Kind(width)`: [… w] to [… w]."""
+
+    slot = "norm"
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class Mixer(Protocol):
+    """Made by `Kind(shape)`: the stream [b t w] to what is added to it [b t w], over the tokens that may be seen."""
+
+    slot = "mixer"
+    reads_memory: bool = False  # it reads `context.memory`: a cross-attention
+    takes_queries: bool = False  # `forward(x, context, queries)` lets other tokens [b q w] ask: it returns [b q w]
+    heads: int | None = None  # their outputs stand side by side before the one matrix whose role is output
+    reach: int | None = None  # how many positions it has, where they are counted
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+
+
+class Channel(Protocol):
+    """Made by `Kind(shape)`: the stream [b t w] to what is added to it [b t w], each token by itself."""
+
+    slot = "channel"
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+
+
+@runtime_checkable
+class Residual(Protocol):
+    """Made by `Kind(shape, norm, piece)`: a branch, from the stream to the stream."""
+
+    slot = "residual"
+    piece: nn.Module
+    rescales: bool = False  # `starts` changes how its piece's matrices start
+    head_start: float = 1.0  # the factor on the start of a head that is not tied
+
+    def __call__(self, x: Tensor, context: Context, asking: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The stream after the branch; `asking` makes of a stream the tokens that ask, where not all of them do."""
+        ...
+
+    def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
+        """Each matrix that starts otherwise than drawn, and the factor, in a model of so many branches."""
+        ...
+
+
+@runtime_checkable
+class Additive(Protocol):
+    """A residual that only adds to the stream, so that branches may run side by side."""
+
+    def update(self, x: Tensor, context: Context) -> Tensor:
+        """What it adds."""
+        ...
+
+
+@runtime_checkable
+class Block(Protocol):
+    """Made by `Kind(shape)`: the stream [b t w] to the stream [b t w]."""
+
+    slot = "block"
+    in_turn: bool = False  # it runs its `branches` one after another and does nothing else
+    branches: nn.ModuleDict  # its residuals by name
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+
+
+@runtime_checkable
+class Stack(Protocol):
+    """Made by `Kind(shape, block, position)`, the last two functions: the embedded tokens to the last hidden vectors.
+
+    It sets `context.execution` and `context.position` before each block, and `context.places` where tokens moved.
+    """
+
+    slot = "stack"
+    looks_ahead: bool = False  # tokens see what comes after them, whatever the pattern
+    shortens: bool = False  # it returns fewer vectors than tokens
+    blocks: nn.ModuleList
+
+    @property
+    def executions(self) -> int:
+        """How often a block runs in a pass."""
+        ...
+
+    def position(self, execution: int) -> Position:
+        """The position that an execution uses."""
+        ...
+
+    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+
+
+class Embedding(Protocol):
+    """Made by `Kind(shape)`: token ids [b t] to the stream [b t w]."""
+
+    slot = "embedding"
+    width: int  # of the vectors that positions are added to
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what ties share."""
+        ...
+
+    def tie(self, other: Any) -> None:
+        """Read the vectors of another embedding."""
+        ...
+
+    def __call__(self, tokens: Tensor, context: Context, segments: Tensor | None = None) -> Tensor: ...
+
+
+@runtime_checkable
+class Head(Protocol):
+    """Made by `Kind(shape)`: hidden vectors to predictions. It owns its loss, in nats, 0 where a target is ignored."""
+
+    slot = "head"
+    target: Literal["targets", "labels"]  # what of a batch it learns from
+    reads: Literal["tokens", "text"] = "tokens"  # a vector for every token, or the whole text
+
+    def __call__(self, hidden: Tensor) -> Tensor: ...
+
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor: ...
+
+
+@runtime_checkable
+class TiedHead(Protocol):
+    """A head that can predict by an embedding's vectors."""
+
+    def tie(self, embedding: Any) -> None: ...
+
+
+class Halting(Protocol):
+    """Made by `Kind(width)`: when a position of a recurrent stack halts.
+
+    Called after each step with the state before it, the state that it made, and what it returned after the last step.
+    """
+
+    slot = "halting"
+
+    def __call__(self, old: Tensor, new: Tensor, pondered: Any, *, last: bool) -> tuple[Tensor, Any]: ...
+
+    def answer(self, pondered: Any, context: Context) -> Tensor:
+        """What the stack returns at the end."""
+        ...
+
+
+class Memory(Protocol):
+    """Made by `Kind(layers, readers)`: what the decoder reads, one tensor [b s w] or one for each execution.
+
+    It is given the encoder's output or, where it `reads` every layer, the stream before each block and the output.
+    """
+
+    slot = "memory"
+    reads: Literal["the last layer", "every layer"]
+
+    def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
+
+
+@runtime_checkable
+class MeshCounted(Protocol):
+    """A piece that Mesh TensorFlow, by which published figures are counted, computes another way than we do."""
+
+    def mesh_operations(self, tokens: int) -> int:
+        """Multiply-accumulates of a forward pass over so many tokens there."""
+        ...
