@@ -88,7 +88,7 @@ def _processor() -> Iterator[Finding]:
         yield Finding("processor", "good", what)
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads is None:
-        yield Finding("threads", "good", "OMP_NUM_THREADS is not set: torch takes every core")
+        yield Finding("threads", "good", "OMP_NUM_THREADS is not set: the size of a run's model decides")
     elif threads.isdecimal() and int(threads) <= cores:
         yield Finding("threads", "good", f"OMP_NUM_THREADS={threads}")
     else:

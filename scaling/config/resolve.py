@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from scaling.build import check, plain
 from scaling.config.node import Node
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne, Long, PositiveFloat, PositiveInt, Rows, Seed
+from scaling.number import BelowOne, Long, PositiveFloat, PositiveInt, Range, Rows, Seed
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 MicroBatch = Rows | None
 Budget = Long | None
+Threads = Annotated[int, Range(least=1, most=1024)]
 Clip = PositiveFloat | None
 
 # What a key may hold where its default does not show it.
@@ -30,6 +31,7 @@ TYPES: dict[str, Any] = {
     "train.documents": Literal["join", "mask"],
     "train.precision": Literal["float32", "bf16_autocast", "bf16"],
     "train.devices": int | str,
+    "train.threads": Threads | Literal["auto"],
     "train.strategy": Literal["auto", "ddp", "fsdp"],
     "train.round_vocabulary": PositiveInt,
     "train.smoothing": BelowOne,

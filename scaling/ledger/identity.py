@@ -35,6 +35,7 @@ UNCOUNTED = frozenset(
         "train.micro_batch",
         "train.nodes",
         "train.strategy",
+        "train.threads",
     }
 )
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
@@ -22,7 +22,7 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import Plan
 from scaling.studies.progress import Progress, Watch
 from scaling.studies.settled import hopeless
-from scaling.studies.size import Size, sized
+from scaling.studies.size import Size, sized, threads
 from scaling.training.signals import deferred
 from scaling.training.signals import name as name_of
 
@@ -95,7 +95,10 @@ def train(
     if launcher == "slurm":
         crew: Crew = Submitted(command, workers or 1, log, parameters or {})
     else:
-        crew = Local(command, sized(found, workers), now.planned - now.settled, log)
+        size = sized(found, workers)
+        # A GPU computes what its workers' threads do not.
+        size = size if size.gpus else replace(size, threads=threads(found, size.threads))
+        crew = Local(command, size, now.planned - now.settled, log)
     try:
         while crew.alive(now.settled):
             begun = time.monotonic()

@@ -10,6 +10,7 @@ import torch
 from scaling.errors import ScalingError
 from scaling.studies.memory import Layout, memory
 from scaling.studies.plan import Plan, Run
+from scaling.training.threads import cores, suited
 
 PROCESS = 1_000_000_000  # bytes of a worker before it holds a model: the libraries
 SHARE = 0.9  # of a memory that workers may fill
@@ -34,17 +35,21 @@ def sized(found: Plan, workers: int | None = None) -> Size:
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
     largest = max(map(_bytes, found.runs))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = torch.cuda.device_count()
     if gpus:
         each = int(SHARE * torch.cuda.get_device_properties(0).total_memory / (largest + PROCESS))
         # A run that no GPU holds alone takes them all.
         fitting = gpus * min(MOST_A_GPU, each) if each else 1
         chosen = workers or max(1, min(fitting, len(found.runs)))
-        return Size(chosen, max(1, cores // chosen), gpus if each else 0)
+        return Size(chosen, max(1, cores() // chosen), gpus if each else 0)
     fitting = int(SHARE * machine_memory() / (largest + PROCESS))
-    chosen = workers or max(1, min(cores, fitting, len(found.runs)))
-    return Size(chosen, max(1, cores // chosen))
+    chosen = workers or max(1, min(cores(), fitting, len(found.runs)))
+    return Size(chosen, max(1, cores() // chosen))
+
+
+def threads(found: Plan, most: int) -> int:
+    """The threads of each worker: as many as the largest run is worth, of those that it could have."""
+    return max(suited(one.experiment, most) for one in found.runs)
 
 
 def machine_memory() -> int:

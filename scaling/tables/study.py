@@ -68,6 +68,8 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     counted = [section for section in SECTIONS if section not in ("log", "runs")]
     own = [compared(table.config, (f"row={row.name}", *words)) for row in table.rows]
     trees = [load(table.config, each).tree for each in own]
+    for tree in trees:
+        del tree["train"]["threads"]  # no part of what is trained
     return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
 
 

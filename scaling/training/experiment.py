@@ -5,6 +5,7 @@ run.
 from __future__ import annotations
 
 import json
+import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from scaling.errors import ScalingError, from_os
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
+from scaling.number import plural
 from scaling.objective import Distil
 from scaling.training import values
 from scaling.training.evaluation import affordable, evaluation_steps
@@ -257,6 +259,8 @@ def _check(config: Config) -> None:
     for key in ("train.precision", "evaluate.precision"):
         if config[key] != "float32" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
             raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
+    if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
+        raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
     if config["train.strategy"] != "auto" and wanted(config) == 1:
         raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
 

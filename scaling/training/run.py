@@ -44,6 +44,7 @@ from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
 from scaling.training.surroundings import surroundings
+from scaling.training.threads import chosen, cores, suited
 
 PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
 
@@ -99,7 +100,7 @@ def train_run(
     """
     if ledger is not None and _started(experiment, again):
         return ledger.result(ledger.add(experiment.spec))
-    with joined() as ranks, _claimed(experiment, ledger, ranks, again) as claim:
+    with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks, again) as claim:
         return None if claim is None else _trained(experiment, ranks, *claim, tell)
 
 
@@ -107,7 +108,7 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[
     """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
     if _started(experiment):
         return True
-    with joined() as ranks, _claimed(experiment, ledger, ranks) as claim:
+    with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks) as claim:
         if claim is None:
             return False
         attempt, start = claim
@@ -138,7 +139,8 @@ def _started(experiment: Experiment, again: bool = False) -> bool:
         return False
     # Ranks read a saved config, which no longer has what the command line set.
     config = experiment.config.varied({"log.name": run_name(experiment)})
-    supervise(config, ranks, None if experiment.horizon else experiment.steps, again)
+    threads = suited(experiment, max(1, cores() // ranks))
+    supervise(config, ranks, None if experiment.horizon else experiment.steps, again, threads=threads)
     return True
 
 

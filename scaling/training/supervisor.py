@@ -33,9 +33,15 @@ class RankFailed(Exception):
 
 
 def supervise(
-    config: Config, ranks: int, trunk: int | None = None, again: bool = False, silence: float = SILENCE
+    config: Config,
+    ranks: int,
+    trunk: int | None = None,
+    again: bool = False,
+    silence: float = SILENCE,
+    threads: int = 1,
 ) -> None:
-    """Train a run on `ranks` processes of this machine, to its end; a finished one anew with `again`.
+    """Train a run on `ranks` processes of this machine, to its end; a finished one anew with `again`. Each has so many
+    threads, unless OMP_NUM_THREADS says how many.
 
     A signal that ends a command is handed on to every rank: they agree, save and leave. Then it ends this process too.
     """
@@ -49,7 +55,7 @@ def supervise(
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            for started in _started(words, ranks, folder, writer, config.extend):
+            for started in _started(words, ranks, folder, writer, config.extend, threads):
                 processes.append(started)
             os.close(writer)
             hung = _watched(processes, reader, silence)
@@ -60,7 +66,7 @@ def supervise(
 
 
 def _started(
-    words: Sequence[str], ranks: int, folder: Path, writer: int, extend: str | None
+    words: Sequence[str], ranks: int, folder: Path, writer: int, extend: str | None, threads: int
 ) -> Iterator[subprocess.Popen[bytes]]:
     shared = {
         **parent.named(),
@@ -69,7 +75,7 @@ def _started(
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
         "TORCHELASTIC_RUN_ID": folder.name,  # by which Lightning knows that the ranks are started already
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         PULSE: str(writer),
     }
     config, *how = words

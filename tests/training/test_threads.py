@@ -1,0 +1,108 @@
+"""A small run has one thread, on however many cores, unless a person says how many."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+
+from scaling import cli
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.ledger import run_id
+from scaling.studies import launch
+from scaling.studies.plan import plan
+from scaling.studies.question import Question
+from scaling.studies.size import Size
+from scaling.training.experiment import assemble
+from scaling.training.threads import VARIABLES, suited
+
+DATA = ("data=synthetic", "size.vocabulary=null", "train.steps=20")
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """As a person's shell leaves torch: nothing in the environment, and several threads."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("model", ["decoder", "encoder_decoder"])
+def test_a_small_run_trains_with_one_thread_and_leaves_torch_as_it_was(model, run, two_threads):
+    assert run(model, train__steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_threads_that_a_person_asks_for_count(run, two_threads, monkeypatch):
+    short = {"train__steps": 2, "schedule__warmup": 0}
+    if (os.cpu_count() or 1) > 1:
+        assert run(**short, train__threads=2, seed=1)["circumstances"]["threads"] == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert run(**short, seed=2)["circumstances"]["threads"] == 2
+    assert run(**short, seed=3, train__threads=1)["circumstances"]["threads"] == 1
+
+
+def test_a_caller_that_has_set_fewer_threads_keeps_them(run, two_threads):
+    torch.set_num_threads(1)
+    assert run(train__steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "threads"),
+    [
+        (("size=tiny",), 1),
+        (("size=ladder/100k", "train.batch=16"), 1),
+        (("size=ladder/10M",), 16),
+        (("size=ladder/10M", "train.micro_batch=1"), 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_threads_grow_with_what_is_computed_at_once(words, threads):
+    assert suited(assemble(load("decoder", [*DATA, *words])), 16) == threads
+
+
+def test_threads_are_no_part_of_a_runs_identity():
+    one, other = (assemble(load("decoder", [*DATA, *words])) for words in ((), ("train.threads=1",)))
+    assert run_id(one.spec) == run_id(other.spec)
+
+
+def test_more_threads_than_cores_are_refused(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    with pytest.raises(ScalingError, match=r"train.threads=3: there are 2 cores; take fewer, or auto"):
+        assemble(load("decoder", [*DATA, "train.threads=3"]))
+
+
+def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_path, monkeypatch):
+    """Two runs on 64 cores are two workers, which could have 32 threads each."""
+    settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic"}
+    question = Question("x", "which?", "decoder", settings, {"train.steps": [20], "seed": [0, 1]})
+    found, sizes = plan(question, [f"runs={tmp_path}"]), []
+
+    class Crew(launch.Local):
+        def __init__(self, command, size, most, log):
+            super().__init__(command, size, most, log)
+            sizes.append(size)
+            self.alive = lambda progress=0: False
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    monkeypatch.setattr(launch, "Local", Crew)
+    ledger = found.ledger()
+    ledger.study_folder("x").mkdir(parents=True)
+    (ledger.study_folder("x") / "workers.log").touch()
+    launch.train(ledger, "x", found, lambda _: None)
+    assert sizes == [Size(2, 1)]
+
+
+def test_doctor_does_not_praise_every_core(monkeypatch, tmp_path, capsys):
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+    cli.main(["doctor", "--json"])
+    (finding,) = (one for one in json.loads(capsys.readouterr().out) if one["topic"] == "threads")
+    assert finding["what"] == "OMP_NUM_THREADS is not set: the size of a run's model decides"
