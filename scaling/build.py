@@ -65,7 +65,11 @@ SLOTS = {
     "rate": "scaling.studies.rate",
 }
 
+LAW = "law"
+"""The slot of scaling laws, which a class joins by `extend`; no line of a config names one (`scaling.law.forms`)."""
+
 _joined: dict[str, dict[str, type]] = {}
+_extensions: dict[str, None] = {}  # the files that `extend` has read, in their order
 
 
 @dataclass(frozen=True)
@@ -150,11 +154,20 @@ def extend(path: str | Path) -> list[type]:
         )
     for piece in found:
         slot = piece.slot  # type: ignore[attr-defined]
-        known = kinds(slot)
+        if slot != LAW and slot not in SLOTS:
+            mend = nearest(slot, [*SLOTS, LAW])
+            raise ScalingError("there is no such slot", file=path, key=f"{piece.__name__}.slot", value=slot, mend=mend)
+        known = joined(slot) if slot == LAW else kinds(slot)
         if piece.__name__ in known and piece.__name__ not in _joined.get(slot, {}):
             raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, mend="give yours another name")
         _joined.setdefault(slot, {})[piece.__name__] = piece
+    _extensions[str(path.resolve())] = None
     return found
+
+
+def extensions() -> list[str]:
+    """The files whose classes have joined by `extend`: what a process that is started for this one has to read too."""
+    return list(_extensions)
 
 
 def overlay(base: Any, over: Any) -> Any:

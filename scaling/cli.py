@@ -111,13 +111,23 @@ def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; overrides mix freely with its flags, as people and W&B agents type them.
 
     The ledger's folder is `runs=FOLDER` or `--runs FOLDER`: `arguments.runs` of the verb, and the last of its words.
+    The classes of `--extend` have joined their slots when this returns, unless the verb loads a config with them.
     """
     command = importlib.import_module(f"scaling.command.{verb}")
     parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
     parser.add_argument("--runs", metavar="FOLDER", help="the folder of the ledger (runs); as runs=FOLDER")
+    loads = "--extend" in parser._option_string_actions
+    if not loads:
+        what = "a .py file whose classes join the slots they name; repeats"
+        parser.add_argument("--extend", action="append", default=[], metavar="PATH", help=what)
     arguments = parser.parse_intermixed_args(parser.spelled(words))
+    if arguments.extend and not loads:
+        from scaling import build
+
+        for path in arguments.extend:
+            build.extend(path)
     if arguments.runs == "":
         raise ScalingError("expected a folder", key="runs", mend="write runs=FOLDER")
     if arguments.runs is not None and "words" in arguments:
@@ -155,6 +165,7 @@ def _help() -> str:
     usage = "usage: scaling VERB … (`scaling VERB --help` tells more)"
     spelling = [
         "Overrides of a config are key=value, anywhere among the words.",
-        "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given.",
+        "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,",
+        "and --extend PATH, a Python file whose classes join the slots that they name.",
     ]
     return "\n".join([usage, "", *lines, "", *spelling])

@@ -85,6 +85,20 @@ def test_an_unknown_slot_is_one_line(capsys):
         ("study", ["question", "grid", "held_out", "needed"]),
         ("size", ["width", "key_heads", "100k", "gpt2"]),
         ("sweep", ["early_terminate", "program: scaling"]),
+        ("table", ["base", "rows", "table.seeds", "baseline", "size"]),
+        ("data", ["Synthetic", "Text"]),
+        ("objective", ["Causal"]),
+        ("grid", ["IsoFLOP"]),
+        ("held_out", ["study", "test the fit"]),
+        ("define", ["checklist"]),
+        ("early_terminate", ["sweep"]),
+        ("seeds", ["table"]),
+        ("quickstart", ["configs/study/quickstart.yaml", "entropy"]),
+        ("study/quickstart", ["configs/study/quickstart.yaml"]),
+        ("narang2021", ["configs/table/narang2021.yaml"]),
+        ("data/python", ["configs/data/python.yaml"]),
+        ("plan", ["scaling plan --help"]),
+        ("fit", ["scaling fit --help"]),
     ],
 )
 def test_a_name_that_a_config_writes_is_explained(name, words, capsys):
@@ -106,6 +120,21 @@ def test_every_law_is_explained_by_its_own_name(capsys):
     for law in LAWS:
         if law.name not in ("learning_rate", "shape"):
             assert explained(capsys, law.name)["law"] == law.name
+
+
+@pytest.mark.parametrize("group", ["study", "table", "data", "model", "size"])
+def test_every_shipped_name_is_explained(group, capsys):
+    from scaling.config.lookup import names
+
+    for name in names(group):
+        assert explained(capsys, name)
+
+
+def test_every_command_is_explained(capsys):
+    from scaling.cli import VERBS
+
+    for verb in VERBS:
+        assert explained(capsys, verb)
 
 
 def test_a_misspelled_kind_is_answered_with_the_nearest(capsys):

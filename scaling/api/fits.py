@@ -307,7 +307,7 @@ def fit(
 
 def law_of(text: str) -> Form | Written | str:
     """A law of the papers, one that a person wrote, or the name of an approach."""
-    from scaling.law.forms import LAWS, named
+    from scaling.law.forms import laws
     from scaling.law.forms.formula import Written, is_formula, read_law
 
     if text in APPROACHES:
@@ -316,9 +316,10 @@ def law_of(text: str) -> Form | Written | str:
         return read_law(text)
     if is_formula(text):
         return Written(text)
-    if text not in (laws := [law.name for law in LAWS]):
-        raise ScalingError("is no law", key="law", value=text, mend=nearest(text, [*laws, *APPROACHES]))
-    return named(text)
+    known = laws()
+    if text not in known:
+        raise ScalingError("is no law", key="law", value=text, mend=nearest(text, [*known, *APPROACHES]))
+    return known[text]
 
 
 def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> None:

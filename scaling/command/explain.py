@@ -9,16 +9,22 @@ scaling explain law                  every scaling law, as `law:` of a study and
 scaling explain chinchilla           one law, with its parameters
 scaling explain study                the keys of a study's file
 scaling explain sweep                the keys of a sweep's file
+scaling explain table                the keys of a table's file
+scaling explain held_out             one key of a study, a sweep or a table
+scaling explain quickstart           a shipped study, table, model, size or data set, or a command
 scaling explain mixer --extend my.py with the kinds of a module of yours among them
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 import re
 import textwrap
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, nearest
@@ -34,15 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="a slot, a dotted key that ends in one, a kind, a section, a law"
     )
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling import build
 
-    if arguments.extend:
-        build.extend(arguments.extend)
     if arguments.name is None:
         document: Any = {slot: sorted(build.kinds(slot)) for slot in build.SLOTS}
         text = "\n".join(_listed(slot, kinds) for slot, kinds in document.items())
@@ -69,13 +72,16 @@ def _explained(name: str) -> tuple[Any, str]:
     if pieces:
         kinds = [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]
         return {"kinds": kinds}, "\n\n".join(f"{_told(kind)}\n\n  slot: {', '.join(kind['slots'])}" for kind in kinds)
-    from scaling.law import LAWS
+    from scaling.law import laws
 
-    laws = {law.name: law for law in LAWS}
-    if name.lower() in laws:
-        document = _law(laws[name.lower()])
+    known = laws()
+    if name.lower() in known:
+        document = _law(known[name.lower()])
         return document, _law_told(document)
-    every = [*build.SLOTS, *FIXED, *_TOPICS, *laws, *(kind for slot in build.SLOTS for kind in build.kinds(slot))]
+    for explained in (_field, _shipped, _command):
+        if (answer := explained(name)) is not None:
+            return answer
+    every = [*build.SLOTS, *FIXED, *_TOPICS, *known, *(kind for slot in build.SLOTS for kind in build.kinds(slot))]
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
     raise ScalingError(f"there is no {what} {last!r}", mend=nearest(last, every))
 
@@ -106,10 +112,11 @@ def _sizes() -> tuple[Any, str]:
 
 
 def _laws() -> tuple[Any, str]:
-    from scaling.law import LAWS
+    from scaling.law import laws
 
-    laws = [_law(law) for law in LAWS]
-    return {"laws": laws}, "\n".join(_aligned([[law["law"], law["formula"], law["citation"]] for law in laws]))
+    documents = [_law(law) for law in laws().values()]
+    rows = [[law["law"], law["formula"], law["citation"]] for law in documents]
+    return {"laws": documents}, "\n".join(_aligned(rows))
 
 
 def _law(law: Form) -> dict[str, Any]:
@@ -151,7 +158,67 @@ def _sweep() -> tuple[Any, str]:
     return {"file": "sweep", "keys": keys}, "\n".join(_aligned(rows))
 
 
-_TOPICS = {"size": _sizes, "law": _laws, "study": _study, "sweep": _sweep}
+def _table() -> tuple[Any, str]:
+    from scaling.build import describe
+    from scaling.config import SECTIONS
+    from scaling.tables.table import KEYS, MEANINGS
+
+    keys = {
+        "base": {"type": "text", "meaning": "a model, or a table whose rows of the same names these are laid over"},
+        "rows": {
+            "type": "keys with values",
+            "meaning": "what each row changes, by its name: {GeLU: {…}, base: {}}",
+        },
+        **{f"table.{key}": {"type": describe(KEYS[key]), "meaning": MEANINGS[key]} for key in KEYS},
+    }
+    rows = _aligned([[key, row["type"], row["meaning"]] for key, row in keys.items()])
+    every = f"and the sections of a config, for all rows: {', '.join(SECTIONS)}"
+    return {"file": "table", "keys": keys, "sections": list(SECTIONS)}, "\n".join([*rows, "", every])
+
+
+_FILES = {"study": _study, "sweep": _sweep, "table": _table}
+_TOPICS = {"size": _sizes, "law": _laws, **_FILES}
+
+
+def _field(name: str) -> tuple[Any, str] | None:
+    """A key of a study's, a sweep's or a table's file."""
+    files = {file: explained()[0]["keys"] for file, explained in _FILES.items()}
+    rows = {
+        file: row for file, keys in files.items() for key, row in keys.items() if name in (key, key.rpartition(".")[2])
+    }
+    lines = [f"{name}: of a {file}'s file{'; needed' if row.get('needed') else ''}" for file, row in rows.items()]
+    meanings = [row.get("meaning") or row.get("type", "") for row in rows.values()]
+    text = "\n".join(f"{line}\n  {meaning}" for line, meaning in zip(lines, meanings, strict=True))
+    return ({"key": name, "files": rows}, text) if rows else None
+
+
+def _shipped(name: str) -> tuple[Any, str] | None:
+    """The shipped files of a name, each with the comment at its head."""
+    from scaling.config import shipped
+
+    last = name.rpartition("/")[2]
+    paths = [path for path in sorted(shipped().glob(f"*/{last}.yaml")) if name in (last, f"{path.parent.name}/{last}")]
+    files = [
+        {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": _comment(path)}
+        for path in paths
+    ]
+    text = "\n".join("\n".join([f"{one['group']} {last}: {one['file']}", *_wrapped(one["comment"])]) for one in files)
+    return ({"name": name, "shipped": files}, text) if files else None
+
+
+def _comment(path: Path) -> str:
+    """The comment at the head of a file, as one paragraph."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+
+
+def _command(name: str) -> tuple[Any, str] | None:
+    """A command, by the first line of what it prints under `--help`."""
+    path = Path(__file__).with_name(f"{name}.py")
+    if not name.isidentifier() or name == "__init__" or not path.is_file():
+        return None
+    meaning = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return {"command": name, "meaning": meaning}, f"scaling {name}: {meaning}\n  scaling {name} --help"
 
 
 def _rows(keys: dict[str, dict[str, Any]]) -> list[str]:

@@ -21,18 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="hf: the first of transformers' that fits; or one by name (`scaling explain format`)",
     )
     parser.add_argument("--to", metavar="FOLDER", help="where to (RUN-hf)")
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="what was written, as one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling import build
     from scaling.api.runs import RUNS
     from scaling.interop import huggingface
     from scaling.interop.run import read
 
-    if arguments.extend:
-        build.extend(arguments.extend)
     folder = new_folder(arguments.to or f"{Path(arguments.run).name}-hf")
     found = read(arguments.run, arguments.runs or RUNS)
     form = huggingface.write(folder, found.described, None if arguments.format == "hf" else arguments.format)

@@ -25,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="a text to continue; repeats")
     parser.add_argument("--steps", type=int, default=64, metavar="N", help="the most tokens to write (64)")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, … (cuda where there is one)")
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="prompts, continuations and scores as one JSON document")
 
 
@@ -35,8 +34,6 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.api.runs import RUNS
     from scaling.config.override import overrides
 
-    if arguments.extend:
-        build.extend(arguments.extend)
     _, keys = overrides([word for word in arguments.words if not word.startswith("runs=")], ())
     strategy = {"kind": STRATEGY, **keys.plain()}
     build.build("decode", strategy)  # what is wrong with it is reported before the model is read

@@ -14,19 +14,15 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="config.json and safetensors, as transformers saves them")
     parser.add_argument("--to", metavar="FOLDER", help="where to (FOLDER-imported)")
-    parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="what was written, as one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling import build
     from scaling.command.export import new_folder
     from scaling.data.manifest import TOKENIZER
     from scaling.interop import huggingface
     from scaling.interop.run import Run, write
 
-    if arguments.extend:
-        build.extend(arguments.extend)
     source = Path(arguments.folder)
     folder = new_folder(arguments.to or f"{source.name}-imported")
     tokenizer = source / TOKENIZER

@@ -5,7 +5,7 @@ from scaling.law.compare import aicc, average, compare
 from scaling.law.design import design, expected_interval, simulated_intervals
 from scaling.law.exponents import Exponent, exponents
 from scaling.law.fit import Fit, fit
-from scaling.law.forms import LAWS, Form, Parameter, named
+from scaling.law.forms import LAWS, Form, Parameter, laws, named
 from scaling.law.frontier import optimal
 from scaling.law.held_out import largest_scale_out, leave_one_scale_out, predict_held_out
 from scaling.law.interval import Interval, intervals
@@ -47,6 +47,7 @@ __all__ = [
     "how_variants_differ",
     "intervals",
     "largest_scale_out",
+    "laws",
     "leave_one_scale_out",
     "named",
     "optimal",

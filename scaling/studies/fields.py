@@ -151,12 +151,12 @@ def _rate(found: Config, key: str, value: Any) -> Any:
 
 
 def _laws(found: Config, key: str, value: Any) -> list[str]:
-    from scaling.law import LAWS
+    from scaling.law import laws
 
     names = value if isinstance(value, list) else [value]
     for index, name in enumerate(names):
         where = f"{key}.{index}" if isinstance(value, list) else key
-        choices = [law.name for law in LAWS]
+        choices = list(laws())
         if not isinstance(name, str) or name not in choices:
             raise found.error(where, "there is no such law", nearest(str(name), choices))
         if name in names[:index]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from scaling import build
 from scaling.errors import ScalingError, nearest
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
@@ -14,7 +15,7 @@ STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
 
 
 def words_of(command: Any, program: Any) -> tuple[str, ...]:
-    """The names and overrides that every run of the command has."""
+    """The names and overrides that every run of the command has; the module of its `--extend` joins here."""
     if not isinstance(command, list) or not command:
         raise ScalingError("expected the words of a command", mend=MEND)
     for word in command:
@@ -27,9 +28,23 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
         words = words[2:]
     if not words or _base(words[0]) != "scaling" or _base(str(program)) != "scaling":
         raise ScalingError("the program is not ours", value=" ".join(map(str, command)), mend=MEND)
+    words = _extended(words)
     if words[1:2] != ["train"]:
         raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), mend=MEND)
     return tuple(_overrides(words[2:]))
+
+
+def _extended(words: list[Any]) -> list[Any]:
+    """The words without `--extend PATH`, whose classes have joined the slots they name."""
+    place = next((place for place, word in enumerate(words) if str(word).partition("=")[0] == "--extend"), None)
+    if place is None:
+        return words
+    _, given, path = str(words[place]).partition("=")
+    end = place + (1 if given else 2)
+    if end > len(words):
+        raise ScalingError("--extend names no file", mend="write --extend, PATH")
+    build.extend(path if given else str(words[place + 1]))
+    return [*words[:place], *words[end:]]
 
 
 def _overrides(words: Sequence[str]) -> list[str]:

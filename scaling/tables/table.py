@@ -23,6 +23,15 @@ KEYS: dict[str, Any] = {
     "baseline": str,
     "seeds": int | dict[str, Any],
 }
+MEANINGS = {
+    "title": "the heading of what is printed",
+    "source": "the paper and its table",
+    "published": "a CSV beside the file with the paper's figures: row, heading, a column a figure",
+    "columns": "titles of further published columns, {COLUMN: title}",
+    "measures": "what is measured besides: sequential, path",
+    "baseline": "the row that the others are compared with; the first unless given",
+    "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
+}
 MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
 Figures = Mapping[str, float | str]
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scaling import parent
+from scaling import build, parent
 from scaling.config import Config
 from scaling.errors import ScalingError
 from scaling.training import signals
@@ -55,7 +55,8 @@ def supervise(
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            for started in _started(words, ranks, folder, writer, config.extend, threads):
+            extension = config.extend or next(iter(build.extensions()), None)
+            for started in _started(words, ranks, folder, writer, extension, threads):
                 processes.append(started)
             os.close(writer)
             hung = _watched(processes, reader, silence)

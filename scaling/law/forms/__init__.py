@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaling import build
 from scaling.errors import ScalingError, nearest
 from scaling.law.forms.bhagia import TaskSigmoid
 from scaling.law.forms.caballero import Broken
@@ -34,12 +35,37 @@ LAWS: tuple[Form, ...] = (
     TaskExponential(),
 )
 
-__all__ = ["LAWS", "Columns", "Form", "Parameter", "named"]
+__all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
+
+
+def laws() -> dict[str, Form]:
+    """Every law by its name: those of the papers, and those that joined by `--extend`."""
+    known = {law.name: law for law in LAWS}
+    for kind in build.joined(build.LAW).values():
+        law = _made(kind)
+        if law.name in known:
+            raise ScalingError(f"there is a law {law.name} already", key="slot", mend="give your class another name")
+        known[law.name] = law
+    return known
+
+
+def _made(kind: type) -> Form:
+    """The law of a person's class, refused where it lacks what a law states."""
+    mend = "it is a subclass of scaling.law.Form with formula, citation, inputs, parameters and curve (docs/laws.md)"
+    if not issubclass(kind, Form):
+        raise ScalingError(f"{kind.__name__} is no law", key="slot", value=build.LAW, mend=mend)
+    lacking = [name for name in ("formula", "citation", "inputs", "parameters") if not hasattr(kind, name)]
+    if lacking:
+        raise ScalingError(f"the law {kind.__name__} has no {lacking[0]}", key="slot", value=build.LAW, mend=mend)
+    try:
+        return kind()
+    except TypeError as error:
+        raise ScalingError(f"the law {kind.__name__} cannot be made: {error}", key="slot", mend=mend) from None
 
 
 def named(name: str) -> Form:
     """The law of that name."""
-    laws = {law.name: law for law in LAWS}
-    if name not in laws:
-        raise ScalingError(f"there is no law {name!r}", mend=nearest(name, laws))
-    return laws[name]
+    known = laws()
+    if name not in known:
+        raise ScalingError(f"there is no law {name!r}", mend=nearest(name, known))
+    return known[name]

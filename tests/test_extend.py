@@ -1,0 +1,186 @@
+"""`--extend FILE.py`: a class of one's own joins any slot, on every command and in the workers that it starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling import build
+from scaling.cli import VERBS, main
+from scaling.errors import ScalingError
+from scaling.law import fit, laws, named
+
+SMALL = Path(__file__).parent / "studies" / "small.yaml"
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.setattr(build, "_joined", {})
+    monkeypatch.setattr(build, "_extensions", {})
+
+
+def written(folder: Path, text: str) -> str:
+    (folder / "mine.py").write_text(text)
+    return str(folder / "mine.py")
+
+
+LAW = '''
+from scaling.law import Form, Parameter
+
+
+class Sinking(Form):
+    """L = E + A D^-beta."""
+
+    slot = "law"
+    formula = "L = E + A D^-beta"
+    citation = "Doe 2026"
+    inputs = ("D",)
+    parameters = (
+        Parameter("E", "nats", "linear", 0.0, 1e6, (0.1, 2.0), linear=True),
+        Parameter("A", "nats", "log", 1e-100, 1e100, (1.0, 1e10), linear=True),
+        Parameter("beta", "1", "linear", 0.0, 5.0, (0.02, 1.0)),
+    )
+
+    def curve(self, p, x):
+        return p.E + p.A * x.D**-p.beta
+'''
+POINTS = "D,loss\n" + "".join(f"{d},{2 + 50 * d**-0.5}\n" for d in (1e3, 3e3, 1e4, 3e4, 1e5, 3e5))
+
+
+@pytest.mark.parametrize("slot", build.SLOTS)
+def test_a_class_joins_any_slot_and_is_explained(slot, tmp_path, capsys):
+    path = written(tmp_path, f'class MineAlone:\n    """Mine. (Doe 2026)"""\n\n    slot = "{slot}"\n')
+    assert main(["explain", "MineAlone", "--extend", path, "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
+    assert slot in kind["slots"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_takes_it(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert "--extend" in capsys.readouterr().out
+
+
+def test_a_law_of_ones_own_is_fitted_by_its_name(tmp_path, capsys):
+    path = written(tmp_path, LAW)
+    (tmp_path / "points.csv").write_text(POINTS)
+    words = ["fit", str(tmp_path / "points.csv"), "--law", "sinking", "--intervals", "none", "--extend", path, "--json"]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["estimates"]["beta"] == pytest.approx(0.5, rel=1e-4)
+    assert document["citation"] == "Doe 2026"
+    assert "sinking" in laws()
+    assert fit("sinking", {"D": [1e3, 1e4, 1e5, 1e6], "loss": [3.0, 2.5, 2.2, 2.1]}).form.name == "sinking"
+
+
+def test_a_law_of_ones_own_is_explained_and_listed(tmp_path, capsys):
+    path = written(tmp_path, LAW)
+    for name in ("law", "sinking"):
+        assert main(["explain", name, "--extend", path]) == 0
+        assert "Doe 2026" in capsys.readouterr().out
+
+
+BAD = {
+    "no law": ('class Sinking:\n    slot = "law"\n', "Sinking is no law"),
+    "a law without a formula": (LAW.replace("    formula =", "    other ="), "the law Sinking has no formula"),
+    "a law of a name that is taken": (LAW.replace("Sinking", "Chinchilla"), "there is a law chinchilla already"),
+    "a slot that is none": ('class A:\n    slot = "channle"\n', "did you mean 'channel'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_join_is_one_line(name, tmp_path, capsys):
+    text, said = BAD[name]
+    assert main(["explain", "law-of-mine", "--extend", written(tmp_path, text)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert said in err
+
+
+def test_a_name_of_a_law_that_did_not_join_is_refused():
+    with pytest.raises(ScalingError, match="no law"):
+        named("sinking")
+
+
+MINE = (
+    LAW
+    + '''
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+
+class Squared(nn.Module):
+    """f(x) = x². (Doe 2026)"""
+
+    slot = "activation"
+    elements = True
+
+    def forward(self, x):
+        return x * x
+
+
+class Twice:
+    """Two budgets a size."""
+
+    slot = "grid"
+
+    def __init__(self, *, axes: dict, budgets: list[int]):
+        self.axes, self.budgets = axes, budgets
+
+    @property
+    def most(self) -> int:
+        return 2 * len(self.axes["size"])
+
+    def cells(self, price) -> Iterator[dict[str, Any]]:
+        for size in self.axes["size"]:
+            for budget in self.budgets:
+                yield {"size": size, "train.tokens": budget}
+'''
+)
+
+
+def own_study(folder: Path) -> None:
+    written(folder, MINE)
+    text = SMALL.read_text().partition("grid:")[0]
+    text = text.replace("set:\n", "set:\n  model.block.channel.activation: Squared\n")
+    grid = "grid: {kind: Twice, axes: {size: [{width: 8, heads: 1}, {width: 16, heads: 2}]}, budgets: [2048, 4096, 6144, 8192]}\n"
+    (folder / "study.yaml").write_text(text + grid + "law: sinking\n")
+
+
+def test_a_study_is_planned_with_classes_of_ones_own(tmp_path):
+    own_study(tmp_path)
+    command = [sys.executable, "-m", "scaling"]
+    words = ["study.yaml", "runs=runs", "--extend", "mine.py", "--json"]
+    done = subprocess.run(
+        [*command, "plan", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 8
+
+
+@pytest.mark.slow
+def test_workers_read_the_file_that_the_study_read(tmp_path):
+    own_study(tmp_path)
+    words = ["study.yaml", "runs=runs", "--extend", "mine.py", "--json", "--workers", "1"]
+    command = [sys.executable, "-m", "scaling", "study", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["law"] == "sinking"
+
+
+def test_a_sweeps_command_names_it(tmp_path):
+    from scaling.sweeps.command import words_of
+
+    path = written(tmp_path, MINE)
+    for said in (["--extend", path], [f"--extend={path}"]):
+        words = words_of(["scaling", "train", "decoder", *said, "${args_no_hyphens}", "seed=3"], "scaling")
+        assert words == ("decoder", "seed=3")
+    assert "Squared" in build.kinds("activation")
