@@ -19,6 +19,7 @@ import importlib
 import importlib.util
 import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,9 +141,11 @@ def extend(path: str | Path) -> list[type]:
     if spec is None or spec.loader is None or not path.is_file():
         raise ScalingError("there is no such Python file", file=path, mend="give --extend the path of a .py file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks its module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
     found = [

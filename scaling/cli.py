@@ -104,30 +104,30 @@ def _run(words: list[str]) -> int:
     if verb not in VERBS:
         raise ScalingError(f"there is no command {verb!r}", mend=nearest(verb, VERBS))
     command = importlib.import_module(f"scaling.command.{verb}")
-    return int(command.run(parsed(verb, rest)) or 0)
+    arguments = parsed(verb, rest)
+    if extensions := getattr(arguments, "extensions", ()):
+        from scaling import build
+
+        for path in extensions:
+            build.extend(path)
+    return int(command.run(arguments) or 0)
 
 
 def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; overrides mix freely with its flags, as people and W&B agents type them.
 
     The ledger's folder is `runs=FOLDER` or `--runs FOLDER`: `arguments.runs` of the verb, and the last of its words.
-    The classes of `--extend` have joined their slots when this returns, unless the verb loads a config with them.
+    `arguments.extensions` are the files of `--extend`, unless the verb loads a config with the one it takes.
     """
     command = importlib.import_module(f"scaling.command.{verb}")
     parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)
     parser.add_argument("--runs", metavar="FOLDER", help="the folder of the ledger (runs); as runs=FOLDER")
-    loads = "--extend" in parser._option_string_actions
-    if not loads:
+    if "--extend" not in parser._option_string_actions:
         what = "a .py file whose classes join the slots they name; repeats"
-        parser.add_argument("--extend", action="append", default=[], metavar="PATH", help=what)
+        parser.add_argument("--extend", action="append", default=[], dest="extensions", metavar="PATH", help=what)
     arguments = parser.parse_intermixed_args(parser.spelled(words))
-    if arguments.extend and not loads:
-        from scaling import build
-
-        for path in arguments.extend:
-            build.extend(path)
     if arguments.runs == "":
         raise ScalingError("expected a folder", key="runs", mend="write runs=FOLDER")
     if arguments.runs is not None and "words" in arguments:

@@ -59,6 +59,14 @@ def test_a_class_joins_any_slot_and_is_explained(slot, tmp_path, capsys):
     assert slot in kind["slots"]
 
 
+def test_a_dataclass_joins(tmp_path, capsys):
+    text = "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n\n"
+    text += '@dataclass(frozen=True, kw_only=True)\nclass Mine:\n    """Mine."""\n\n    slot = "corpus"\n    count: int = 3\n'
+    assert main(["explain", "Mine", "--extend", written(tmp_path, text), "--json"]) == 0
+    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
+    assert kind["keys"]["count"] == {"type": "a whole number", "needed": False, "default": 3}
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_takes_it(verb, capsys):
     with pytest.raises(SystemExit):
