@@ -61,7 +61,8 @@ def test_a_class_joins_any_slot_and_is_explained(slot, tmp_path, capsys):
 
 def test_a_dataclass_joins(tmp_path, capsys):
     text = "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n\n"
-    text += '@dataclass(frozen=True, kw_only=True)\nclass Mine:\n    """Mine."""\n\n    slot = "corpus"\n    count: int = 3\n'
+    text += '@dataclass(frozen=True, kw_only=True)\nclass Mine:\n    """Mine."""\n\n    slot = "corpus"\n'
+    text += "    count: int = 3\n"
     assert main(["explain", "Mine", "--extend", written(tmp_path, text), "--json"]) == 0
     (kind,) = json.loads(capsys.readouterr().out)["kinds"]
     assert kind["keys"]["count"] == {"type": "a whole number", "needed": False, "default": 3}
@@ -159,7 +160,8 @@ def own_study(folder: Path) -> None:
     written(folder, MINE)
     text = SMALL.read_text().partition("grid:")[0]
     text = text.replace("set:\n", "set:\n  model.block.channel.activation: Squared\n")
-    grid = "grid: {kind: Twice, axes: {size: [{width: 8, heads: 1}, {width: 16, heads: 2}]}, budgets: [2048, 4096, 6144, 8192]}\n"
+    sizes = "[{width: 8, heads: 1}, {width: 16, heads: 2}]"
+    grid = f"grid: {{kind: Twice, axes: {{size: {sizes}}}, budgets: [2048, 4096, 6144, 8192]}}\n"
     (folder / "study.yaml").write_text(text + grid + "law: sinking\n")
 
 

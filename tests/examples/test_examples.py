@@ -1,0 +1,101 @@
+"""Each folder of examples/ runs as its README says: every command is given in a copy of the folder, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling import build
+from scaling.build import extend
+from scaling.cli import main
+from scaling.law import named
+from scaling.studies.question import read
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+BLOCK = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+LONG = ("train", "--train", "--local")  # what trains, and what is read of it afterwards
+
+
+def commands(folder: str) -> list[list[str]]:
+    text = (EXAMPLES / folder / "README.md").read_text(encoding="utf-8")
+    return [shlex.split(line) for block in BLOCK.findall(text) for line in block.splitlines()]
+
+
+def short(folder: str) -> list[list[str]]:
+    """The commands before the first that trains."""
+    every = commands(folder)
+    trains = (words[1] == "study" or {*words} & {*LONG} for words in every)
+    first = next((place for place, long in enumerate(trains) if long), len(every))
+    return every[:first]
+
+
+def copied(tmp_path: Path) -> Path:
+    ignored = shutil.ignore_patterns("runs", "data", "wandb")
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=ignored))
+
+
+def test_the_list_names_every_folder():
+    text = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == set(re.findall(r"\]\((\w+)\)", text))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(copied(tmp_path) / folder)
+    monkeypatch.setattr(build, "_joined", {})
+    monkeypatch.delenv("SCALING_DATA", raising=False)
+    assert len(commands(folder)) >= 3
+    for _, *words in short(folder):
+        assert main(words) == 0, words
+        assert capsys.readouterr().out.strip(), words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if short(folder) != commands(folder)])
+def test_an_example_runs_as_its_page_says(folder, tmp_path):
+    here = copied(tmp_path) / folder
+    environment = {name: value for name, value in os.environ.items() if name != "SCALING_DATA"}
+    for program, *words in commands(folder):
+        assert program == "scaling"
+        command = [sys.executable, "-m", "scaling", *words]
+        done = subprocess.run(
+            command, cwd=here, env=environment, capture_output=True, text=True, timeout=540, check=False
+        )
+        assert done.returncode == 0, f"scaling {shlex.join(words)}: {done.stderr}"
+        assert done.stdout.strip(), words
+        assert "Traceback" not in done.stderr
+
+
+def test_both_ways_to_write_a_law_are_one_law(monkeypatch):
+    from scaling.law import fit
+    from scaling.law.forms.formula import formula, read_law
+    from scaling.law.read_points import read as points_of
+
+    monkeypatch.setattr(build, "_joined", {})
+    extend(EXAMPLES / "own_law" / "law.py")
+    points = points_of(EXAMPLES / "own_law" / "points.csv")
+    one = fit(named("delayed"), points)
+    other = fit(formula(read_law(EXAMPLES / "own_law" / "law.yaml"), points), points)
+    assert other.objective == pytest.approx(one.objective, rel=1e-9)
+    assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
+    assert not one.not_identified
+
+
+def test_the_study_states_each_key_of_a_study_but_those_of_other_machines():
+    from scaling.config import document
+    from scaling.studies.fields import KEYS
+
+    file = EXAMPLES / "study" / "study.yaml"
+    assert read(str(file)).define
+    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at"}
+    assert all(
+        "#" in line for line in file.read_text().splitlines() if re.match(r"(set|grid|held_out|law|define|base):", line)
+    )
