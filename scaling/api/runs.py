@@ -109,6 +109,7 @@ def train_config(resolved: Config, *, again: bool = False, progress: bool = True
     from scaling.training.values import checked
 
     resolved = checked(resolved)
+    config.print_remarks([resolved])
 
     from scaling.training.experiment import assemble
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.words import words
+from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError
 from scaling.number import plural
 
@@ -148,6 +149,7 @@ def study(
     from scaling.studies.suited import suited
 
     plan, why = suited(name, at, words(overrides, settings), workers)
+    print_remarks(one.experiment.config for one in plan.runs)
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
     grown = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
@@ -244,6 +246,7 @@ def _costs(planned: Plan, data: str, places: Sequence[Elsewhere]) -> StudyPlan:
     question = planned.question
     runs = planned.runs[0].experiment.config["runs"]
     workers = sized(planned).workers
+    print_remarks(one.experiment.config for one in planned.runs)
     speed = calibrate([one.experiment for one in planned.runs], Path(runs) / "calibration", workers)
     rows = estimates(planned, speed, places)
     missing = shortfall(question, planned.fitted)

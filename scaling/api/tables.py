@@ -100,6 +100,7 @@ def table(
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
     """
+    from scaling.config import print_remarks
     from scaling.config.override import override
     from scaling.tables.count import counts as counted
     from scaling.tables.lines import printed
@@ -114,6 +115,8 @@ def table(
             given.append(SHORT.get(key, key) + word[word.index("=") :])
     if counts and source:
         raise ScalingError("counts are of no runs", key="--from", mend="leave it or --counts out")
+    if counts or train:
+        print_remarks(file.load(row.name, given) for row in file.rows)
     results: Results | None = None
     missing: Unfinished | None = None
     if train:

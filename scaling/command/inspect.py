@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
 
         return count(arguments.table, arguments.words, arguments.json)
     configs = {name: found.check() for name, found in config.configs(arguments).items()}
+    config.print_remarks(configs.values())
 
     from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
     from scaling.training.vocabulary import sized

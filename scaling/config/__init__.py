@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from scaling.config.arguments import add_arguments, configs
+from scaling.config.arguments import add_arguments, configs, print_remarks
 from scaling.config.layers import SECTIONS, load, setting
 from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.override import bare
@@ -25,6 +25,7 @@ __all__ = [
     "find_size",
     "load",
     "names",
+    "print_remarks",
     "read",
     "setting",
     "shipped",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable
 
 from scaling.config.layers import load
 from scaling.config.resolved import Config
@@ -21,3 +23,9 @@ def configs(arguments: argparse.Namespace) -> dict[str, Config]:
     overrides = [word for word in arguments.words if "=" in word]
     told = {"overlays": arguments.overlay, "extend": arguments.extend}
     return {name or "model": load(name, overrides, **told) for name in names or [None]}
+
+
+def print_remarks(configs: Iterable[Config]) -> None:
+    """Print what a row or the command line may have changed by half, each remark once, on standard error."""
+    for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
+        print(f"scaling: {remark}", file=sys.stderr, flush=True)

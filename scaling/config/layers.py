@@ -10,10 +10,12 @@ is a difference from whatever model and size are in force, so it comes after tho
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scaling import build
+from scaling.config import pairs
 from scaling.config.lookup import find, find_size, names, own_data, shipped
 from scaling.config.node import COMMAND_LINE, Node, Origin
 from scaling.config.overlay import gather, overlay, undotted
@@ -56,13 +58,17 @@ def load(
     for path in overlays:
         layers += follow("model", find("model", str(path)))
     difference = [] if row is None else [_row(chain, row, str(name))]
-    layers += [Node(given, COMMAND_LINE), *difference, words]
+    layers.append(Node(given, COMMAND_LINE))
     sections = _Sections()
     for layer in layers:
         sections.lay(layer)
+    before = sections.laid.get("model")
+    for layer in (*difference, words):
+        sections.lay(layer)
     if "model" not in sections.laid:
         raise ScalingError("no model is named", mend=nearest("", names("model")))
-    return Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
+    config = Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
+    return replace(config, remarks=tuple(pairs.remarks(before, config)))
 
 
 def setting(word: str) -> tuple[str, Any]:
@@ -98,6 +104,7 @@ class _Sections:
 
     def __init__(self) -> None:
         self.laid: dict[str, Node] = {}
+        self._tie = pairs.Tie()
 
     def lay(self, layer: Node) -> None:
         said = {key: node for key, node in (layer.mapping or {}).items() if key not in BESIDE_SECTIONS}
@@ -112,7 +119,11 @@ class _Sections:
                 raise node.error("expected the model's keys", key=section, mend="name another model's file as `base`")
             if section in KINDED and node.name is not None:
                 node = Node({"kind": node}, node.origin)
-            self.laid[section] = overlay(self.laid.get(section), node)
+            below = self.laid.get(section)
+            if section == "model":
+                self.laid[section] = self._tie.follow(below, node, overlay(below, pairs.spelled_out(below, node)))
+            else:
+                self.laid[section] = overlay(below, node)
 
     def name(self, section: str, node: Node) -> None:
         """Put the file that a named section means in the place of what the section held."""

@@ -23,11 +23,15 @@ _UNPRINTABLE = re.compile("[\x7f-\xa0\ud800-\udfff\u2028\u2029\ufeff\ufffe\uffff
 
 @dataclass(frozen=True)
 class Config:
-    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key."""
+    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key.
+
+    `remarks` are for a person to read: what a row or a command line may have changed by half (`pairs.py`).
+    """
 
     tree: dict[str, Any]
     origin: dict[str, str]
     extend: str | None = None
+    remarks: tuple[str, ...] = ()
 
     @staticmethod
     def of(root: Node, *, extend: str | None = None) -> Config:

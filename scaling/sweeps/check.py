@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scaling.config import Config, load
+from scaling.config import Config, load, print_remarks
 from scaling.errors import ScalingError
 from scaling.sweeps import search
 from scaling.sweeps.file import Cell, Sweep
@@ -86,6 +86,7 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
 
     looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
     _stoppable(sweep, looks.first["evaluate.points"])
+    print_remarks(one.config for one in (*looks.values, *looks.sample))
     return looks
 
 
