@@ -37,6 +37,12 @@ class Block:
         return [_without_remark(command) for command in found]
 
     @property
+    def refusals(self) -> dict[str, str]:
+        """The lines that the block shows to be the answer to a mistaken command."""
+        pairs = re.findall(r"^\$ (.*)\n(scaling: .*)$", self.text, re.MULTILINE)
+        return {_without_remark(command): line for command, line in pairs}
+
+    @property
     def file(self) -> str | None:
         """The name of the file that the block is, where its first line says so."""
         match = _FILE.match(self.text)

@@ -1,0 +1,170 @@
+"""Every command in a block of the documents runs, in the document's order, in one folder with a ledger of its own.
+
+A document's commands are run at a small size: words that make data, models and budgets small are added to them, and the
+names that stand for something of the reader's (RUN, points.csv, my_study.yaml) are there. A file that a document itself
+shows, as a block that begins with `# mine.py`, is written from it. What cannot run here is named with its reason.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scaling.cli import main
+from tests.docs.blocks import DOCUMENTS, ROOT, blocks, words
+
+PYTHON = [
+    *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
+    *("data.tokenizer.vocabulary=500", "data.tokenizer.sample=200k"),
+]
+BUDGET = ["train.steps=2", "train.batch=2", "evaluate.windows=2", "evaluate.points=1", "log.wandb=disabled"]
+SIZE = ["size.width=8", "size.layers=1", "size.heads=1", "size.length=16"]
+# What is added to a verb's words, after the words that ask for it.
+SMALL: dict[tuple[str, ...], list[str]] = {
+    ("train",): [*BUDGET, "schedule.warmup=1"],
+    ("table", "--train"): [*BUDGET, *SIZE, "seeds=1", "schedule.warmup=1", "data=synthetic", "--workers", "1"],
+    ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "GeLU"],
+    ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
+}
+REMOTE = "it needs W&B's server; tests/sweeps runs it against one"
+# The commands that are not run, by how they begin, and why.
+LEFT_OUT = {
+    "make ": "tests of the Makefile's targets would install an environment",
+    "open ": "it opens a browser",
+    "wandb login": REMOTE,
+    "scaling sweep sweeps/learning_rate.yaml": REMOTE,
+    "scaling sweep --study": REMOTE,
+    "scaling agent": REMOTE,
+    "scaling pull": REMOTE,
+    "scaling table narang2021 --from": REMOTE,
+    "pytest ": "it is a test",
+    "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",
+    "python benchmarks/": "it measures the machine",
+}
+RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out
+SLOW = ("report.md", "studies.md", "sweeps.md", "tables.md")
+
+
+@dataclass
+class Scene:
+    """A reader's folder."""
+
+    folder: Path
+    capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+    run: str = ""
+
+    def __call__(self, *line: str) -> str:
+        code = main(line)
+        out, error = self.capfd.readouterr()
+        assert code == 0, f"scaling {' '.join(line)}: {error}"
+        return out
+
+    def prepare(self, commands: list[str]) -> None:
+        """What the commands take for granted."""
+        text = "\n".join(commands)
+        if "reviews.csv" in text:
+            lines = [f"review {number}, {'of many words ' * 20}{number * 7}" for number in range(600)]
+            pd.DataFrame({"review": lines}).to_csv("reviews.csv", index=False)
+        if "points.csv" in text:
+            points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
+            points["error"] = 1 - 0.9 * (2.0 / points["loss"])
+            (self.folder / "pulled").mkdir()
+            for name in ("points.csv", "pulled/points.csv"):
+                points.to_csv(name, index=False)
+        if re.search(r"\b(RUN|FOLDER|MODEL)\b", text):
+            Path("mine.txt").write_text("\n\n".join(f"document {number} of words" * 5 for number in range(200)))
+            told = ["mine.txt", "data.tokenizer=Byte", "data.validation=0.1"]
+            self("data", "prepare", *told)
+            told[0] = f"data={told[0]}"
+            self.run = self("train", "decoder", *told, *BUDGET, "schedule.warmup=1").split()[1].rstrip(":")
+        if "sentences.txt" in text:
+            Path("sentences.txt").write_text("one sentence\nand a second one\n")
+        if "quickstart" in text or "my_study" in text:
+            for name in ("quickstart.yaml", "my_study.yaml"):
+                shutil.copy(ROOT / "tests/studies/small.yaml", name)
+        if "scaling report quickstart" in text and "scaling study" not in text:
+            self("study", "quickstart.yaml")
+            shutil.copytree("runs", "kept")
+            shutil.move("kept", "runs/quickstart")
+
+    def small(self, command: str) -> list[str]:
+        """The words of a command of `scaling`, at a small size and with what its names stand for."""
+        line = [self.named(word) for word in words(command)[1:]]
+        if line[0] in ("plan", "study") and "quickstart" in line:
+            line[line.index("quickstart")] = "quickstart.yaml"
+        for asked, more in SMALL.items():
+            if asked[0] == line[0] and set(asked[1:]) <= set(line):
+                line += more
+        if {"python", "data=python"} & set(line):
+            line += PYTHON
+        if "Maxout" in command:
+            line += ["--extend", "maxout.py"]
+        return line
+
+    def named(self, word: str) -> str:
+        return {"RUN": self.run, "FOLDER": f"{self.run}-hf"}.get(word, word)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Scene:
+    for name in ("configs", "sweeps"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    shutil.copytree(ROOT / "docs/results/narang2021", tmp_path / "docs/results/narang2021")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCALING_DATA", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    return Scene(tmp_path, capfd, monkeypatch)
+
+
+def left_out(command: str) -> str | None:
+    """The beginning by which a command is left out."""
+    if any(flag in command for flag in RUN_ALL_THE_SAME):
+        return None
+    return next((start for start in LEFT_OUT if command.startswith(start)), None)
+
+
+def commands(document: Path) -> list[str]:
+    return [command for block in blocks(document) for command in block.commands]
+
+
+WITH_COMMANDS = [document for document in DOCUMENTS if not all(map(left_out, commands(document)))]
+CASES = [
+    pytest.param(document, id=document.name, marks=[pytest.mark.slow] if document.name in SLOW else [])
+    for document in WITH_COMMANDS
+    if document.name != "README.md"  # its first hour has a test of its own, tests/docs/test_first_hour.py
+]
+
+
+def test_every_command_that_is_not_run_has_a_reason_that_holds() -> None:
+    every = [command for document in DOCUMENTS for command in commands(document)]
+    assert [start for start in LEFT_OUT if not any(left_out(command) == start for command in every)] == []
+
+
+@pytest.mark.parametrize("document", CASES)
+def test_the_commands_of_a_document_run(document: Path, scene: Scene) -> None:
+    refusals = {command: line for block in blocks(document) for command, line in block.refusals.items()}
+    for block in blocks(document):
+        if block.file is not None:  # a class of the package joins its slot, as one of the reader's own does
+            text = re.sub(
+                r"(class \w+\(nn\.Module\):\n)", rf'\1    slot = "{Path(block.file).parent.name}"\n', block.text
+            )
+            Path(Path(block.file).name).write_text(text)
+    asked = [command for command in commands(document) if not left_out(command)]
+    scene.prepare(asked)
+    for command in asked:
+        line, _, file = command.partition(" < ")
+        if file:
+            scene.monkeypatch.setattr("sys.stdin", io.StringIO(Path(file).read_text()))
+        if command in refusals:
+            assert main(scene.small(line)) == 2
+            assert scene.capfd.readouterr().err.strip() == refusals[command]
+        else:
+            scene(*scene.small(line))
