@@ -109,11 +109,10 @@ def train_config(resolved: Config, *, again: bool = False, progress: bool = True
     from scaling.training.values import checked
 
     resolved = checked(resolved)
-    config.print_remarks([resolved])
-
     from scaling.training.experiment import assemble
 
     assemble(resolved)  # what is wrong with it is reported before Lightning is imported, which takes seconds
+    config.print_remarks([resolved])
 
     from scaling.training.run import train as train_run
 

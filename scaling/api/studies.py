@@ -149,9 +149,9 @@ def study(
     from scaling.studies.suited import suited
 
     plan, why = suited(name, at, words(overrides, settings), workers)
-    print_remarks(one.experiment.config for one in plan.runs)
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
+    print_remarks(one.experiment.config for one in plan.runs)
     grown = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
     for remark in (why, grown, shortfall(plan.question, plan.fitted)):
         if remark is not None:

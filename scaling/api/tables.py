@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.words import SHORT, words
+from scaling.config import print_remarks
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -100,7 +101,6 @@ def table(
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
     """
-    from scaling.config import print_remarks
     from scaling.config.override import override
     from scaling.tables.count import counts as counted
     from scaling.tables.lines import printed
@@ -115,8 +115,6 @@ def table(
             given.append(SHORT.get(key, key) + word[word.index("=") :])
     if counts and source:
         raise ScalingError("counts are of no runs", key="--from", mend="leave it or --counts out")
-    if counts or train:
-        print_remarks(file.load(row.name, given) for row in file.rows)
     results: Results | None = None
     missing: Unfinished | None = None
     if train:
@@ -126,6 +124,8 @@ def table(
     elif not counts:
         results = _read(file, given, source, study)
     show = printed(file, counted(file, given or (results.settings if results else ())), results)
+    if counts:
+        print_remarks(file.load(row.name, given) for row in file.rows)
     return Table(show, results, missing)
 
 
@@ -183,6 +183,7 @@ def _trained(
             return held, None
     name, ledger = planned.question.name, planned.ledger()
     enter(ledger, name, planned)
+    print_remarks(one.experiment.config for one in planned.runs)
     if progress:
         print(f"study {name}: {plural(len(planned.runs), 'run')} in {ledger.root}", file=sys.stderr)
     with listener(progress) as heard:

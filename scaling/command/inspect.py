@@ -32,7 +32,6 @@ def run(arguments: argparse.Namespace) -> None:
 
         return count(arguments.table, arguments.words, arguments.json)
     configs = {name: found.check() for name, found in config.configs(arguments).items()}
-    config.print_remarks(configs.values())
 
     from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
     from scaling.training.vocabulary import sized
@@ -40,6 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     configs = {name: sized(resolved) for name, resolved in configs.items()}
     costs = {name: cost(resolved) for name, resolved in configs.items()}
     shared = {name: shared_flops(resolved) for name, resolved in configs.items()}
+    config.print_remarks(configs.values())
     if arguments.json:
         documents = [
             {"model": name, **found.to_json(), "flops_train_shared_per_token": shared[name] / found.tokens}

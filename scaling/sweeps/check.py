@@ -86,7 +86,6 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
 
     looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
     _stoppable(sweep, looks.first["evaluate.points"])
-    print_remarks(one.config for one in (*looks.values, *looks.sample))
     return looks
 
 
@@ -96,6 +95,7 @@ def check(sweep: Sweep, looks: Looks) -> Outlook:
         _tried(sweep, one)
     seen, runs = [_tried(sweep, one) for one in looks.sample], sweep.size
     _stoppable(sweep, min(len(one.evaluated) for one in seen))  # a short run may pay for fewer than it asks for
+    print_remarks(one.config for one in (*looks.values, *looks.sample))
     share = (1 if runs is None else runs) / len(seen)
     return Outlook(
         runs=runs,

@@ -52,10 +52,7 @@ def alike(one: Path, other: Path) -> None:
 
 
 CASES = [
-    (
-        "decoder",
-        {"data.validation": 140_000, "evaluate.windows": "null"},
-    ),  # three batches of an evaluation for two ranks
+    ("decoder", {"data.validation": 140_000, "evaluate.windows": "null"}),  # three batches for two ranks
     ("encoder_decoder", {"train.micro_batch": 1, "objective": "SpanCorruption"}),  # three tables tied; accumulation
     ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),  # a unit run thrice
     ("encoder_decoder", {"model.share": "stacks", "objective": "SpanCorruption"}),  # blocks that two stacks have
