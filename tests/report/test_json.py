@@ -1,0 +1,218 @@
+"""docs/json.md and what the commands print under --json agree: every key that is printed is documented, every
+documented key is printed, and keys are snake_case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling.cli import VERBS, main
+from scaling.studies import findings
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+NO_JSON = {"work", "agent"}
+SERVED = {"pull"}  # which needs W&B's server
+SNAKE = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
+Pattern = tuple[str, ...]
+
+
+def sections() -> dict[tuple[str, ...], str]:
+    """The text of each section by the commands whose documents it describes."""
+    parts = (part.partition("\n") for part in PAGE.split("\n## ")[1:])
+    return {tuple(re.findall(r"`scaling ([^`]+)`", title)): text for title, _, text in parts}
+
+
+def documented(text: str) -> dict[Pattern, bool]:
+    """The keys of a section's tables, each with whether it is deprecated."""
+    keys = {}
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            cell, meaning = (part.strip() for part in line.strip("|").split(" | ", 1))
+            for key in re.findall(r"`([^`]+)`", cell):
+                for one in spelled_out(key):
+                    keys[split(one)] = meaning.startswith("deprecated")
+    return keys
+
+
+def spelled_out(key: str) -> Iterator[str]:
+    parts = re.split(r"\{([^}]*)\}", key)
+    choices = [part.split(",") if place % 2 else [part] for place, part in enumerate(parts)]
+    return map("".join, product(*choices))
+
+
+def split(key: str) -> Pattern:
+    return tuple(part for part in re.sub(r"\[\]", ".[]", key).split(".") if part)
+
+
+def printed(value: Any, above: Pattern = ()) -> Iterator[Pattern]:
+    """The path of every key; `[]` is an item of a list."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*above, key)
+            yield from printed(inner, (*above, key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from printed(inner, (*above, "[]"))
+
+
+def matches(pattern: Pattern, path: Pattern) -> bool:
+    """Whether a path is what the pattern says, or on the way to it."""
+    for place, part in enumerate(path):
+        if place == len(pattern):
+            return False
+        if pattern[place] == "**":
+            return True
+        if pattern[place] not in (part, "*"):
+            return False
+    return True
+
+
+def reaches(pattern: Pattern, path: Pattern) -> bool:
+    """Whether a path is the whole of the pattern."""
+    whole = pattern[:-1] if pattern[-1] == "**" else pattern
+    return len(path) >= len(whole) and matches(whole, path[: len(whole)])
+
+
+STUDY = """question: x
+base: decoder
+set: {data: synthetic, size.vocabulary: null, schedule.warmup: 0, train.batch: 8}
+grid: {size: [{width: 8, layers: 1, heads: 1}, {width: 16, layers: 1, heads: 1}], train.tokens: [20k, 40k, 60k]}
+law: chinchilla
+"""
+TABLE = """base: decoder
+data: synthetic
+size: {width: 8, layers: 1, heads: 1, vocabulary: null, length: 16}
+train: {tokens: 2k, batch: 8}
+evaluate: {points: 2, windows: 8}
+table: {title: x, measures: [sequential, path], published: x.csv}
+rows: {A: {}, B: {model.position: NoPosition}}
+"""
+
+
+@pytest.fixture(scope="module")
+def documents(study, made_study, tmp_path_factory):
+    """What each command prints under --json, several documents where one has not all of its keys."""
+    folder = tmp_path_factory.mktemp("json")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    patch.setenv("SCALING_DATA", str(folder / "prepared"))
+    patch.setattr(findings, "FIGURES", ())  # which take as long as all the rest
+    found: dict[str, list[Any]] = {}
+
+    def run(name: str, *words: str) -> Any:
+        with pytest.MonkeyPatch.context() as capture:
+            lines: list[str] = []
+            capture.setattr("builtins.print", lambda *what, file=None, **_: None if file else lines.append(*what))
+            assert main([*words, "--json"]) == 0, words
+        found.setdefault(name, []).append(json.loads("".join(lines)))
+        return found[name][-1]
+
+    (folder / "text.txt").write_text("\n\n".join(f"A line of text, the {number}th of many." for number in range(300)))
+    (folder / "study.yaml").write_text(STUDY)
+    (folder / "table.yaml").write_text(TABLE)
+    (folder / "x.csv").write_text("row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n")
+    text = ["data.corpus.files=text.txt", "data.tokenizer.vocabulary=270", "data.validation=0.2"]
+    try:
+        for action in ("prepare", "show"):
+            run(f"data {action}", "data", action, "files", *text, "size.length=64")
+        run("data show", "data", "show", "synthetic", "--windows", "1")
+        run("data list", "data", "list")
+        short = ["decoder", "train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
+        one = run("train", "train", *short)["run"]
+        run("train", "train", *short, "--again")
+        run("train", "train", *short, "data=files", *text, "size.length=64")
+        run("runs", "runs")
+        run("show", "show", one)
+        run("diff", "diff", "gpt2", "llama")
+        for words in (["quickstart", "--on", "H100", "--price", "2"], ["study.yaml"]):
+            run("plan", "plan", *words)
+        ledger, *_ = study
+        run("report", "report", "small", f"runs={ledger.root}")
+        rows = "  row: [Self-Attention, Recurrent]\n  size:"
+        changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
+        several = tmp_path_factory.mktemp("rows")
+        made_study(several, changes)
+        run("report", "report", "small", f"runs={several / 'runs'}")
+        compared = tmp_path_factory.mktemp("compared")
+        made_study(compared, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]", "law: chinchilla": "law: [chinchilla, power_law_d]"})
+        run("report", "report", "small", f"runs={compared / 'runs'}")
+        none = tmp_path_factory.mktemp("none")
+        made_study(none, {"law: chinchilla": "law: chinchilla"}, lambda place: "finished" if place < 2 else None)
+        run("report", "report", "small", f"runs={none / 'runs'}")
+        points = str(ledger.root / "studies" / "small" / "report" / "points.csv")
+        targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10"]
+        run("fit", "fit", points, *targets, "--figures", "figures")
+        many = str(ROOT / "examples" / "own_law" / "points.csv")
+        run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
+        run("table", "table", "table.yaml", "--counts")
+        run("table", "table", "table.yaml", "--from", "runs")
+        run("inspect", "inspect", "decoder", "size=tiny")
+        run("explain", "explain")
+        for name in [
+            "Gated",
+            "channel",
+            "train",
+            "size",
+            "law",
+            "chinchilla",
+            "study",
+            "sweep",
+            "table",
+            "held_out",
+            "metric",
+            "plan",
+            "quickstart",
+        ]:
+            run("explain", "explain", name)
+        run("sweep", "sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
+        run("generate", "generate", one, "--prompt", "1 2", "--steps", "2")
+        run("export", "export", one, "--to", "exported")
+        run("import", "import", "exported", "--to", "imported")
+        run("gc", "gc")
+        run("doctor", "doctor")
+    finally:
+        patch.undo()
+    return found
+
+
+SECTIONS = sections()
+SEEN = [commands for commands in SECTIONS if not SERVED & {*commands}]
+
+
+def paths(commands: tuple[str, ...], documents: dict[str, list[Any]]) -> set[Pattern]:
+    return {path for name in commands for document in documents.get(name, ()) for path in printed(document)}
+
+
+def test_every_command_with_json_has_a_section():
+    assert {name.partition(" ")[0] for commands in SECTIONS for name in commands} == set(VERBS) - NO_JSON
+
+
+@pytest.mark.parametrize("commands", SEEN, ids=" ".join)
+def test_every_key_that_is_printed_is_documented(commands, documents):
+    keys = documented(SECTIONS[commands])
+    if "report" in commands:
+        keys |= documented(SECTIONS["fit",])
+    missing = [path for path in paths(commands, documents) if not any(matches(pattern, path) for pattern in keys)]
+    assert sorted(map(".".join, missing)) == []
+
+
+@pytest.mark.parametrize("commands", SEEN, ids=" ".join)
+def test_every_documented_key_is_printed(commands, documents):
+    known = paths(commands, documents)
+    missing = [key for key in documented(SECTIONS[commands]) if not any(reaches(key, path) for path in known)]
+    assert sorted(map(".".join, missing)) == []
+
+
+@pytest.mark.parametrize("commands", SECTIONS, ids=" ".join)
+def test_every_documented_key_is_snake_case(commands):
+    keys = documented(SECTIONS[commands])
+    parts = {part for key, deprecated in keys.items() if not deprecated for part in key}
+    assert not [part for part in parts - {"*", "**", "[]"} if not SNAKE.fullmatch(part)]
