@@ -1,4 +1,4 @@
-"""Activations φ: what stands between the two matrices of a feed-forward layer, or beside its gate."""
+"""Activations φ: between the two matrices of a feed-forward layer, or on its gate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.kernel.activation import activate, gated
-from scaling.kernel.call import serves
+from scaling.kernel import operations
 from scaling.nn.contract import Activation
 
 
@@ -32,13 +31,11 @@ class GeLU(nn.Module, Activation):
         self.approximate = approximate
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        if self.approximate == "tanh" and serves(x):
-            return activate("gelu", x)
-        return F.gelu(x, approximate=self.approximate)
+        return operations.gelu(x) if self.approximate == "tanh" else F.gelu(x)
 
     def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """φ(gate) ⊙ x."""
-        return gated("gelu", gate, x) if self.approximate == "tanh" and serves(gate, x) else self(gate) * x
+        return operations.gelu_gated(gate, x) if self.approximate == "tanh" else F.gelu(gate) * x
 
 
 class Swish(nn.Module, Activation):
@@ -49,13 +46,11 @@ class Swish(nn.Module, Activation):
         self.beta = beta
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        if self.beta != 1:
-            return x * torch.sigmoid(self.beta * x)
-        return activate("silu", x) if serves(x) else F.silu(x)
+        return operations.silu(x) if self.beta == 1 else x * torch.sigmoid(self.beta * x)
 
     def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """φ(gate) ⊙ x."""
-        return gated("silu", gate, x) if self.beta == 1 and serves(gate, x) else self(gate) * x
+        return operations.silu_gated(gate, x) if self.beta == 1 else self(gate) * x
 
 
 class ELU(nn.Module, Activation):

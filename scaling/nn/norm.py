@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.kernel.call import serves
-from scaling.kernel.norm import layer_norm, rms_norm
+from scaling.kernel.operations import layer_norm, rms_norm
 from scaling.nn.contract import Norm
 from scaling.number import NonNegativeFloat
 
@@ -20,8 +18,8 @@ class _Gained(nn.Module, Norm):
 
     def __init__(self, width: int, gain: bool | Literal["zero_centered"]):
         super().__init__()
-        self.width, self.around = (width,), 1.0 if gain == "zero_centered" else 0.0
-        self.gain = nn.Parameter(torch.full(self.width, 1 - self.around)) if gain else None
+        self.around = 1.0 if gain == "zero_centered" else 0.0
+        self.gain = nn.Parameter(torch.full((width,), 1 - self.around)) if gain else None
 
     def reset_parameters(self) -> None:
         if self.gain is not None:
@@ -56,10 +54,7 @@ class LayerNorm(_Gained):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        gain = self._whole()
-        if serves(x, gain, self.bias):
-            return layer_norm(x, gain, self.bias, self.eps)
-        return F.layer_norm(x, self.width, gain, self.bias, self.eps)
+        return layer_norm(x, self._whole(), self.bias, self.eps)
 
 
 class RMSNorm(_Gained):
@@ -73,10 +68,7 @@ class RMSNorm(_Gained):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        gain = self._whole()
-        if serves(x, gain):
-            return rms_norm(x, gain, self.eps)
-        return F.rms_norm(x, self.width, gain, self.eps)
+        return rms_norm(x, self._whole(), self.eps)
 
 
 class NoNorm(nn.Module, Norm):

@@ -33,7 +33,8 @@ class _Branch(nn.Module, Residual):
     ) -> Float[Tensor, "b q w"]:
         if asking is None:
             return self.join(x, self.read(x, lambda h: self.piece(h, context)))
-        return self.join(asking(x), self.read(x, lambda h: self.piece(h, context, asking(h))))
+        y = self.read(x, lambda h: self.piece(h, context, asking(h)))
+        return self.join(asking(x), y)
 
     def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
         """What the branch makes of the stream."""

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from scaling.kernel.call import serves
-from scaling.kernel.depthwise import depthwise as in_one_pass
+from scaling.kernel.operations import convolved
 from scaling.nn.context import Context, Places
 
 
@@ -18,12 +17,7 @@ def depthwise(
 ) -> Float[Tensor, "b t w"]:
     """y_t = Σ_j K_j ⊙ x_{t+j}: a number a channel and neighbour, the same at all places or (dynamic) one's own."""
     near, seen = _neighbourhood(x, kernel.shape[-2], context, owner)
-    if serves(near, kernel, seen):
-        return in_one_pass(near, kernel, seen)
-    y = torch.zeros_like(x)
-    for j, weight in enumerate(kernel.unbind(-2)):
-        y = torch.addcmul(y, near[:, j : j + x.shape[1]], weight if seen is None else weight * seen[..., j, None])
-    return y
+    return convolved(near, kernel, seen)
 
 
 def unfold(x: Float[Tensor, "b t w"], kernel: int, context: Context, owner: nn.Module) -> Float[Tensor, "b t kw"]:

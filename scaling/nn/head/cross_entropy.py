@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from scaling.batch import IGNORE
-from scaling.kernel.call import serves
-from scaling.kernel.softmax import cross_entropy as kernel
+from scaling.kernel import operations
 
 CPU_CHUNK = 2**19  # logits at a time: two megabytes of float32, about what the cores keep near (docs/performance.md)
 CHUNK = 2**26  # elsewhere a launch costs more than a pass over memory
@@ -98,27 +97,10 @@ def _losses(parts: Parts, bias: Tensor | None, targets: Tensor, smoothing: float
     first, classes = parts[0][0], sum(len(weight) for _, weight in parts)
     exact = torch.promote_types(first.dtype, torch.float32)
     losses = first.new_empty(len(targets), dtype=exact)
-    compiled = serves(first, bias)
     step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
     for start in range(0, len(targets), step):
         rows = slice(start, start + step)
         logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
-        made = None if gradient is None else gradient[rows]
-        if compiled:
-            kernel(logits, targets[rows], losses[rows], made, smoothing)
-        else:
-            losses[rows] = _plainly(logits.to(exact), targets[rows, None].clamp(min=0), smoothing, made)
+        own_gradient = None if gradient is None else gradient[rows]
+        operations.cross_entropy(logits, targets[rows], losses[rows], own_gradient, smoothing)
     return losses.masked_fill_(targets == IGNORE, 0)
-
-
-def _plainly(logits: Tensor, target: Tensor, smoothing: float, gradient: Tensor | None) -> Tensor:
-    chances = logits.softmax(-1)
-    # log Σ eᶻ = max z − log max softmax(z): both maxima are one class, whose chance is at least 1/v.
-    normaliser = logits.amax(-1) - chances.amax(-1).log()
-    losses = normaliser - logits.gather(-1, target)[:, 0] * (1 - smoothing)
-    if smoothing:
-        losses -= logits.mean(-1) * smoothing
-    if gradient is not None:
-        chances.scatter_add_(-1, target, chances.new_full((), smoothing - 1).expand(target.shape))
-        gradient.copy_(chances - smoothing / logits.shape[-1] if smoothing else chances)
-    return losses

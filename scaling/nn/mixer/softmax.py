@@ -1,4 +1,4 @@
-"""softmax(s q kᵀ + mask + score) v, by the kernel that suits the device, the length and what positions add."""
+"""softmax(s q kᵀ + mask + score) v, in the way that suits the device, the length and what positions add."""
 
 from __future__ import annotations
 
@@ -9,17 +9,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from scaling.kernel import attention
-from scaling.kernel.call import serves
-from scaling.kernel.softmax import softmax
+from scaling.kernel.attention import attention
+from scaling.kernel.operations import attention_way, attention_weights
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.pattern import render
-
-# Up to so many keys two plain products stand against torch's fused kernel on a CPU (docs/performance.md): in bfloat16
-# up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
-EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
 
 
 def attend(
@@ -35,33 +29,12 @@ def attend(
     band = _band(q, k, context)
     if band is not None:
         return _in_blocks(q, k, v, context, band, scale, dropout)
-    if attention.serves(q, k, v) and _as_they_are(q) and not dropout and not context.position.mixes_values:
+    way = attention_way(q, k, v, dropout=dropout, reads_weights=context.position.mixes_values)
+    if way == "one pass":
         return _in_one_pass(q, k, v, context, scale)
-    plain = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
-    if plain or context.position.mixes_values:
+    if way == "products":
         return _explicit(q, k, v, context, scale, dropout)
     return _fused(q, k, v, context, scale, dropout)
-
-
-def attend_to(
-    q: Float[Tensor, "b t h d"],
-    k: Float[Tensor, "b s h d"],
-    v: Float[Tensor, "b s h e"],
-    added: Float[Tensor, "#b #h t s"],
-    *,
-    scale: float,
-) -> Float[Tensor, "b t h e"]:
-    """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
-    if attention.serves(q, k, v) and _as_they_are(q):
-        return attention.attention(q, k, v, added, scale=scale, causal=False)
-    weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
-    return torch.einsum("bhts,bshe->bthe", weights, v)
-
-
-def _as_they_are(q: Tensor) -> bool:
-    """Whether nobody casts them to another type, and nobody, a counter of FLOPs say, watches torch's operations."""
-    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
-    return not recast and not is_in_torch_dispatch_mode()
 
 
 def _triangular(context: Context) -> bool:
@@ -124,25 +97,15 @@ def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
 def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
     triangular = _triangular(context)
     added = None if triangular else bias(q, k, context, scale)
-    return attention.attention(q, k, v, added, scale=scale, causal=triangular)
+    return attention(q, k, v, added, scale=scale, causal=triangular)
 
 
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
-    (b, t, h), (s, g) = q.shape[:3], k.shape[1:3]
-    compiled, triangular = serves(q, k, v) and _as_they_are(q), _triangular(context)
-    added = None if compiled and triangular else bias(q, k, context, scale)
-    if g != h:
-        k, v = k.repeat_interleave(h // g, 2), v.repeat_interleave(h // g, 2)
-    q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
-    if compiled and (added is None or not added.requires_grad):
-        weights = softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=triangular)
-    elif added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
-        weights = torch.baddbmm(added[0], q, k.mT, alpha=scale).softmax(-1)
-    else:
-        logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
-        if added is not None:  # not in place: the gradient of a view changed in place is copied three times
-            logits = (logits.view(b, h, t, s) + added).flatten(0, 1)
-        weights = logits.softmax(-1)
+    (b, t, h), s = q.shape[:3], k.shape[1]
+    if k.shape[2] != h:
+        k, v = (x.repeat_interleave(h // x.shape[2], 2) for x in (k, v))
+    v = v.transpose(1, 2).reshape(b * h, s, -1)
+    weights = attention_weights(q, k, lambda: bias(q, k, context, scale), causal=_triangular(context), scale=scale)
     if dropout:
         weights = F.dropout(weights, dropout)
     mixed = (weights @ v).view(b, h, t, -1)

@@ -11,11 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
+from scaling.kernel.operations import attention_plus
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
 from scaling.nn.dropout import drop
 from scaling.nn.mixer.attention import Scale, append, scale_of
-from scaling.nn.mixer.softmax import attend_to, bias
+from scaling.nn.mixer.softmax import bias
 from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
@@ -89,7 +90,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         added = added if of_places is None else added + of_places
         dropout = self.dropout if self.training else 0.0
         if q is not None and k is not None and not dropout and not position.mixes_values:
-            return self.out(attend_to(q, k, v, added, scale=self.scale).flatten(2))
+            return self.out(attention_plus(q, k, v, added, scale=self.scale).flatten(2))
         if q is not None and k is not None:
             added = added + self.scale * torch.einsum("bthd,bshd->bhts", q, k)
         weights = added.softmax(-1)

@@ -1,0 +1,179 @@
+"""What stands between a model's matrix products: by a kernel of ours where it takes the tensors, else by torch.
+
+The choice is made in this file and nowhere else. Both ways compute a function's formula, to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from scaling.kernel import activation, attention, depthwise, norm, rotate, softmax
+from scaling.kernel.call import serves
+
+# Up to so many keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16 up to
+# four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
+EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
+
+Way = Literal["one pass", "products", "fused"]
+
+
+def gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
+    return activation.activate("gelu", x) if serves(x) else F.gelu(x, approximate="tanh")
+
+
+def silu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """x σ(x)."""
+    return activation.activate("silu", x) if serves(x) else F.silu(x)
+
+
+def gelu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """gelu(gate) ⊙ x."""
+    return activation.gated("gelu", gate, x) if serves(gate, x) else gelu(gate) * x
+
+
+def silu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """silu(gate) ⊙ x."""
+    return activation.gated("silu", gate, x) if serves(gate, x) else silu(gate) * x
+
+
+def layer_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, bias: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+    """g ⊙ (x − mean x) / √(var x + ε) + b."""
+    if serves(x, gain, bias):
+        return norm.layer_norm(x, gain, bias, eps)
+    return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
+
+
+def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+    """g ⊙ x / √(mean x² + ε)."""
+    return norm.rms_norm(x, gain, eps) if serves(x, gain) else F.rms_norm(x, x.shape[-1:], gain, eps)
+
+
+def rotated(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s g d"],
+    q_angle: Float[Tensor, "#b t half"],
+    k_angle: Float[Tensor, "#b s half"],
+) -> tuple[Tensor, Tensor]:
+    """Each pair (x_i, x_{i+half}) of q and k turned by its token's angle; what is beyond 2 half stays as it is."""
+    alike = k_angle is q_angle
+    if serves(q, k):
+        own = q_angle.cos().float(), q_angle.sin().float()
+        other = own if alike else (k_angle.cos().float(), k_angle.sin().float())
+        return rotate.rotated(q, *own), rotate.rotated(k, *other)
+    turn = _turn(q_angle, q)
+    return _turned(q, *turn), _turned(k, *(turn if alike else _turn(k_angle, k)))
+
+
+def _turn(angle: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of every angle, each written twice, the first sine negated: [b t h 2 half].
+
+    They are written out for x's heads where all its rows are at the same positions: products then run along tokens.
+    """
+    cos, sin = angle.cos()[:, :, None].to(x.dtype), angle.sin()[:, :, None].to(x.dtype)
+    heads = x.shape[2] if len(angle) == 1 else 1
+    return torch.cat([cos, cos], -1).repeat(1, 1, heads, 1), torch.cat([-sin, sin], -1).repeat(1, 1, heads, 1)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin, turning = cos[:, :, : x.shape[2]], sin[:, :, : x.shape[2]], cos.shape[-1]
+    if turning == x.shape[-1]:
+        return x * cos + x.roll(turning // 2, -1) * sin
+    turned, still = x[..., :turning], x[..., turning:]
+    return torch.cat([turned * cos + turned.roll(turning // 2, -1) * sin, still], -1)
+
+
+def convolved(
+    near: Float[Tensor, "b s w"], taps: Float[Tensor, "*bt k w"], seen: Float[Tensor, "#b t k"] | None
+) -> Float[Tensor, "b t w"]:
+    """y_t = Σ_j taps_j ⊙ x_{t+j} over the neighbours that are seen; s is t and the k − 1 tokens around them."""
+    if serves(near, taps, seen):
+        return depthwise.depthwise(near, taps, seen)
+    length = near.shape[1] - taps.shape[-2] + 1
+    y = near.new_zeros(near.shape[0], length, near.shape[2])
+    for j, weight in enumerate(taps.unbind(-2)):
+        y = torch.addcmul(y, near[:, j : j + length], weight if seen is None else weight * seen[..., j, None])
+    return y
+
+
+def cross_entropy(
+    logits: Float[Tensor, "n v"],
+    targets: Int[Tensor, " n"],
+    losses: Float[Tensor, " n"],
+    gradient: Float[Tensor, "n v"] | None,
+    smoothing: float,
+) -> None:
+    """Write −log softmax(logits)[target] of each row, and ∂loss/∂logits where it is asked for."""
+    if serves(logits):
+        softmax.cross_entropy(logits, targets, losses, gradient, smoothing)
+        return
+    logits, target = logits.to(losses.dtype), targets[:, None].clamp(min=0)
+    chances = logits.softmax(-1)
+    # log Σ eᶻ = max z − log max softmax(z): both maxima are one class, whose chance is at least 1/v.
+    normaliser = logits.amax(-1) - chances.amax(-1).log()
+    loss = normaliser - logits.gather(-1, target)[:, 0] * (1 - smoothing)
+    if smoothing:
+        loss -= logits.mean(-1) * smoothing
+    losses.copy_(loss)
+    if gradient is not None:
+        chances.scatter_add_(-1, target, chances.new_full((), smoothing - 1).expand(target.shape))
+        gradient.copy_(chances - smoothing / logits.shape[-1] if smoothing else chances)
+
+
+def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weights: bool) -> Way:
+    """How softmax attention is computed, by the device, the type, the length and who must see the weights."""
+    if attention.serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
+        return "one pass"
+    few = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
+    return "products" if few or reads_weights else "fused"
+
+
+def attention_plus(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s h d"],
+    v: Float[Tensor, "b s h e"],
+    added: Float[Tensor, "#b #h #t s"],
+    *,
+    scale: float,
+) -> Float[Tensor, "b t h e"]:
+    """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
+    if attention.serves(q, k, v) and _as_they_are(q):
+        return attention.attention(q, k, v, added, scale=scale, causal=False)
+    weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
+    return torch.einsum("bhts,bshe->bthe", weights, v)
+
+
+def attention_weights(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s h d"],
+    bias: Callable[[], Tensor | None],
+    *,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "bh t s"]:
+    """softmax(s q kᵀ + bias), head by head; `bias` is asked for unless the kernel can do without: it is `causal`."""
+    (b, t, h, _), s = q.shape, k.shape[1]
+    ours = serves(q, k) and _as_they_are(q)
+    added = None if ours and causal else bias()
+    q, k = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k))
+    if ours and (added is None or not added.requires_grad):
+        return softmax.softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=causal)
+    if added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
+        return torch.baddbmm(added[0], q, k.mT, alpha=scale).softmax(-1)
+    logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+    if added is not None:  # not in place: the gradient of a view changed in place is copied three times
+        logits = (logits.view(b, h, t, s) + added).flatten(0, 1)
+    return logits.softmax(-1)
+
+
+def _as_they_are(q: Tensor) -> bool:
+    """Whether nothing casts them to another type, and nothing, a counter of FLOPs for instance, watches torch."""
+    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
+    return not recast and not is_in_torch_dispatch_mode()
