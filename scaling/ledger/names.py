@@ -13,8 +13,17 @@ MISSING = object()
 
 
 def names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A name for each run: the keys of its spec whose values are not the same in all of them."""
+    """A name for each run: the keys of its spec whose values are not the same in all of them.
+
+    Trunks, which have no schedule of their own and no evaluation, are compared with one another alone.
+    """
     leaves = {run: flat(spec) for run, spec in specs.items()}
+    trunks = {run: own for run, own in leaves.items() if own.get("schedule.kind") == "trunk"}
+    runs = {run: own for run, own in leaves.items() if run not in trunks}
+    return {**_named(runs), **{run: f"trunk {name}".rstrip() for run, name in _named(trunks).items()}}
+
+
+def _named(leaves: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     keys = _told_apart(leaves)
     return {run: " ".join(assignments({key: own.get(key) for key in keys})) for run, own in leaves.items()}
 
