@@ -210,7 +210,7 @@ class Fit:
         return latex(self.document)
 
     def _repr_html_(self) -> str:
-        from scaling.fit_report.tables import doubts, heading, tables
+        from scaling.fit_report.tables import diagnostics, heading, tables
 
         lines = [f"<p>{html.escape(line)}</p>" for line in heading(self.document)]
         for table in tables(self.document):
@@ -220,7 +220,7 @@ class Fit:
             caption = f"<caption>{html.escape(table.caption)}</caption>"
             lines.append(f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
             lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-        return "\n".join([*lines, *(f"<p>{html.escape(line)}</p>" for line, _ in doubts(self.document))])
+        return "\n".join([*lines, *(f"<p>{html.escape(line)}</p>" for line, _ in diagnostics(self.document))])
 
     def __str__(self) -> str:
         import io
@@ -379,7 +379,7 @@ def read_points(source: Any, **choices: Any) -> Points:
     """Points of whatever holds a table of runs."""
     from scaling.law.columns import from_columns, from_frame, from_rows
     from scaling.law.points import Points
-    from scaling.law.read_points import read, table_of
+    from scaling.law.read_points import read_points_file, table_of
     from scaling.ledger.points import rows_of
 
     if isinstance(source, Points):
@@ -395,7 +395,7 @@ def read_points(source: Any, **choices: Any) -> Points:
     folder = Path(source)
     rows = rows_of(folder) if folder.is_dir() and not table_of(folder).exists() else None
     if rows is None:
-        return read(folder, **choices)
+        return read_points_file(folder, **choices)
     if not rows:
         raise ScalingError("is a ledger of no runs", file=folder, mend="train some, or give a table of runs")
     return from_rows(rows, source=str(folder), **choices)
@@ -414,7 +414,7 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
     from scaling.law.columns import clustered_by
     from scaling.law.fit import fit
     from scaling.law.held_out import column_held_out, split_held_out
-    from scaling.picture.figures import of_law
+    from scaling.picture.figures import figures_of_law
 
     form = _constrained(law, points, options["tie"] or {}, options["bounds"] or {})
     targets = list(options["target"])
@@ -452,7 +452,7 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         report = report.with_back_test()
 
     def album() -> dict[str, Picture]:
-        return of_law(law_fit, tested, level=options["level"], method=method)
+        return figures_of_law(law_fit, tested, level=options["level"], method=method)
 
     return Fit(report.to_json(), points, law_fit, method, options["level"], album)
 
@@ -516,16 +516,16 @@ def _approach(
     from scaling.law.envelope import envelope
     from scaling.law.held_out import column_held_out
     from scaling.law.isoflop import isoflop
-    from scaling.picture.figures import of_curves, of_valleys
+    from scaling.picture.figures import figures_of_envelope, figures_of_isoflop
 
     mask = column_held_out(points)
     points = points if mask is None else points.hold_out(mask)[0]
     if law == "envelope":
         closed = envelope(points)
-        return Fit(EnvelopeReport(points, closed).to_json(), points, album=lambda: of_curves(points, closed))
+        return Fit(EnvelopeReport(points, closed).to_json(), points, album=lambda: figures_of_envelope(points, closed))
     kind: Any = law.removeprefix("isoflop_")
     size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-    return Fit(MinimaReport(points, size, data).to_json(), points, album=lambda: of_valleys(points, size, data))
+    return Fit(MinimaReport(points, size, data).to_json(), points, album=lambda: figures_of_isoflop(points, size, data))
 
 
 def _objective(name: str, delta: float) -> Objective:

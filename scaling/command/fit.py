@@ -150,19 +150,19 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _numbers(words: Sequence[str], option: str) -> dict[str, float]:
-    from scaling.law.parse_number import argument
+    from scaling.law.parse_number import parse_argument
 
-    return {name: argument(value, option, name) for name, value in _pairs(words, option).items()}
+    return {name: parse_argument(value, option, name) for name, value in _pairs(words, option).items()}
 
 
 def _limits(words: Sequence[str]) -> dict[str, tuple[float, float]]:
     """`a=0:2`; an end that is left out is open."""
-    from scaling.law.parse_number import number
+    from scaling.law.parse_number import parse_number
 
     limits = {}
     for name, value in _pairs(words, "bounds").items():
         low, colon, high = value.partition(":")
-        ends = number(low or "-inf"), number(high or "inf")
+        ends = parse_number(low or "-inf"), parse_number(high or "inf")
         if not colon or None in ends:
             raise ScalingError("is not LOW:HIGH", key=f"bounds {name}", value=value, mend=f"write --bounds {name}=0:2")
         limits[name] = ends

@@ -23,7 +23,7 @@ from scaling.law.interval import Interval
 from scaling.law.noise import measure, student
 from scaling.law.points import Points
 from scaling.law.predictions import predict_runs, rows_of
-from scaling.law.read_points import read
+from scaling.law.read_points import read_points_file
 
 LEVEL = 0.95
 KINDS = {"f": "random fifths", "bigN": "largest fifth by N", "bigD": "largest fifth by D", "bigC": "largest fifth by C"}
@@ -105,7 +105,7 @@ def priors(sizes: Mapping[str, float]) -> dict[str, tuple[float, float]]:
 
 
 def largest_out(points: Points, axis: str) -> Iterator[np.ndarray]:
-    """All runs above each share of the points, by one axis."""
+    """All runs above each quantile of the points, by one axis."""
     values = _axis(points, axis)
     for share in SHARES:
         mask = values > np.quantile(values, share) * (1.0 + 1e-9)
@@ -190,4 +190,4 @@ def _rule(numbers: int) -> list[str]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    print("\n".join(tables({path.stem: read(path) for path in sorted(folder.glob("*.csv"))})))
+    print("\n".join(tables({path.stem: read_points_file(path) for path in sorted(folder.glob("*.csv"))})))

@@ -107,7 +107,7 @@ def _number(cell: Cell) -> int:
 def _setting(cell: Cell, rng: np.random.Generator) -> tuple[Form, dict[str, np.ndarray], np.ndarray, dict[str, float]]:
     """The law, its columns, the truth, and the run at ten times the largest compute.
 
-    Terms are of size one nat (a half each of two terms) in the middle of the points, beside E = 1.7.
+    Terms are of size one nat (a half each of two terms) in the middle of the points, next to E = 1.7.
     """
     form, n = named(cell.law), cell.points
     top = SMALLEST_COMPUTE * 10**cell.decades
@@ -194,7 +194,7 @@ def table(cells: Sequence[Cell], counts: Sequence[Counts]) -> list[str]:
 
 
 def stress_table(cells: Sequence[Cell], counts: Sequence[Counts]) -> list[str]:
-    """One line a kind of error: coverage, the share of fits that doubt nothing, and the coverage of those."""
+    """One line a kind of error: coverage, the fraction of fits that call themselves reliable, and their coverage."""
     lines = _head(["errors", "law"], ["n", *NAMES, "reliable", *(f"{name} of these" for name in NAMES)])
     for cell, count in zip(cells, counts):
         percentages = [_percent(count.covered[name], count.fitted) for name in NAMES]
@@ -223,11 +223,9 @@ def pooled(counts: Iterable[Counts]) -> str:
     parts = []
     for name in NAMES:
         share = 100 * sum(count.covered[name] for count in counts) / fitted
-        parts.append(f"{name} {share:.1f}% (least {100 * min(count.share(name) for count in counts):.1f}%)")
+        parts.append(f"{name} {share:.1f}% (lowest {100 * min(count.share(name) for count in counts):.1f}%)")
     studies = sum(count.studies for count in counts)
-    return (
-        f"{studies} studies, {fitted} fitted, {studies - fitted} refused for want of convergence: {', '.join(parts)}."
-    )
+    return f"{studies} studies, {fitted} fitted, {studies - fitted} that did not converge refused: {', '.join(parts)}."
 
 
 def document(studies: int) -> str:
@@ -253,7 +251,7 @@ are: an open end is never on the wrong side of the truth."""
 STRESS = """Noise 0.005, two decades, exponent 0.3. `heavy` is Student's t with 3 degrees of freedom; `unequal` three
 times as large at the largest loss as at the smallest; `pairs` neighbours that share a seed and half of their variance,
 given to the fit as clusters; `clusters` likewise 8 blocks of neighbours, too few to be trusted; `missing` a tenth of
-the runs left out. `reliable` is the share of fits that raise no doubt about themselves."""
+the runs left out. `reliable` is the fraction of fits without a warning."""
 
 
 def _reported(cell: Cell, counts: Counts) -> Counts:

@@ -1,4 +1,4 @@
-"""The questions a referee asks of a scaling law, answered from the fit and its points; the unanswered ones are named.
+"""The questions a referee asks of a scaling law, answered from the fit and its points.
 
 After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most of
 fifty papers silent on details that change their conclusions: the form, the training setup, the points, and the fitting.
@@ -37,7 +37,7 @@ def checklist(
     held_out: HeldOut | None = None,
     stated: Mapping[str, str] | None = None,
 ) -> tuple[Answer, ...]:
-    """Every question in order; `stated` answers by the keys of `SETUP_QUESTIONS` what the points do not say."""
+    """Every question in order; `stated` answers by the keys of `SETUP_QUESTIONS` what the points do not state."""
     statements = {**_statements(fit.points), **(stated or {})}
     return (
         *_form(fit, statements),
@@ -57,7 +57,7 @@ def missing(answers: tuple[Answer, ...]) -> tuple[str, ...]:
 
 
 def _statements(points: Points) -> dict[str, str]:
-    """What the points say of the setup: a stated definition, or a column that has one value or a range."""
+    """What the points state about the setup: a stated definition, or a column that has one value or a range."""
     statements = {}
     for key in SETUP_QUESTIONS:
         for name in (key, *SETUP_COLUMNS.get(key, ())):
@@ -92,7 +92,7 @@ def _form(fit: Fit, statements: Mapping[str, str]) -> Iterator[Answer]:
 
 def _points(fit: Fit, statements: Mapping[str, str]) -> Iterator[Answer]:
     form, points = fit.form, fit.points
-    yield Answer(POINTS, "How many runs stand behind the fit, and which were left out?", points.count())
+    yield Answer(POINTS, "How many runs were fitted, and which were left out?", points.count())
     for name in form.axes:
         column = points[name]
         decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
@@ -134,7 +134,7 @@ def _fitting(fit: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldO
     yield Answer(FITTING, "Did it converge?", "yes" if fit.converged else "no")
     identified = "; ".join(fit.not_identified) or "all of them"
     yield Answer(FITTING, "Which parameters do the points identify?", identified)
-    yield Answer(FITTING, "Can the fit be relied on?", "; ".join(fit.unreliable) or "nothing speaks against it")
+    yield Answer(FITTING, "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it")
     yield Answer(FITTING, "How uncertain are the parameters?", _methods(intervals) if intervals else None)
     yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
 

@@ -1,11 +1,11 @@
-"""The account of a fit as Markdown or LaTeX, by the tables that the terminal shows."""
+"""The report of a fit as Markdown or LaTeX, by the tables that the terminal shows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scaling.fit_report.tables import Table, doubts, heading, tables
+from scaling.fit_report.tables import Table, diagnostics, heading, tables
 
 LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
@@ -34,16 +34,16 @@ def markdown(document: Mapping[str, Any]) -> str:
     parts = [f"**{law}**", "  \n".join(lines)]
     for table in tables(document):
         parts += [markdown_text(table.caption), markdown_table(table), *map(markdown_text, table.notes)]
-    parts.append("\n".join(f"- {markdown_text(line)}" for line, _ in doubts(document)))
+    parts.append("\n".join(f"- {markdown_text(line)}" for line, _ in diagnostics(document)))
     return "\n\n".join(parts).rstrip() + "\n"
 
 
 def latex(document: Mapping[str, Any]) -> str:
-    """A tabular of booktabs for each table; what else there is to say as comments."""
+    """A tabular of booktabs for each table; everything else as comments."""
     lines = [f"% {line}" for line in heading(document)]
     for table in tables(document):
         lines += [f"% {table.caption}", latex_table(table), *(f"% {note}" for note in table.notes)]
-    return "\n".join([*lines, *(f"% {line}" for line, _ in doubts(document))]).rstrip() + "\n"
+    return "\n".join([*lines, *(f"% {line}" for line, _ in diagnostics(document))]).rstrip() + "\n"
 
 
 def markdown_table(table: Table) -> str:

@@ -18,7 +18,7 @@ from scaling.law.frontier import FLOPS, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop
-from scaling.law.loss_unit import of_terms
+from scaling.law.loss_unit import unit_of_term
 from scaling.law.points import Points
 from scaling.law.power_law_fit import PowerLawFit
 from scaling.law.predictions import Prediction, predict_runs
@@ -75,7 +75,7 @@ class FitReport:
             "inputs": form.axes,
             "target": form.target,
             "estimates": fit.estimates,
-            "units": {parameter.name: of_terms(parameter.unit, unit) for parameter in form.parameters},
+            "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
             "fixed": problem.fixed,
             "tied": form.tied,
             "intervals": bounds,

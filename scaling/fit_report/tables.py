@@ -167,8 +167,8 @@ def heading(document: Document) -> Iterator[str]:
     yield from (f"  {name}: {definition}" for name, definition in points["definitions"].items())
 
 
-def doubts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Lines and their style: how the optimum was reached, and what speaks against believing it."""
+def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Lines and their style: how the optimum was reached, and what speaks against it."""
     if document["held_out"] is not None:
         tested = document["held_out"]
         covered = coverage(tested)

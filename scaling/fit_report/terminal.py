@@ -1,4 +1,4 @@
-"""The account of a fit for the terminal: what was counted, the estimates, what they predict, and what to doubt."""
+"""The report of a fit on the terminal: what was counted, the estimates, the predictions and the diagnostics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNBOUNDED = 10_000
 
 
 def show(document: Mapping[str, Any], console: Console) -> None:
-    """Print the account of a law, of IsoFLOP minima, or of an envelope."""
+    """Print the report of a law, of IsoFLOP minima, or of an envelope."""
     from rich.measure import Measurement
 
     def print_line(line: str, style: str = "") -> None:
@@ -38,7 +38,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         for note in table.notes:
             print_line(note, "dim")
     print_line("")
-    for line, style in tables.doubts(document):
+    for line, style in tables.diagnostics(document):
         print_line(line, style)
 
 

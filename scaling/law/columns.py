@@ -12,9 +12,8 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.expression import Expression, evaluate, names, parse
-from scaling.law.loss_unit import doubt, in_nats
-from scaling.law.parse_number import column as numbers
-from scaling.law.parse_number import is_empty, number, numeric
+from scaling.law.loss_unit import in_nats, refuse_unlikely_nats
+from scaling.law.parse_number import is_empty, numeric, parse_column, parse_number
 from scaling.law.points import MEANINGS, POSITIVE, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.row_condition import Condition, condition
 
@@ -25,7 +24,7 @@ RUNS = ("run", "run_name")
 """Columns that name the run a point is of."""
 
 IDENTITIES = ("tokenizer", "validation")
-"""Columns that say which loss was measured: two values are two kinds of loss."""
+"""Columns that identify the loss that was measured: two values are two kinds of loss."""
 
 DEFINITION = "_definition"
 """`N_definition` states what column N counts."""
@@ -56,11 +55,11 @@ def from_columns(
 ) -> Points:
     """Points of raw columns, checked.
 
-    `rename` says which column holds what, or its formula (`{"loss": "final_loss", "N": "params-embedding"}`),
-    `where` chooses rows by conditions (`["C<1e21", "corpus=c4"]`), `define` states definitions the table lacks, `pool`
-    names the identities or definitions that may differ, and `best_by` keeps of each group of equal values the run of
-    lowest loss. A `status` column counts the runs that did not finish: diverged and pruned ones are excluded, others
-    failed.
+    `rename` maps a name to its column or its formula (`{"loss": "final_loss", "N": "params-embedding"}`), `where`
+    chooses rows by conditions (`["C<1e21", "corpus=c4"]`), `define` states definitions the table lacks, `pool`
+    names the identities or definitions that may differ, and `best_by` keeps of each group of equal values the run
+    of lowest loss. A `status` column counts the runs that did not finish: diverged and pruned ones are excluded,
+    others failed.
     """
     raw = {name: _typed(name, list(values), source) for name, values in columns.items()}
     table = _renamed(raw, rename or {}, source)
@@ -108,7 +107,7 @@ def _typed(name: str, values: list[Any], source: str) -> np.ndarray:
         return plain
     filled = [value for value in values if not is_empty(value)]
     if all(_is_plain(value) for value in filled) and (filled or name in POSITIVE):
-        return np.array([np.nan if is_empty(value) else number(value) for value in values], float)
+        return np.array([np.nan if is_empty(value) else parse_number(value) for value in values], float)
     return np.array(["" if is_empty(value) else str(value) for value in values], dtype=object)
 
 
@@ -131,16 +130,16 @@ def _is_plain(value: Any) -> bool:
         except ValueError:
             return False
         return True
-    return number(value) is not None
+    return parse_number(value) is not None
 
 
 def _as_numbers(name: str, column: np.ndarray, source: str) -> np.ndarray:
     """A column whose meaning is a positive number, as numbers: 10M and 1,000 too."""
     if name not in POSITIVE or np.issubdtype(column.dtype, np.number):
         return column
-    values = numbers(name, column.tolist(), source)
+    values = parse_column(name, column.tolist(), source)
     if values is None:
-        row, word = next((row, word) for row, word in enumerate(column) if word and number(word) is None)
+        row, word = next((row, word) for row, word in enumerate(column) if word and parse_number(word) is None)
         raise ScalingError(
             f"is not a number ({MEANINGS[name]}), in row {row + 1}",
             file=source or None,
@@ -234,13 +233,15 @@ def _refuse_unknown(option: str, columns: Iterable[str], points: Points) -> None
 
 
 def _refuse_unstated(define: Mapping[str, str], points: Points) -> None:
-    """A definition of nothing would be read by nobody."""
+    """A definition must be of a column or of a question of the checklist."""
     synonyms = chain.from_iterable(SETUP_COLUMNS.values())
     subjects = {*MEANINGS, *points.columns, *SETUP_QUESTIONS, *synonyms}
     for name in define:
         if name not in subjects:
             raise ScalingError(
-                "is no column and no question of the checklist", key=f"define {name}", mend=nearest(name, subjects)
+                "is no column and no question of the checklist",
+                key=f"define {name}",
+                mend=nearest(name, subjects),
             )
 
 
@@ -250,7 +251,7 @@ def _in_nats(points: Points, column: str) -> Points:
         return points
     stated = points.definitions.get("loss")
     if stated is None:
-        doubt(points["loss"], column, points.source)
+        refuse_unlikely_nats(points["loss"], column, points.source)
         return points
     loss, definition = in_nats(points["loss"], stated, points.source)
     return points if loss is points["loss"] else points.with_column("loss", loss, definition)
@@ -283,7 +284,7 @@ def _finished(table: Points) -> tuple[Points, int, int]:
         if state is None:
             word = str(table[column][row])
             raise ScalingError(
-                f"is no way a run ends, in row {row + 1}",
+                f"is no known status of a run, in row {row + 1}",
                 file=table.source or None,
                 key=column,
                 value=word,
@@ -297,7 +298,7 @@ def _finished(table: Points) -> tuple[Points, int, int]:
 
 
 def _status_column(table: Points) -> str | None:
-    """`status`; or as W&B and others head it (`State`), where every value in it is a way a run ends."""
+    """`status`; or as W&B and others head it (`State`), where every value in it is a status of a run."""
     if STATUS in table:
         return STATUS
     for name in table.columns:
@@ -338,7 +339,7 @@ def _refuse_duplicates(points: Points) -> None:
     if twice:
         example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
         raise ScalingError(
-            f"{len(twice)} runs stand in the table more than once, the first {example}",
+            f"{len(twice)} runs are in the table more than once, the first {example}",
             file=points.source or None,
             mend="keep one row a run, or give each its own `run` or `seed`",
         )

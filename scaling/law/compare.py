@@ -62,14 +62,14 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
     Buckland, Burnham and Augustin 1997, Biometrics 53(2), eq. 9, on log loss.
     """
     weights = compare(fits).weights
-    centres, errors, share = [], [], []
+    centres, errors, shares = [], [], []
     for name, fit in fits.items():
         row = {column: inputs[column] for column in fit.form.inputs}
         interval = next(iter(intervals(fit, "t", level=level, quantities=[prediction(fit.form, row)]).values()))
         centres.append(np.log(interval.estimate))
         errors.append(0.5 * np.log(interval.high / interval.low))
-        share.append(weights[name])
-    centre = float(np.dot(share, centres))
-    width = float(np.dot(share, np.hypot(errors, np.array(centres) - centre)))
+        shares.append(weights[name])
+    centre = float(np.dot(shares, centres))
+    width = float(np.dot(shares, np.hypot(errors, np.array(centres) - centre)))
     low, high = float(np.exp(centre - width)), float(np.exp(centre + width))
     return Interval("average", float(np.exp(centre)), low, high, level, "t")

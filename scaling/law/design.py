@@ -1,4 +1,4 @@
-"""Plan a study: which runs tell most about a target, and what interval they will give, before any is paid for."""
+"""Design a study: the runs that inform a target most, and the interval they will give, before any is trained."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def design(
 def _greedy(rows: np.ndarray, slope: np.ndarray, cost: np.ndarray, budget: float, seeds: int) -> np.ndarray:
     """How often to run each candidate."""
     n, p = rows.shape
-    # A whiff of prior information makes the first p runs comparable; it is 10⁻⁶ of what all candidates tell.
+    # A little prior information makes the first p runs comparable: 10⁻⁶ of that of all candidates.
     prior = 1e-6 * (rows.T @ rows) / n + 1e-12 * np.eye(p)
     chosen = np.zeros(n, int)
 

@@ -1,4 +1,4 @@
-"""What the points can and cannot tell: conditioning, leverage, parameters not separated from a bound or another."""
+"""Diagnostics of a fit: conditioning, leverage, parameters that are not identified, reasons not to rely on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from scaling.law.likelihood import EXACT, Ends
 from scaling.law.problem import Problem
-from scaling.law.residual_tests import few, missed, unequal, wavy
+from scaling.law.residual_tests import alike_neighbours, few_clusters, lack_of_fit, unequal_errors
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
@@ -45,7 +45,7 @@ def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
 
 
 def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Diagnostics) -> tuple[str, ...]:
-    """A sentence for each thing the points do not tell, by the intervals of the free parameters."""
+    """A sentence for each parameter that the points do not identify, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
     sentences = []
     if n < POINTS_A_PARAMETER * p:
@@ -74,12 +74,16 @@ def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:
 
 
 def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> tuple[str, ...]:
-    """A sentence for each reason to doubt that the intervals cover what they claim."""
+    """A sentence for each reason why the intervals may not cover what they claim."""
     predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
     residual = (predicted - problem.observed) * np.sqrt(problem.weights)
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
-    doubts = [unequal(residual, predicted), wavy(residual, predicted), missed(residual, problem.columns, len(u))]
+    reasons = [
+        unequal_errors(residual, predicted),
+        alike_neighbours(residual, predicted),
+        lack_of_fit(residual, problem.columns, len(u)),
+    ]
     if clusters is not None:
-        doubts.append(few(clusters))
-    return tuple(doubt for doubt in doubts if doubt)
+        reasons.append(few_clusters(clusters))
+    return tuple(reason for reason in reasons if reason)

@@ -1,4 +1,4 @@
-"""Exponents of variants beside one another: does a variant's lead grow or shrink with scale?"""
+"""Exponents of variants compared: does a variant's lead grow or shrink with scale?"""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
     E + A*N^-alpha + B*D^-beta        params - embedding        max(N, 1e6) / log(D)
 
     sum      = product { ("+" | "-") product }
-    product  = signed { ("*" | "/") signed }       a space may stand for "*": A N^-a
+    product  = signed { ("*" | "/") signed }       a space may mean "*": A N^-a
     signed   = ("+" | "-") signed | power
     power    = primary [ ("^" | "**") signed ]     from the right: a^b^c = a^(b^c); -a^b = -(a^b)
     primary  = number | name | function "(" sum { "," sum } ")" | "(" sum ")"
 
-A name is a letter and then letters, digits, `_` and `.`; any other column stands in backticks: `train/loss`.
+A name is a letter and then letters, digits, `_` and `.`; any other column is written in backticks: `train/loss`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law import autodiff
 from scaling.law.autodiff import Dual
-from scaling.law.parse_number import number
+from scaling.law.parse_number import parse_number
 
 LONGEST = 2000  # characters
 DEEPEST = 60  # brackets, signs and powers within each other
@@ -65,7 +65,7 @@ Expression: TypeAlias = "Number | Name | Negation | Binary | Call"
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """base ^ exponent; a plain exponent may stand over a base that is not positive."""
+    """base ^ exponent; a plain exponent may have a base that is not positive."""
     if isinstance(exponent, Dual):
         return base**exponent
     return autodiff.power(base, exponent) if isinstance(base, Dual) else np.power(np.asarray(base, float), exponent)
@@ -136,7 +136,7 @@ def parts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def names(expression: Expression) -> tuple[str, ...]:
-    """Every name in it, each once, in the order in which they stand."""
+    """Every name in it, each once, in the order in which they appear."""
 
     def walk(node: Expression) -> Iterator[str]:
         if isinstance(node, Name):
@@ -210,7 +210,7 @@ class _Parser:
         if after is None:
             return token, place
         suffixed = token.text + after[0]
-        if self.suffixes and number(suffixed) is not None:
+        if self.suffixes and parse_number(suffixed) is not None:
             return Token("number", suffixed, token.spaced), place + after.end()
         raise self.error(f"has {suffixed!r}", f"write {token.text}*{after[0]}")
 
@@ -219,7 +219,7 @@ class _Parser:
         return self.tokens[self.place] if self.place < len(self.tokens) else None
 
     def take(self, *signs: str) -> str | None:
-        """The sign that stands here, if it is one of these."""
+        """The next sign, if it is one of these."""
         token = self.next
         if token is None or token.kind != "sign" or token.text not in signs:
             return None
@@ -270,7 +270,7 @@ class _Parser:
             raise self.error("breaks off", "write what follows the last sign")
         self.place += 1
         if token.kind == "number":
-            value = number(token.text)
+            value = parse_number(token.text)
             if value is None or not np.isfinite(value):
                 raise self.error(f"has {token.text!r}, which is no number", "write it as 1e9")
             return Number(value)

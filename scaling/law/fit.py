@@ -1,4 +1,4 @@
-"""Fit a law to points: every start screened at once, the best refined together, what is not identified said."""
+"""Fit a law to points: every start screened at once, the best refined together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scaling.law.quantity import parameter
 from scaling.law.residual_tests import seed_scatter
 from scaling.law.robust import reweighted
 from scaling.law.solver import PATIENT, minimise
-from scaling.law.validate import pose
+from scaling.law.validate import validated_problem
 
 STARTS = 1024
 REFINED = 64
@@ -85,7 +85,7 @@ class Fit:
 
     @cached_property
     def not_identified(self) -> tuple[str, ...]:
-        """What these points do not tell, a sentence each; empty where every parameter is identified."""
+        """What these points do not identify, a sentence each; empty where every parameter is identified."""
         return not_identified(self.problem, self.bounds, self.diagnostics)
 
     @cached_property
@@ -144,7 +144,7 @@ def fit(
     starts: int | np.ndarray = STARTS,
     seed: int = 0,
 ) -> Fit:
-    """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ unless said otherwise).
+    """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ by default).
 
     `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs
     whose errors belong together. `fixed` holds parameters at stated values. `starts` is how many random starts are
@@ -153,7 +153,7 @@ def fit(
     form = named(form) if isinstance(form, str) else form
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
     objective = objective or LogHuber()
-    problem, order, labels = pose(form, points, objective, weights, clusters, fixed or {})
+    problem, order, labels = validated_problem(form, points, objective, weights, clusters, fixed or {})
     screened = thinned(problem, SCREENED)
     if isinstance(starts, int):
         begin = draw(screened, starts, seed)

@@ -1,6 +1,6 @@
 """Compute-optimal size, data and loss under a law in N and D, with intervals.
 
-C = k N D, with k = 6 FLOPs a parameter and token unless said otherwise (Kaplan et al. 2020, arXiv 2001.08361).
+C = k N D, with k = 6 FLOPs per parameter and token unless stated otherwise (Kaplan et al. 2020, arXiv 2001.08361).
 """
 
 from __future__ import annotations

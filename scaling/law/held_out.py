@@ -17,7 +17,7 @@ from scaling.law.predictions import Prediction, predict_runs, rows_of
 from scaling.law.row_condition import condition, is_condition
 
 HELD_OUT = "held_out"
-"""The column that says which runs test the fit, as the project's own tables have it."""
+"""The column that marks the held-out runs in the project's own tables."""
 
 YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False})
 

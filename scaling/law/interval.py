@@ -104,7 +104,7 @@ def _quantity(fit: Fit, quantity: str | Quantity) -> Quantity:
 
 
 def _likelihood(fit: Fit, method: str, level: float, by_key: Mapping[str | Quantity, Quantity]) -> dict[str, Interval]:
-    """By profile or by Student's t; what says whether the parameters are identified is not made again."""
+    """By profile or by Student's t; the intervals that decide whether a parameter is identified are reused."""
     if fit.degrees_of_freedom < 1:
         n, p = len(fit.problem.observed), len(fit.problem.free)
         raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")

@@ -27,7 +27,7 @@ FEWEST = 3
 """Sizes below which a budget has no minimum."""
 
 ROUNDING = 0.01
-"""Budgets are never told apart by less than 1% of compute."""
+"""Budgets that differ by less than 1% of compute are one."""
 
 FLAT = 1e-9
 """A parabola less bent than this fraction of its slope is a line, whichever way rounding bends it."""
@@ -76,7 +76,7 @@ class IsoFlop:
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Of the exponent: as wide as the scatter of the minima about the law, and as the seed noise, each demand.
 
-        Seed noise alone says too little: it does not know that a parabola reads a lopsided valley off its bottom, or
+        Seed noise alone is too narrow: it does not hold that a parabola reads a lopsided valley off its bottom, or
         that the minima leave a straight line by more than noise.
         """
         ends = [self.law.interval(level)] + ([self.noise_interval(level)] if len(self.draws) else [])
@@ -236,9 +236,7 @@ def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, s
         inner = np.where(square > 0, -slope / (square + root), (root - square) / (3 * cubic))
         inner = np.where((inner > 0) & (inner < width), inner, 0.0)
     value = ((cubic * inner + square) * inner + slope) * inner + level
-    value = np.concatenate(
-        [value, y[-1:]]
-    )  # an interval without a root stands for its left knot; the last knot is left
+    value = np.concatenate([value, y[-1:]])  # an interval without a root counts as its left knot; the last knot is left
     place = np.concatenate([x[:-1, None] + inner, np.broadcast_to(x[-1:, None], y[-1:].shape)])
     best = value.argmin(axis=0)[None]
     position, bottom = (np.take_along_axis(array, best, axis=0)[0] for array in (place, value))

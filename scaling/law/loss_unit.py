@@ -1,4 +1,4 @@
-"""The unit of a loss: nats per token, or perplexity and bits, which are converted where a person says so."""
+"""The unit of a loss: nats per token, or perplexity and bits, which are converted where the unit is stated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = {
 }
 
 
-def unit(text: str) -> str | None:
+def loss_unit(text: str) -> str | None:
     """The unit other than nats that a statement or a column's name gives."""
     words = re.sub(r"[_\-./]+", " ", text.casefold())
     if re.search(r"\bnats?\b", words):
@@ -29,7 +29,7 @@ def unit(text: str) -> str | None:
 
 def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray, str]:
     """The loss in nats, and how it came about, from the unit that a statement gives."""
-    other_unit = unit(stated)
+    other_unit = loss_unit(stated)
     if other_unit is None:
         return loss, stated
     if other_unit == "perplexity":
@@ -48,15 +48,15 @@ def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray
     return loss * np.log(2.0), f"nats {per}, ln 2 times the {stated.replace('_', ' ')}"
 
 
-def of_terms(unit: str, definition: str) -> str:
+def unit_of_term(unit: str, definition: str) -> str:
     """A parameter's unit where the loss is defined so: per byte and not per token."""
-    return unit.replace("a token", "a byte") if definition.startswith("nats per byte") else unit
+    return unit.replace("per token", "per byte") if definition.startswith("nats per byte") else unit
 
 
-def doubt(loss: np.ndarray, column: str, source: str = "") -> None:
-    """Refuse a loss that nobody has called nats and that can hardly be."""
+def refuse_unlikely_nats(loss: np.ndarray, column: str, source: str = "") -> None:
+    """Refuse a loss without a stated unit whose column's name or size is not that of nats."""
     finite = loss[np.isfinite(loss)]
-    named = unit(column)
+    named = loss_unit(column)
     median = float(np.median(finite)) if len(finite) else 0.0
     if named is None and median <= LARGEST:
         return

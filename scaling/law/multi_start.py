@@ -10,7 +10,7 @@ from scaling.law.problem import Problem
 from scaling.law.solver import PATIENT, Solution, minimise
 
 SMALLEST_SHARE = 1e-3
-AGREEING = 1e-6  # optima whose objectives differ by less than this share are the same
+AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
 CELLS = 4_000_000  # cost evaluations held at once while screening
 
 
@@ -36,7 +36,7 @@ def eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     square = scaled.swapaxes(1, 2) @ scaled + 1e-10 * len(loss) * np.eye(len(linear))
     right = (scaled * (root * (loss - rest))[:, :, None]).sum(1)
     solution = np.linalg.solve(square, right[:, :, None])[:, :, 0]
-    # A term that least squares would make negative keeps a small share instead.
+    # A term that least squares would make negative keeps a small fraction instead.
     share = solution / np.maximum(np.abs(solution).sum(1, keepdims=True), 1e-300)
     floor = SMALLEST_SHARE * np.abs(solution).sum(1, keepdims=True)
     bounded = np.array([problem.form.parameters[index].lower >= 0 for index in linear])
@@ -111,7 +111,7 @@ def search(
     weights: np.ndarray | None = None,
     observed: np.ndarray | None = None,
 ) -> tuple[Solution, np.ndarray]:
-    """The best optimum of each of R problems from its own multi-start, and the share of its starts that reach it."""
+    """The best optimum of each of R problems from its own multi-start, and the fraction of its starts that reach it."""
     chosen = choose(problem, starts, keep, weights, observed)
     problems, per_problem, size = chosen.shape
     begin = chosen.reshape(-1, size)

@@ -24,8 +24,8 @@ _DECIMAL_COMMA = re.compile(
 _SEPARATORS = re.compile("[, \u00a0\u202f]")
 
 
-def number(value: Any) -> float | None:
-    """The number that a cell or a word stands for, or None. `1,000` is a thousand."""
+def parse_number(value: Any) -> float | None:
+    """The number that a cell or a word writes, or None. `1,000` is a thousand."""
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -39,7 +39,7 @@ def number(value: Any) -> float | None:
     text = value.strip()
     suffixed = _SUFFIX.fullmatch(text)
     if suffixed is not None:
-        plain = number(suffixed["number"])
+        plain = parse_number(suffixed["number"])
         return None if plain is None else _scaled(plain, SUFFIXES[suffixed["suffix"].lower()])
     return float(_SEPARATORS.sub("", text)) if _GROUPED.fullmatch(text) else None
 
@@ -50,14 +50,14 @@ def _scaled(plain: float, size: float) -> float:
     return float(round(value)) if abs(value) < 2**53 and abs(value - round(value)) < 1e-6 else value
 
 
-def column(name: str, values: Sequence[Any], source: str = "") -> np.ndarray | None:
+def parse_column(name: str, values: Sequence[Any], source: str = "") -> np.ndarray | None:
     """The numbers of a column, an empty cell as nan; None where a cell is a word. Refuses a decimal comma."""
     try:
         return np.array(values, dtype=float)  # plain numbers, at once
     except (TypeError, ValueError, OverflowError):
         pass
     cells = [None if is_empty(value) else value for value in values]
-    numbers = [np.nan if cell is None else number(cell) for cell in cells]
+    numbers = [np.nan if cell is None else parse_number(cell) for cell in cells]
     if all(value is not None for value in numbers):
         texts = [cell.strip() for cell in cells if isinstance(cell, str)]
         commas = [text for text in texts if "," in text]
@@ -94,9 +94,9 @@ def numeric(name: str, values: np.ndarray, source: str = "") -> np.ndarray:
     """A column of numbers, or of words that all are; a word that is none is refused."""
     if np.issubdtype(values.dtype, np.number):
         return values.astype(float)
-    numbers = column(name, values.tolist(), source)
+    numbers = parse_column(name, values.tolist(), source)
     if numbers is None:
-        word = next(str(word) for word in values if not is_empty(word) and number(word) is None)
+        word = next(str(word) for word in values if not is_empty(word) and parse_number(word) is None)
         raise ScalingError(
             "is not a number", file=source or None, key=name, value=word, mend="correct the cell or map another"
         )
@@ -107,9 +107,9 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def argument(text: str, option: str, name: str) -> float:
-    """The finite number that a word of the command line stands for."""
-    value = number(text)
+def parse_argument(text: str, option: str, name: str) -> float:
+    """The finite number that a word of the command line writes."""
+    value = parse_number(text)
     if value is None or not np.isfinite(value):
         what = "is not a number" if value is None else "is not a finite number"
         raise ScalingError(what, key=name, value=text, mend=f"write --{option} {name}=1e9")

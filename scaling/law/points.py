@@ -1,4 +1,4 @@
-"""Points: a table of runs, what each of its columns means, and how many planned runs stand behind it.
+"""Points: a table of runs, what each of its columns means, and how many planned runs it has.
 
 A law is fitted to points of one kind. Two parameter counts that include and leave out the embedding, two tokenizers or
 two validation sets make two tables; `columns.py` refuses one that mixes them.
@@ -20,19 +20,19 @@ MEANINGS = MappingProxyType(
         "N": "parameters",
         "D": "training tokens",
         "C": "training compute",
-        "loss": "validation loss, nats a token",
+        "loss": "validation loss, nats per token",
         "U": "unique training tokens",
         "S": "optimizer steps",
-        "B": "batch, tokens a step",
+        "B": "batch, tokens per step",
         "lr": "learning rate",
-        "M": "training tokens a parameter",
+        "M": "training tokens per parameter",
         "width": "model width",
         "depth": "layers",
         "seed": "seed",
         "run": "name of the run",
         "S_min": "optimizer steps at a batch far above the critical one",
         "C_min": "training compute at a batch far below the critical one",
-        "B_crit": "critical batch, tokens a step",
+        "B_crit": "critical batch, tokens per step",
         "S1": "area under the learning rate",
         "S2": "annealing area",
         "error": "error of a task",
@@ -106,7 +106,7 @@ class Points:
 
     @property
     def planned(self) -> int:
-        """Every planned run is used, excluded or failed; there is no fourth way."""
+        """Every planned run is used, excluded or failed; these are all cases."""
         return self.used + self.excluded + self.failed
 
     def definition(self, name: str) -> str:
@@ -121,7 +121,7 @@ class Points:
         return replace(self, columns=columns, excluded=self.excluded + int((~mask).sum()))
 
     def pooled(self) -> dict[str, int]:
-        """Columns of words that differ between groups of points, and how many values each has: kinds no law knows."""
+        """Columns of words that differ between groups of points, and how many values each has: which no law models."""
         kinds = {}
         for name, column in self.columns.items():
             values = (
@@ -158,7 +158,7 @@ class Points:
                 f"{missing} of {len(column)} values are missing or not finite",
                 file=place,
                 key=name,
-                mend="fill them, or say in a `status` column that those runs diverged or failed",
+                mend="fill them, or mark those runs as diverged or failed in a `status` column",
             )
         if name in POSITIVE and len(column) and column.min() <= 0:
             raise ScalingError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.law.columns import from_columns
-from scaling.law.parse_number import is_empty, number
+from scaling.law.parse_number import is_empty, parse_number
 from scaling.law.points import POSITIVE, Points
 
 TABLE = "points.csv"
@@ -23,7 +23,7 @@ WITHIN = ("report/" + TABLE, "studies/*/report/" + TABLE, "sweeps/*/" + TABLE)
 LONGEST_CELL = 2**24  # characters: W&B exports whole configs in a cell
 
 
-def read(path: str | Path, **choices: Any) -> Points:
+def read_points_file(path: str | Path, **choices: Any) -> Points:
     """The points of a file; `choices` are those of `from_columns` (rename, where, define, pool, best_by)."""
     path = Path(path)
     if path.is_dir():
@@ -57,11 +57,11 @@ def table_of(folder: Path) -> Path:
         shown = ", ".join(str(path.relative_to(folder)) for path in tables[:6])
         more = f" and {len(tables) - 6} more" if len(tables) > 6 else ""
         raise ScalingError(f"holds {len(tables)} tables", file=folder, mend=f"name one of them: {shown}{more}")
-    return folder / TABLE  # that there is no such file is told by its reader
+    return folder / TABLE  # its reader reports that there is no such file
 
 
 def _separated(path: Path) -> dict[str, list[str]]:
-    """CSV or TSV: the header says which. A semicolon is the comma of countries with a decimal comma."""
+    """CSV or TSV: the header decides which. A semicolon is the comma of countries with a decimal comma."""
     with path.open(newline="", encoding="utf-8-sig") as lines:
         first = lines.readline()
         counts = {sign: first.count(sign) for sign in (",", "\t", ";")}
@@ -81,7 +81,7 @@ def _separated(path: Path) -> dict[str, list[str]]:
                         f"has {len(row)} cells under a header of {len(header)}",
                         file=path,
                         line=reader.line_num,
-                        mend="correct the line" + ("; 1,000 stands in quotes" if delimiter == "," else ""),
+                        mend="correct the line" + ("; put 1,000 in quotes" if delimiter == "," else ""),
                     )
                 rows.append(row)
                 places.append(reader.line_num)
@@ -111,7 +111,7 @@ def _refuse_word(cells: list[str], name: str, path: Path, places: list[int]) -> 
     for cell, place in zip(cells, places, strict=True):
         # A cell of digits may be 10M, 1,000 or a decimal comma: the whole column decides.
         digits = cell.strip().replace(".", "").replace(",", "").isdigit()
-        if not is_empty(cell) and number(cell) is None and not digits:
+        if not is_empty(cell) and parse_number(cell) is None and not digits:
             raise ScalingError("is not a number", file=path, line=place, key=name, value=cell, mend="correct the cell")
 
 

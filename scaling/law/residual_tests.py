@@ -1,4 +1,4 @@
-"""What the residuals say against the assumption of even, independent errors. Tests at 1%, by normal approximation."""
+"""Tests of the residuals for errors that are unequal or depend on each other, at 1%, by normal approximation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from scaling.law.forms import Columns
 
 LIMIT = 2.576  # two-sided 1% of the normal distribution
-FEWEST = 8  # points below which no test says anything
+FEWEST = 8  # points below which no test has any power
 FEW_CLUSTERS = 10
 
 
-def unequal(residual: np.ndarray, predicted: np.ndarray) -> str | None:
+def unequal_errors(residual: np.ndarray, predicted: np.ndarray) -> str | None:
     """Does the size of the errors follow the loss? Spearman's rank correlation of |r| and the prediction."""
     if len(residual) < FEWEST:
         return None
@@ -26,7 +26,7 @@ def unequal(residual: np.ndarray, predicted: np.ndarray) -> str | None:
     )
 
 
-def wavy(residual: np.ndarray, predicted: np.ndarray) -> str | None:
+def alike_neighbours(residual: np.ndarray, predicted: np.ndarray) -> str | None:
     """Do neighbours err alike? Runs of one sign along the prediction (Wald and Wolfowitz 1940)."""
     signs = residual[np.lexsort((residual, predicted))] > 0
     n, plus = len(signs), int(signs.sum())
@@ -53,7 +53,7 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
 
 
-def missed(residual: np.ndarray, columns: Columns, parameters: int) -> str | None:
+def lack_of_fit(residual: np.ndarray, columns: Columns, parameters: int) -> str | None:
     """Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit."""
     from scipy.special import fdtri
 
@@ -70,7 +70,7 @@ def missed(residual: np.ndarray, columns: Columns, parameters: int) -> str | Non
     return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
 
 
-def few(clusters: np.ndarray) -> str | None:
+def few_clusters(clusters: np.ndarray) -> str | None:
     """Too few clusters for their scatter to be known: then no test of it can be trusted either."""
     groups = int(clusters.max()) + 1
     if groups >= FEW_CLUSTERS:

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.expression import evaluate, names, parse
-from scaling.law.parse_number import column, number, numeric
+from scaling.law.parse_number import numeric, parse_column, parse_number
 
 SAME = 1e-9
 """Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed."""
@@ -60,7 +60,7 @@ class Condition:
     def _side(self, text: str, columns: Mapping[str, np.ndarray], option: str, source: str) -> np.ndarray:
         if text in columns:
             return numeric(text, columns[text], source)
-        plain = number(text)
+        plain = parse_number(text)
         if plain is not None:
             return np.array(plain)
         try:
@@ -99,4 +99,4 @@ def condition(text: str, option: str) -> Condition:
 
 
 def _is_numeric(name: str, values: np.ndarray) -> bool:
-    return np.issubdtype(values.dtype, np.number) or column(name, values.tolist()) is not None
+    return np.issubdtype(values.dtype, np.number) or parse_column(name, values.tolist()) is not None

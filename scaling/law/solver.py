@@ -16,7 +16,7 @@ from scaling.law.problem import Problem
 
 FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
 LONGEST_LOG_STEP = 60.0
-ACCEPTABLE = 1e-7  # share of the objective that a Newton step may still remove from an optimum
+ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
 CELLS = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
 
 
@@ -36,7 +36,7 @@ PROFILE = Effort(1e-8, 400)
 
 @dataclass(frozen=True)
 class Solution:
-    """Where each start ended: coordinates, objective, and the share of it that a Newton step would still remove."""
+    """Where each start ended: coordinates, objective, and the fraction of it that a Newton step would still remove."""
 
     u: np.ndarray
     cost: np.ndarray
@@ -182,7 +182,7 @@ def _quadratic(
 def _step(
     current: _Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The damped step, what it promises to gain, and the share of the cost an undamped one promises."""
+    """The damped step, what it promises to gain, and the fraction of the cost that an undamped one promises."""
     mix = np.minimum(damping, 1.0)[:, None, None]
     matrix = (1.0 - mix) * current.newton + mix * current.reweighted
     at_bound = ((u <= lower) & (current.gradient > 0)) | ((u >= upper) & (current.gradient < 0))
@@ -201,5 +201,5 @@ def _step(
     too_long = np.max(np.abs(step) / longest, axis=1)
     step = step / np.maximum(too_long, 1.0)[:, None]
     share = promised / np.maximum(current.cost, 1e-300)
-    # Under strong damping a small promise says nothing about the minimum.
+    # Under strong damping a small promised gain is no sign of a minimum.
     return step, promised, np.where(damping <= 1.0, np.abs(share), np.inf)

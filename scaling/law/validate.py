@@ -1,4 +1,4 @@
-"""Pose a fit: refuse the points that cannot determine the law, and put their rows in an order of their own."""
+"""Validate the points of a fit: refuse what cannot determine the law, and bring the rows into a fixed order."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MOST_POINTS = 100_000
 """More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
 
 LINE = 0.02
-"""Points whose columns lie this close to one line in logarithms say nothing of each column apart."""
+"""Points whose columns lie this close to one line in logarithms do not separate the columns."""
 
 RISING = 4.0
 """Standard errors by which the loss rises with every column before it is refused."""
 
 
-def pose(
+def validated_problem(
     form: Form,
     points: Points,
     objective: Objective,
@@ -117,7 +117,7 @@ def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, targ
 
 
 def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
-    """The columns that say how large a run is, in logarithms and centred, `[points, columns]`."""
+    """The columns of a run's size, in logarithms and centred, `[points, columns]`."""
     axes = [columns[name] for name in form.axes]
     if any(axis.min() <= 0 for axis in axes):
         return None
@@ -126,7 +126,7 @@ def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
 
 
 def _refuse_one_line(form: Form, columns: Columns, points: Points) -> None:
-    """On D = 20 N a term in N and a term in D are one: the law would be fitted, and mean nothing."""
+    """On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning."""
     logs = _logarithms(form, columns)
     if logs is None or logs.shape[1] < 2:
         return
@@ -139,7 +139,7 @@ def _refuse_one_line(form: Form, columns: Columns, points: Points) -> None:
     ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
     line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
     raise ScalingError(
-        f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be told apart",
+        f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
         file=points.source or None,
         mend=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
     )

@@ -1,4 +1,4 @@
-"""What a picture is made of: panels of marks, lines, bands and contours. It says nothing about who draws it."""
+"""The elements of a picture: panels of marks, lines, bands and contours, independent of what draws them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """An interval around a curve; the caption says which."""
+    """An interval around a curve; the caption names it."""
 
     x: np.ndarray
     low: np.ndarray

@@ -20,7 +20,7 @@ DRAWS = 400
 """Bootstrap refits behind a joint region."""
 
 
-def of_law(
+def figures_of_law(
     fit: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
 ) -> dict[str, Picture]:
     """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
@@ -57,11 +57,11 @@ def of_law(
     return pictures
 
 
-def of_valleys(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Picture]:
+def figures_of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Picture]:
     return {"isoflop_N": isoflop_valleys(size, points), "isoflop_D": isoflop_valleys(data, points)}
 
 
-def of_curves(points: Points, envelope: Envelope) -> dict[str, Picture]:
+def figures_of_envelope(points: Points, envelope: Envelope) -> dict[str, Picture]:
     return {"envelope": learning_curves(points, axis="C", envelope=envelope)}
 
 

@@ -45,7 +45,7 @@ def figure(picture: Sheet) -> Figure:
         chart.update_yaxes(_axis(panel.y), row=1, col=column)
     chart.update_layout(template="simple_white", title=picture.title, width=240 + 480 * count, height=460)
     lines = textwrap.wrap(picture.caption, 34 + 85 * count)
-    # In pixels below the axes, so that it stands clear of their titles whatever the height.
+    # In pixels below the axes, so that it is clear of their titles whatever the height.
     place = {"x": 0, "y": 0, "yshift": -62, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top"}
     font = {"size": 10, "color": "#444444"}
     chart.add_annotation(text="<br>".join(lines), showarrow=False, align="left", font=font, **place)

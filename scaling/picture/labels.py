@@ -1,4 +1,4 @@
-"""Axis labels, short numbers, and the caption that says what was counted and how."""
+"""Axis labels, short numbers, and the caption that states what was counted and how."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from scaling.law.points import MEANINGS, NOT_STATED, Points
 
-UNITS = {"C": "FLOPs", "N": "parameters", "D": "training tokens", "U": "unique tokens", "loss": "nats a token"}
+UNITS = {"C": "FLOPs", "N": "parameters", "D": "training tokens", "U": "unique tokens", "loss": "nats per token"}
 
 
 def label(name: str) -> str:
     """The axis of a column: its letter and unit."""
     if name == "loss":
-        return "loss (nats a token)"
+        return "loss (nats per token)"
     return f"{name} ({UNITS[name]})" if name in UNITS else f"{name} ({MEANINGS[name]})" if name in MEANINGS else name
 
 
@@ -30,7 +30,7 @@ def short(value: float) -> str:
 
 
 def caption(points: Points, names: Iterable[str], *sentences: str) -> str:
-    """Each column's stated definition, the count of runs, and what else there is to say."""
+    """Each column's stated definition, the count of runs, and further sentences."""
     stated = [f"{name}: {points.definition(name)}" for name in (*names, "loss") if name in points]
     silent = all(points.definition(name) == NOT_STATED for name in names)
     definitions = "Definitions not stated." if silent else "; ".join(stated) + "."

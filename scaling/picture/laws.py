@@ -19,7 +19,7 @@ from scaling.picture.picture import Picture
 
 SAMPLES = 121
 BAND_STEP = 15
-"""A band's width is smooth in logarithms and dear to compute: it is known at every fifteenth sample, joined between."""
+"""A band's width is smooth in logarithms and expensive: it is computed at every fifteenth sample and interpolated."""
 MARGIN = 1.25
 """Axes reach a quarter beyond the points."""
 
@@ -72,7 +72,7 @@ def _panel(
     predict: Predict | None,
 ) -> Panel:
     form = fit.form
-    along = np.concatenate([_beside(form, table, axis) for table in tables])
+    along = np.concatenate([_on_axis(form, table, axis) for table in tables])
     losses = np.concatenate([table[form.target] for table in tables])
     x = np.geomspace(along.min() / MARGIN, along.max() * MARGIN, SAMPLES)
     parts: list[Band | Line | Marks] = []
@@ -91,10 +91,10 @@ def _panel(
         parts += _curve(fit, x, {axis: x}, BLACK, "law", predict)
     for table, paint, hollow in zip(tables, paints, (False, True)):
         name = ("held out" if hollow else "fitted") if len(tables) > 1 else ""
-        x = _beside(form, table, axis)
+        x = _on_axis(form, table, axis)
         parts.append(Marks(x, table[form.target], paint, name, hollow=hollow, names=_names(table)))
     title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
-    # A law far from its points says nothing here, so the points set the height.
+    # The points set the height, so that a law far from them does not.
     height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06)
     return Panel(Axis(label(axis), log=True), Axis(label(form.target), True, height), tuple(parts), title)
 
@@ -207,7 +207,7 @@ def joint_region(fit: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y:
 
 
 def extrapolation(fit: Fit, held_out: Points, *, predict: Predict | None = None, axis: str = "C") -> Picture:
-    """The runs that were held out beside what the law, fitted to the others, said of them."""
+    """The held-out runs and what the law, fitted to the others, predicts for them."""
     form, points = fit.form, fit.points
     columns = {name: held_out[name] for name in form.inputs}
     predicted = fit.predict(**columns)
@@ -256,8 +256,8 @@ def _column(points: Points, axis: str) -> np.ndarray:
     return points[axis]
 
 
-def _beside(form: Form, points: Points, axis: str) -> np.ndarray:
-    """A column of the law; beside curves at C = 6ND the points stand at 6ND, however their own C was counted."""
+def _on_axis(form: Form, points: Points, axis: str) -> np.ndarray:
+    """A column of the law; with curves at C = 6ND the points are drawn at 6ND, however their own C was counted."""
     return points[axis] if axis in form.inputs else 6 * points["N"] * points["D"]
 
 

@@ -24,7 +24,7 @@ class Picture(Sheet):
 
 
 def save(picture: Sheet, *paths: str | Path) -> list[Path]:
-    """Draw to files; a suffix says how. What is printed is laid out once for all of them."""
+    """Draw to files; the suffix chooses the format. Printed formats share one layout."""
     files = [Path(path) for path in paths]
     for file in files:
         if file.suffix not in (*PRINTED, ".html"):

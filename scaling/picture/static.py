@@ -25,7 +25,7 @@ ROOM = 0.06
 SYMBOLS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "star": "*", "dot": "."}
 AREAS = {"dot": 9, "cross": 44, "star": 95}
 EDGES = {"star": "black", "diamond": "black"}
-"""What must stand out among other marks has a black edge."""
+"""Marks that must be seen among others have a black edge."""
 DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 
 STYLE: Any = {

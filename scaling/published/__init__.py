@@ -1,4 +1,4 @@
-"""Published points, shipped with credit, and every published fit of them made again.
+"""Published points, shipped with credit, and every published fit of them reproduced.
 
 `python -m scaling.published` prints the table of docs/published_fits.md.
 """

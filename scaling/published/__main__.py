@@ -1,4 +1,4 @@
-"""Print docs/published_fits.md: every published fit made again, and a two-step prediction that has no published one."""
+"""Print docs/published_fits.md: every published fit reproduced, and a two-step prediction that has no published one."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from scaling.law.interval import intervals
 from scaling.published import SETS, Reproduction, datablations, porian2024, published_set
 from scaling.published.olmo_ladder import two_step
 
-HEAD = """# Published fits, made again
+HEAD = """# Published fits, reproduced
 
 Made by `python -m scaling.published > docs/published_fits.md` from the points in `scaling/published/tables`.
 "Holds" compares with what the printed digits and the published procedure (its own random draws, its own tolerance)
 allow; an objective holds when ours is no higher.
 """
 
-FINDINGS = """## What the repetition shows
+FINDINGS = """## What the reproduction shows
 
 - **datablations.** The published constants are an optimum, but the highest of four: with the same points, objective and
   held constants the other three lie lower. The valley between them is flat (from R_D* 15 to 160 the objective moves by
   0.2%), so these 182 points do not fix R_D* and R_N* apart from one another. Our 95% intervals by profile:
   {repetition}.
-- **porian2024.** From the published minima the exponents come out to rounding. From the points they differ in the third
+- **porian2024.** From the published minima the exponents agree to rounding. From the points they differ in the third
   or fourth decimal, because minima are medians over random draws of seed noise and ours are other draws. The published
   intervals are of seed noise alone. The minima scatter about the law by more than that, so ours are wider:
 {scatter}
-- **gadre2024.** Five points for four parameters: the fit comes out to every printed digit, and no interval of it is
-  worth much.
+- **gadre2024.** Five points for four parameters: the fit agrees to every printed digit, and its intervals
+  carry little information.
 - The Chinchilla points are not shared with a licence, so that refit is not in this table.
 """
 
@@ -88,7 +88,7 @@ def _two_steps() -> Iterator[str]:
     yield ""
     yield (
         "OLMo ladder, 24 runs up to 1.3B fitted, the 3B runs predicted: C4 loss from (N, D), then the probability of a "
-        "byte of ARC-Easy's right answers from that loss. No published figure stands beside it."
+        "byte of ARC-Easy's right answers from that loss. There is no published figure to compare with."
     )
     yield ""
     yield "| run | loss | predicted | error | probability | predicted | 95% interval of the mean | error |"

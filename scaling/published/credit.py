@@ -26,7 +26,7 @@ class Credit:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One published figure beside ours.
+    """One published figure and ours.
 
     `tolerance` is the largest difference that the figure's printed digits and its own procedure explain. An objective
     is held to "at most": an optimum below the published one is better, not wrong.

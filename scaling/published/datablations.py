@@ -39,7 +39,7 @@ def points(subset: str = "fit") -> Points:
             "N": "all parameters",
             "D": "tokens, repetitions counted",
             "U": "unique tokens",
-            "loss": "validation loss, nats a token",
+            "loss": "validation loss, nats per token",
             "tokenizer": "GPT-2",
         },
         source=f"datablations, {subset}",
@@ -57,7 +57,7 @@ def reproduce() -> list[Reproduction]:
     near = nearest_optimum(table, R_D, R_N)
     fitted = law(table)
     lower = f"a lower optimum, at R_D* {fitted.estimates['R_D']:.1f} and R_N* {fitted.estimates['R_N']:.2f}"
-    at, local, best = "at the published constants", "of the optimum beside them", "of the lowest optimum"
+    at, local, best = "at the published constants", "of the nearest optimum", "of the lowest optimum"
 
     def compared(quantity: str, published: float, ours: float, tolerance: float, **options: Any) -> Reproduction:
         return Reproduction(fitted.form.name, "datablations", quantity, published, ours, tolerance, **options)
@@ -74,7 +74,7 @@ def reproduce() -> list[Reproduction]:
 
 
 def nearest_optimum(table: Points, r_d: float, r_n: float) -> dict[str, float]:
-    """Downhill from given constants to the optimum beside them, which need not be the lowest."""
+    """Downhill from given constants to the nearest optimum, which need not be the lowest."""
     from scipy.optimize import minimize
 
     def cost(logs: np.ndarray) -> float:
@@ -90,7 +90,7 @@ def objective_at(table: Points, estimates: dict[str, float]) -> float:
 
 
 def r_squared(table: Points, estimates: dict[str, float]) -> float:
-    """The share of the variance of the loss that given constants explain."""
+    """The fraction of the variance of the loss that given constants explain."""
     loss = table["loss"]
     return float(1 - ((loss - _predicted(table, estimates)) ** 2).sum() / ((loss - loss.mean()) ** 2).sum())
 

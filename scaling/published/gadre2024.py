@@ -34,7 +34,7 @@ def points(corpus: str = "rpj", loss: str = "loss_c4_val") -> Points:
             "N": "all parameters, embedding and head included",
             "D": "tokens, of one epoch",
             "C": "6ND",
-            "loss": f"{loss.removeprefix('loss_')}, nats a token",
+            "loss": f"{loss.removeprefix('loss_')}, nats per token",
             "B": "sequences of 2,048 tokens",
             "tokenizer": "GPT-NeoX-20B",
             "validation": loss.removeprefix("loss_"),
@@ -44,7 +44,7 @@ def points(corpus: str = "rpj", loss: str = "loss_c4_val") -> Points:
 
 
 def fitted(table: Points) -> Points:
-    """The five models the paper fits: four sizes at 20 tokens a parameter, and the smallest at 320."""
+    """The five models the paper fits: four sizes at 20 tokens per parameter, and the smallest at 320."""
     size, ratio = table["N"], table["M"]
     return table.where(((ratio == 20) & (size <= LARGEST_FITTED)) | ((ratio == 320) & (size == SMALLEST)))
 

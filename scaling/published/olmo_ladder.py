@@ -31,8 +31,8 @@ def points(task: str = "arc_easy_val") -> Points:
         define={
             "N": "parameters without embedding",
             "D": "tokens",
-            "loss": "C4 validation loss, nats a token",
-            "bits": f"{task}, bits a byte of the right answer",
+            "loss": "C4 validation loss, nats per token",
+            "bits": f"{task}, bits per byte of the right answer",
             "validation": "c4_en",
             "tokenizer": "dolma2",
         },
@@ -51,5 +51,5 @@ def two_step(task: str = "arc_easy_val") -> tuple[TwoStep, Points]:
 
 
 def reproduce() -> list[Reproduction]:
-    """No published scalar can be made from these points; the two-step prediction stands by itself."""
+    """No published scalar can be reproduced from these points; the two-step prediction has no comparison."""
     return []

@@ -70,7 +70,7 @@ def points(setting: Setting) -> Points:
             "N": SIZES[setting.param_count],
             "D": "tokens",
             "C": "training FLOPs of the parameters that N counts",
-            "loss": {"train": "training loss, smoothed", "val": "validation loss"}[setting.val] + ", nats a token",
+            "loss": {"train": "training loss, smoothed", "val": "validation loss"}[setting.val] + ", nats per token",
             "validation": f"{setting.dataset}, {setting.val}",
             "tokenizer": "GPT-NeoX-20B",
         },

@@ -12,7 +12,7 @@ from scaling.report.numbers import ends, formula, known, percent, symbol
 from scaling.report.rows import advantages, compared, grown
 from scaling.studies.findings import Findings
 
-FLOOR = "nats a token"
+FLOOR = "nats per token"
 """The unit of a law's irreducible loss, and of nothing else in it."""
 MOST_EXPONENTS = 3
 
@@ -68,7 +68,7 @@ def _floor(document: Mapping[str, Any]) -> Html | None:
     name = floor(document)
     if name is None or name not in document["intervals"]:
         return None
-    told = join(", and levels off at ", _bounded(document, name), " nats a token")
+    told = join(", and levels off at ", _bounded(document, name), " nats per token")
     entropy = document.get("entropy")
     if entropy is None or "contained" not in entropy:
         return told

@@ -57,7 +57,7 @@ def _entries(found: Findings) -> Iterator[tuple[Any, ...]]:
         truth = None if entropy is None else entropy["known"]
         figure = known(interval["estimate"], interval["low"], interval["high"])
         against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
-        bounds = f"nats a token, {interval['level']:.0%} {ends(interval)}"
+        bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
         title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
         yield title, figure, strip(interval, truth), bounds, against
     held = document.get("held_out")

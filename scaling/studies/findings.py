@@ -121,12 +121,12 @@ def find(
     `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
-    from scaling.law.read_points import read
+    from scaling.law.read_points import read_points_file
 
     if not any(row["status"] == "finished" for row in table):
         raise ScalingError("no run is finished", key="study", value=question.name, mend="`scaling study` trains them")
     write_points(table, folder / "points.csv")
-    points = replace(read(folder / "points.csv"), source=f"study {question.name}")
+    points = replace(read_points_file(folder / "points.csv"), source=f"study {question.name}")
     if question.law is None:
         return Findings(question, tuple(table), points, reason="the study asks for none")
     try:
@@ -148,7 +148,7 @@ def _fitted(
     from scaling.fit_report.report import fit_report
     from scaling.law import fit, named
     from scaling.picture import save
-    from scaling.picture.figures import of_law
+    from scaling.picture.figures import figures_of_law
 
     held = points.numbers("held_out") > 0
     train, test = points.hold_out(held) if held.any() else (points, None)
@@ -174,7 +174,7 @@ def _fitted(
     else:
         document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / "fit.json", document)
-    pictures = of_law(law, test)
+    pictures = figures_of_law(law, test)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         save(picture, *(folder / (name + kind) for kind in FIGURES))

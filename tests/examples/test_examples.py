@@ -77,7 +77,7 @@ def test_an_example_runs_as_its_page_says(folder, tmp_path):
 def test_both_ways_to_write_a_law_are_one_law(monkeypatch):
     from scaling.law import fit
     from scaling.law.forms.formula import formula, read_law
-    from scaling.law.read_points import read as points_of
+    from scaling.law.read_points import read_points_file as points_of
 
     monkeypatch.setattr(build, "_joined", {})
     extend(EXAMPLES / "own_law" / "law.py")

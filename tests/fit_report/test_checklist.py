@@ -33,21 +33,21 @@ def test_what_nobody_said_is_missing():
 def test_what_the_points_say_is_answered():
     points = table(tokenizer=["gpt2"] * 25, optimizer=["AdamW"] * 25, lr=np.geomspace(1e-4, 1e-3, 25))
     found = fit("chinchilla", points)
-    here = answered(found, stated={"architecture": "decoder, width = 64 layers"}, intervals=intervals(found, "t"))
-    assert here[SETUP_QUESTIONS["tokenizer"]] == "gpt2"
-    assert here[SETUP_QUESTIONS["optimizer"]] == "AdamW"
-    assert here[SETUP_QUESTIONS["lr"]] == "0.0001 to 0.001, 25 values"
-    assert here[SETUP_QUESTIONS["architecture"]] == "decoder, width = 64 layers"
-    assert here["How uncertain are the parameters?"] == "95% intervals by t"
-    assert here["Over which range of N?"] == "1e+06 to 1e+09, 3.0 decades"
-    assert here["How many distinct scales?"] == "25"
+    answers = answered(found, stated={"architecture": "decoder, width = 64 layers"}, intervals=intervals(found, "t"))
+    assert answers[SETUP_QUESTIONS["tokenizer"]] == "gpt2"
+    assert answers[SETUP_QUESTIONS["optimizer"]] == "AdamW"
+    assert answers[SETUP_QUESTIONS["lr"]] == "0.0001 to 0.001, 25 values"
+    assert answers[SETUP_QUESTIONS["architecture"]] == "decoder, width = 64 layers"
+    assert answers["How uncertain are the parameters?"] == "95% intervals by t"
+    assert answers["Over which range of N?"] == "1e+06 to 1e+09, 3.0 decades"
+    assert answers["How many distinct scales?"] == "25"
 
 
 def test_a_published_set_answers_its_definitions():
-    here = answered(gadre2024.law(gadre2024.points()))
-    assert here["How is C (training compute) counted?"] == "6ND"
-    assert here[SETUP_QUESTIONS["tokenizer"]] == "GPT-NeoX-20B"
-    assert here["How many runs stand behind the fit, and which were left out?"].endswith("= 35 planned")
+    answers = answered(gadre2024.law(gadre2024.points()))
+    assert answers["How is C (training compute) counted?"] == "6ND"
+    assert answers[SETUP_QUESTIONS["tokenizer"]] == "GPT-NeoX-20B"
+    assert answers["How many runs were fitted, and which were left out?"].endswith("= 35 planned")
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1])
@@ -56,8 +56,8 @@ def test_the_noise_between_seeds_is_measured(noise):
     rng = np.random.default_rng(0)
     columns = {name: np.tile(base[name], 40) for name in ("N", "D", "loss")}
     columns["loss"] = columns["loss"] + noise * rng.standard_normal(1000)
-    here = answered(fit("chinchilla", from_columns({**columns, "seed": np.repeat(np.arange(40), 25)})))
-    measured = float(here["How large is the noise between seeds?"].split()[0])
+    answers = answered(fit("chinchilla", from_columns({**columns, "seed": np.repeat(np.arange(40), 25)})))
+    measured = float(answers["How large is the noise between seeds?"].split()[0])
     assert measured == pytest.approx(noise, rel=0.1)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.law.parse_number import column, number
+from scaling.law.parse_number import parse_column, parse_number
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ from scaling.law.parse_number import column, number
     ],
 )
 def test_numbers_as_people_write_them(text, value):
-    assert number(text) == value
+    assert parse_number(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "many", "1.000,5", "1,5", "0,123", "12,34,567", "M", "1e9x", True, None, "r10M"])
 def test_what_is_no_number(text):
-    assert number(text) is None
+    assert parse_number(text) is None
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_what_is_no_number(text):
 )
 def test_a_decimal_comma_is_refused_with_its_fix(cells):
     with pytest.raises(ScalingError, match="decimal comma; write numbers with a decimal point"):
-        column("N", cells)
+        parse_column("N", cells)
 
 
 def test_three_digits_after_a_comma_are_thousands_of_parameters_but_may_be_a_fraction_of_a_loss():
-    assert column("N", ["1,000", "500"]).tolist() == [1000, 500]
+    assert parse_column("N", ["1,000", "500"]).tolist() == [1000, 500]
     with pytest.raises(ScalingError, match="loss='3,125': may have a decimal comma"):
-        column("loss", ["3,125", "2,987"])
-    assert column("loss", ["3,125.5", "2,987"]).tolist() == [3125.5, 2987]
+        parse_column("loss", ["3,125", "2,987"])
+    assert parse_column("loss", ["3,125.5", "2,987"]).tolist() == [3125.5, 2987]
 
 
 def test_words_are_no_numbers_and_an_empty_cell_is_missing():
-    assert column("corpus", ["c4", "1,5"]) is None
-    assert np.isnan(column("N", ["10M", ""])[1])
+    assert parse_column("corpus", ["c4", "1,5"]) is None
+    assert np.isnan(parse_column("N", ["10M", ""])[1])

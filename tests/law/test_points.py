@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scaling.errors import ScalingError
 from scaling.law.columns import from_columns, from_frame, from_rows
 from scaling.law.points import Points
-from scaling.law.read_points import read
+from scaling.law.read_points import read_points_file
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
 
@@ -41,10 +41,10 @@ def test_every_format_gives_the_same_points(tmp_path):
     (tmp_path / "points.jsonl").write_text(frame.to_json(orient="records", lines=True))
     as_csv(tmp_path / "points.csv", RUNS)
     tables = [
-        read(tmp_path / "points.csv"),
-        read(tmp_path / "points.jsonl"),
-        read(tmp_path / "points.parquet"),
-        read(tmp_path),
+        read_points_file(tmp_path / "points.csv"),
+        read_points_file(tmp_path / "points.jsonl"),
+        read_points_file(tmp_path / "points.parquet"),
+        read_points_file(tmp_path),
         from_frame(frame),
         from_rows(frame.to_dict(orient="records")),
         from_columns(RUNS),
@@ -185,7 +185,7 @@ def files(folder):
 
 def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
     for name, said in files(tmp_path).items():
-        line = refused(lambda name=name: read(tmp_path / name))
+        line = refused(lambda name=name: read_points_file(tmp_path / name))
         assert said in line, name
         assert name in line
 

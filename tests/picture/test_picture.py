@@ -72,7 +72,7 @@ def test_a_band_says_which_interval_it_is(pictures):
 
 def test_the_bars_of_the_test_are_the_printed_intervals(chinchilla):
     found, held_out = chinchilla
-    drawn = figures.of_law(found, held_out, level=0.8)["extrapolation"]
+    drawn = figures.figures_of_law(found, held_out, level=0.8)["extrapolation"]
     (bars,) = (part for part in drawn.panels[0].parts if isinstance(part, Marks) and part.low is not None)
     told = fit_report(found, level=0.8, held_out=held_out).to_json()["held_out"]["points"]
     for end, values in (("low", bars.low), ("high", bars.high)):
@@ -128,12 +128,12 @@ def test_plotly_draws_every_part(pictures, name):
 
 @pytest.mark.slow
 def test_the_album_of_a_law_holds_every_picture_that_applies(chinchilla):
-    names = set(figures.of_law(*chinchilla))
+    names = set(figures.figures_of_law(*chinchilla))
     axes = {"loss_against_N", "loss_against_D", "loss_against_C"}
     assert names == axes | {"contours", "residuals", "joint_region", "extrapolation"}
     table = gadre2024.points()
     curves = table.with_column("run", table["N"].astype(str).astype(object), "one run a size")
-    assert "learning_curves" in figures.of_law(fit("power_law_floor_d", curves))
+    assert "learning_curves" in figures.figures_of_law(fit("power_law_floor_d", curves))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every published fit is made again from the shipped points, and the document says what we found."""
+"""Every published fit is reproduced from the shipped points, and the document is what the command prints."""
 
 from pathlib import Path
 

@@ -41,7 +41,7 @@ class Constrained(Form):
 
     @property
     def derived(self) -> Mapping[str, Callable[[Any], Dual]]:  # type: ignore[override]
-        """Those of the law that its ties leave to be estimated: with α = β, N_opt ∝ C^½ whatever the points say."""
+        """Those of the law that its ties leave to be estimated: with α = β, N_opt ∝ C^½ whatever the points are."""
         theta = np.array([[0.3 + 0.1 * index for index in range(len(self.parameters))]])
         seeds = {index: {index: np.ones((1, 1))} for index in range(len(self.parameters))}
         duals = self.named_duals(theta, seeds)

@@ -25,7 +25,7 @@ class Parameter:
 
     `scale` is the coordinate the solver moves in: "log" for quantities that are positive and span decades.
     `start` is the range random starts are drawn from, or the name of the column whose range it is.
-    `linear` says that the prediction is a sum in which this parameter multiplies one term (variable projection).
+    `linear`: the prediction is a sum in which this parameter multiplies one term (variable projection).
     """
 
     name: str
@@ -39,12 +39,12 @@ class Parameter:
     """A person stated its bounds: they hold for the parameter itself, even where its term is the coordinate."""
 
 
-def floor(name: str = "E", unit: str = "nats a token") -> Parameter:
+def floor(name: str = "E", unit: str = "nats per token") -> Parameter:
     """The irreducible loss."""
     return Parameter(name, unit, "linear", 0.0, 1e6, (0.1, 2.0), linear=True)
 
 
-def coefficient(name: str, unit: str = "nats a token × unit of the column ^ exponent") -> Parameter:
+def coefficient(name: str, unit: str = "nats per token × unit of the column ^ exponent") -> Parameter:
     """The height of a power-law term."""
     return Parameter(name, unit, "log", 1e-100, 1e100, (1.0, 1e10), linear=True)
 
@@ -82,7 +82,7 @@ class Form(ABC):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The columns that say how large a run is: all of them, but for a code of its kind."""
+        """The columns of a run's size: all of them, but for the code of its variant."""
         return self.inputs
 
     @property
@@ -144,7 +144,7 @@ class Form(ABC):
     def _share_out(
         self, rng: np.random.Generator, theta: np.ndarray, inputs: Columns, target: np.ndarray
     ) -> np.ndarray:
-        """Give each linear term a random share of the middle loss, so that starts do not depend on units."""
+        """Give each linear term a random fraction of the middle loss, so that starts do not depend on units."""
         linear = [index for index, parameter in enumerate(self.parameters) if parameter.linear]
         if not linear:
             return theta

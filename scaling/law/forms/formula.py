@@ -1,8 +1,8 @@
 """A law that a person writes as a formula: `E + A*N^-a + B*D^-b`, on the command line or in a YAML file.
 
-What a parameter is follows from where it stands, so that it gets the same coordinates, bounds and starts as in the laws
-of the papers: an additive constant is a floor, the factor of a positive term a coefficient, what stands in an exponent
-an exponent, what is compared with a column (N_c/N) a place on its axis.
+What a parameter is follows from its place in the formula, so that it gets the same coordinates, bounds and starts as in
+the laws of the papers: an additive constant is a floor, the factor of a positive term a coefficient, what is in an
+exponent an exponent, what is compared with a column (N_c/N) a place on its axis.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _listed(columns: Sequence[str], every: Sequence[str], text: str) -> tuple[st
 
 
 def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], points: Points) -> tuple[str, ...]:
-    """Which names are columns, by what the table has and by where they stand."""
+    """Which names are columns, by what the table has and by their place in the formula."""
     columns = []
     direct = set(_direct(expression))
     for name in names(expression):
@@ -296,9 +296,9 @@ def _nonlinear(expression: Expression, name: str, columns: Columns) -> Parameter
         if falling:
             return exponent(name, SMALLEST if divides else 0.0)
         return exponent(name, SMALLEST if divides else -5.0, start=(-1.0, 1.0) if not divides else (0.02, 1.0))
-    beside = _beside(expression, name, columns)
-    if beside is not None:
-        column, inverse = beside
+    neighbour = _neighbour(expression, name, columns)
+    if neighbour is not None:
+        column, inverse = neighbour
         values = columns[column]
         if values.min() > 0:
             low, high = values.min() / BEYOND, values.max() * BEYOND
@@ -308,7 +308,7 @@ def _nonlinear(expression: Expression, name: str, columns: Columns) -> Parameter
 
 
 def _exponents(expression: Expression, name: str, columns: set[str], sign: int):
-    """For each time `name` stands in an exponent over columns: the sign of its effect on the columns' growth, and
+    """For each time `name` is in an exponent over columns: the sign of its effect on the columns' growth, and
     whether it divides there."""
     match expression:
         case Binary("^", base, power):
@@ -342,7 +342,7 @@ def _inside(power: Expression, name: str, sign: int, divisor: bool):
 
 
 def _falls(expression: Expression, columns: set[str]) -> bool:
-    """Whether columns stand only where they make it smaller: below a fraction's line."""
+    """Whether columns are only where they make it smaller: below a fraction's line."""
     above, below = _places(expression, columns, True)
     return below and not above
 
@@ -360,11 +360,11 @@ def _places(expression: Expression, columns: set[str], above: bool) -> tuple[boo
     return any(pair[0] for pair in pairs), any(pair[1] for pair in pairs)
 
 
-def _beside(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
-    """The column that a parameter stands beside in the smallest part that holds both; whether as its inverse."""
+def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
+    """The column next to a parameter in the smallest part that holds both; whether as its inverse."""
     for part in parts(expression):
         if name in names(part):
-            inner = _beside(part, name, columns)
+            inner = _neighbour(part, name, columns)
             if inner is not None:
                 return inner
     column = next((other for other in names(expression) if other in columns), None)

@@ -25,8 +25,8 @@ class DataConstrained(Form):
     parameters = (
         floor(),
         # Not linear: A and B also decide which N is optimal for U.
-        Parameter("A", "nats a token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
-        Parameter("B", "nats a token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
+        Parameter("A", "nats per token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
+        Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
         exponent("alpha", 1e-3),
         exponent("beta", 1e-3),
         Parameter("R_D", "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)),

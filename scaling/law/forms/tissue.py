@@ -25,7 +25,7 @@ class Annealing(Form):
     citation = "Tissue et al. 2024, arXiv 2408.11029"
     special_cases = ("PowerLawFloor in S₁ under a constant learning rate, where S₂ = 0",)
     inputs = ("S1", "S2")
-    parameters = (floor("L_0"), coefficient("A"), coefficient("C", "nats a token / unit of S₂"), exponent("alpha"))
+    parameters = (floor("L_0"), coefficient("A"), coefficient("C", "nats per token / unit of S₂"), exponent("alpha"))
 
     def curve(self, p: Any, x: Any) -> Dual:
         return p.L_0 + p.A * x.S1**-p.alpha - p.C * x.S2
