@@ -17,6 +17,7 @@ from scaling.errors import ScalingError, nearest
 SUFFIXES = (".yaml", ".yml")
 LADDER = "ladder"
 TOKENS = (".npy", ".bin")  # endings of arrays of token ids
+SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
 
 
 def shipped() -> Path:
@@ -48,8 +49,15 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
 def own_data(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of one's own, and its key that names the file; None of no file."""
     if not _exists(path := Path(name).expanduser()):
+        if path.suffix:
+            raise ScalingError(f"there is no file {name!r}", mend="give the path of a file or a folder with data")
         return None
-    return ("tokens", "data.files") if path.suffix in TOKENS else ("files", "data.corpus.files")
+    if any((path / file).is_file() for file in SAVED):
+        return "saved", "data.corpus.path"
+    files = [file for file in path.glob("[!.]*") if file.is_file()] if path.is_dir() else [path]
+    if files and all(file.suffix in TOKENS for file in files):
+        return "tokens", "data.files"
+    return "files", "data.corpus.files"
 
 
 def _exists(path: Path) -> bool:

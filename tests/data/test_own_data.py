@@ -175,6 +175,12 @@ def test_data_are_named_by_their_file_or_folder(folder: Path, capsys: pytest.Cap
     (folder / "model.yaml").write_text("base: decoder\ndata: mine\ndata.validation: 0.1\n")
     assert load("model.yaml")["data.corpus.files"] == "mine"
     assert "there is no data 'yours'" in refused(capsys, "yours")
+    assert "there is no file 'yours.csv'; give" in refused(capsys, "yours.csv")
+    saved(folder)
+    assert prepared(capsys, "one", "data.corpus.text={content}")["train"]["documents"]
+    (folder / "ids").mkdir()
+    (folder / "a.npy").rename(folder / "ids" / "a.npy")
+    assert load("decoder", ["data=ids"])["data.kind"] == "Tokens"
 
 
 # --- a template as one writes it ---

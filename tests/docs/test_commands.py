@@ -6,11 +6,12 @@ import pytest
 
 from scaling.cli import VERBS, parsed
 from scaling.errors import ScalingError
-from tests.docs.blocks import DOCUMENTS, ROOT, blocks, spelled, words
+from tests.docs.blocks import DOCUMENTS, EXAMPLES, ROOT, blocks, spelled, words
 
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
-COMMANDS = [(path, command) for path in DOCUMENTS for block in blocks(path) for command in block.commands]
-SPELLED = [(path, command) for path in DOCUMENTS for command in spelled(path)]
+EVERY = [*DOCUMENTS, *EXAMPLES]
+COMMANDS = [(path, command) for path in EVERY for block in blocks(path) for command in block.commands]
+SPELLED = [(path, command) for path in EVERY for command in spelled(path)]
 
 
 def cases(commands):
@@ -18,7 +19,7 @@ def cases(commands):
     return [pytest.param(command, id=f"{path.relative_to(ROOT)}: {command[:60]}") for path, command in ours]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
     missing = [link for link in LINK.findall(path.read_text()) if not (path.parent / link).exists()]
     assert not missing

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scaling.config.lookup import SAVED
 from scaling.data.corpus import separated
 from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose
 from scaling.errors import ScalingError
@@ -18,7 +19,6 @@ BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "p
 BUILDERS |= dict.fromkeys(separated.SEPARATORS, "separated")  # ours; anything else is text
 # What is read of a folder: these are text or a table of it, and what lies beside them may be anything.
 OF_FOLDERS = (*BUILDERS, ".txt", ".text", ".md", ".rst", ".tex")
-SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` wrote
 
 
 def quiet_datasets() -> ModuleType:

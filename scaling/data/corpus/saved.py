@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from scaling import atomic
+from scaling.config.lookup import SAVED
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, sides
 from scaling.data.corpus.hub import labelled
 from scaling.data.corpus.template import document
 from scaling.errors import ScalingError, nearest
 
-_SPLITS, _SET = reading.SAVED
+_SPLITS, _SET = SAVED
 _ROWS = 256  # held in memory at a time
 
 
