@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scaling.api.fits import fit as fit
     from scaling.api.model import Model as Model
     from scaling.api.model import load as load
+    from scaling.api.modules import data_module as data_module
+    from scaling.api.modules import module as module
     from scaling.api.runs import Run as Run
     from scaling.api.runs import runs as runs
     from scaling.api.runs import train as train
@@ -39,6 +41,7 @@ _MODULES = {
     "configs": ("diff", "inspect"),
     "fits": ("Fit", "fit"),
     "model": ("Model", "load"),
+    "modules": ("data_module", "module"),
     "runs": ("Run", "runs", "train"),
     "studies": ("Study", "StudyPlan", "plan", "study"),
     "sweeps": ("Sweep", "sweep"),

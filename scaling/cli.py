@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from scaling import parent
+from scaling import parent, process
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; what a user can mend is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
+        process.take()
         keep_going()
     try:
         with listening(to_the_end=argv is None):

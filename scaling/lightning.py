@@ -1,8 +1,9 @@
-"""Lightning, without the metrics that it loads on its way.
+"""Lightning; in a process of the command line without the metrics that it loads on its way.
 
 `import lightning` imports the whole of torchmetrics, and by it scipy's signals, matplotlib and transformers: more than
-half of its time (docs/performance.md). All that Lightning asks of it is whether a value that is logged is a metric, and
-none of ours is. Who uses torchmetrics beside us imports it, before or after, and its metrics are known as such.
+half of its time (docs/performance.md), which each of a study's workers would pay. `scaling train` logs nothing through
+Lightning, so there a stand-in serves. A person's program may log by `self.log`, whose values are metrics of
+torchmetrics: it has the whole.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from functools import wraps
 from importlib.metadata import version
 from types import ModuleType
 from typing import ParamSpec, TypeVar
+
+from scaling import process
 
 METRICS = "torchmetrics"
 
@@ -28,7 +31,7 @@ class _StandIn(type):
 
 @contextmanager
 def _without_metrics() -> Iterator[None]:
-    if METRICS in sys.modules or "lightning" in sys.modules:
+    if not process.is_own() or METRICS in sys.modules or "lightning" in sys.modules:
         yield
         return
     module = ModuleType(METRICS)

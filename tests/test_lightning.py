@@ -12,11 +12,14 @@ def told(program: str) -> list[str]:
 
 def test_no_metrics_are_loaded():
     heavy = ("torchmetrics", "matplotlib", "scipy", "transformers")
-    assert told(f"import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])") == []
+    own = "from scaling import process; process.take()"
+    assert told(f"{own}; import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])") == []
 
 
 def test_a_metric_is_known_as_one_though_it_came_later():
     program = """
+from scaling import process
+process.take()
 import scaling.lightning
 from lightning.pytorch.core import module
 print(isinstance(1.0, module.Metric))
@@ -27,3 +30,13 @@ print(isinstance(metric, module.Metric), isinstance(collection, module.MetricCol
 print(isinstance(1.0, module.Metric))
 """
     assert told(program) == ["False", "True", "True", "False"]
+
+
+def test_a_person_s_program_has_the_whole_of_lightning():
+    program = """
+import scaling.lightning
+import torchmetrics
+from lightning.pytorch.trainer.connectors.logger_connector import result
+print(issubclass(result._ResultMetric, torchmetrics.Metric))
+"""
+    assert told(program) == ["True"]

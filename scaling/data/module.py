@@ -1,9 +1,10 @@
-"""DataModule: a run's batches as Lightning asks for them. There is no loader state: where to begin is the step."""
+"""DataModule: a run's batches as Lightning asks for them. All the state of a loader is the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from scaling.batch import Batch
 from scaling.data.batches import Batches
@@ -11,9 +12,9 @@ from scaling.data.prefetch import ahead
 from scaling.lightning import LightningDataModule
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loader:
-    """One rank's batches of the steps from `start` to `stop`."""
+    """One rank's batches of the steps from `start` to `stop`. Lightning's checkpoints keep which step comes next."""
 
     batches: Batches
     start: int
@@ -22,17 +23,32 @@ class Loader:
     ranks: int = 1
     depth: int = 2
 
+    def __post_init__(self) -> None:
+        self._next = self.start
+
     def __iter__(self) -> Iterator[Batch]:
-        yield from ahead(self._made, self._steps(), self.depth)
+        first, self._next = self._next, self.start  # the epoch after this one begins anew
+        for step, batch in zip(self._steps(first), ahead(self._made, self._steps(first), self.depth)):
+            self._next = step + 1
+            yield batch
+        self._next = self.start
+
+    def __len__(self) -> int:
+        if self.stop is None:
+            raise TypeError("these batches have no end")
+        return max(0, self.stop - self.start)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._next = state["next"]
 
     def _made(self, step: int) -> Batch:
         return self.batches.batch(step, self.rank, self.ranks)
 
-    def _steps(self) -> Iterator[int]:
-        step = self.start
-        while self.stop is None or step < self.stop:
-            yield step
-            step += 1
+    def _steps(self, first: int) -> Iterator[int]:
+        return count(first) if self.stop is None else iter(range(first, self.stop))
 
 
 class DataModule(LightningDataModule):

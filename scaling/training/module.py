@@ -1,4 +1,12 @@
-"""LightningModules, one a family: a model, an objective's batches, an optimizer. One batch is one update, whole."""
+"""LightningModules: a model with its loss, its optimizer and its schedule.
+
+`FamilyModule` is for any `lightning.Trainer`: Lightning optimizes, validates, checkpoints and logs. `TrainingModule` is
+what `scaling train` runs. It replaces Lightning's loop where a result must be exact: the loss is the mean over the
+targets of the whole global batch, however it is split over micro batches and ranks; nothing that is not finite reaches
+the weights; and a resumed run repeats the one that was not stopped, bit for bit. Lightning's checkpoints are not atomic
+and drop the random state, its validation rounds the mean over batches, and its loggers and progress bar restart at a
+resume, so the ledger's recorder does these.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +22,18 @@ import torch
 import torch.distributed
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
-from scaling.batch import Batch
+from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
+from scaling.errors import ScalingError
 from scaling.lightning import LightningModule, hook
 from scaling.model.family import Family, Loss
+from scaling.model.places import places
 from scaling.objective import Distil
 from scaling.training import state
 from scaling.training.experiment import Experiment
+from scaling.training.parameter import Parameter
 from scaling.training.precision import Weights
 from scaling.training.sharding import shard, whole
 
@@ -43,23 +55,109 @@ class Update:
     rate: float
 
 
-class TrainingModule(LightningModule):
-    """One update of a model: its micro batches, the gradient's norm, the schedule, the step.
+class FamilyModule(LightningModule):
+    """A model of one family with its loss, optimizer and schedule, for a `lightning.Trainer` of one's own.
 
-    The optimization is manual, so that the loss is the mean over the targets of the whole global batch, however it is
-    split over micro batches and ranks, and so that nothing that is not finite ever reaches the weights.
+    One batch of the data module is one update of the run, `train.micro_batch` aside, and its `steps` are the run's.
+    Gradients are clipped at `train.clip` unless the Trainer has a `gradient_clip_val`. It logs `train/loss` and
+    `evaluate/loss`, in nats per token.
     """
 
-    def __init__(self, experiment: Experiment, model: Family, start: int, checkpoint: Path | None = None):
+    def __init__(self, experiment: Experiment, model: Family):
         super().__init__()
-        self.automatic_optimization = False
-        self.experiment, self.model, self.start, self.checkpoint = experiment, model, start, checkpoint
         train = experiment.config["train"]
-        self.clip, self.micro_rows, self.smoothing = train["clip"], train["micro_batch"], train["smoothing"]
+        self.experiment, self.model = experiment, model
+        self.clip, self.smoothing = train["clip"], train["smoothing"]
         self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
+
+    @property
+    def steps(self) -> int:
+        """Updates of the whole run, `max_steps` of a Trainer."""
+        return self.experiment.steps
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The predictions' logits."""
+        return self.model.logits(batch)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return batch if device.type == "cpu" else batch.to(device)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Any:
+        _reseed(self.experiment.seed, self.trainer.fit_loop.total_batch_idx, self.global_rank)
+        loss = self._loss(batch)
+        self.log("train/loss", loss.tokens.detach(), prog_bar=True, batch_size=batch.rows)
+        return loss.total
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """`evaluate/loss` is the mean over all targets; where the data's law is known, without the sample's noise."""
+        losses, targets = self.model.losses(batch), getattr(batch, self.model.head.target)
+        bears = targets != IGNORE
+        count = max(1, int(bears.sum()))
+        loss = losses.sum() / count
+        if batch.truth is not None and self.experiment.entropy is not None:
+            loss = self.experiment.entropy + (losses - batch.truth)[bears].sum() / count
+        self.log("evaluate/loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self(batch)
+
+    def configure_optimizers(self) -> Any:
+        parameters = [Parameter(place, tensor) for place, tensor in places(self.model)]
+        optimizers = self.experiment.optimizer.make(parameters, self.experiment.parametrization)
+        if len(optimizers) > 1:
+            name = type(self.experiment.optimizer).__name__
+            raise ScalingError(
+                f"{name} is {len(optimizers)} optimizers of torch, and Lightning steps one by itself",
+                key="optimizer.kind",
+                value=name,
+                mend="take AdamW, or train by scaling.train",
+            )
+        (optimizer,) = optimizers
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"]
+        schedule = LambdaLR(optimizer, lambda step: self.experiment.schedule.factor(step, self.steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(  # type: ignore[override]
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        limit = self.clip if gradient_clip_val is None else gradient_clip_val
+        self.clip_gradients(optimizer, limit, gradient_clip_algorithm or "norm")
+
+    def _loss(self, batch: Batch) -> Loss:
+        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
+        if self.teacher is None:
+            return self.model.loss(batch, self.smoothing)
+        objective = cast(Distil, self.experiment.batches.objective)
+        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
+
+
+class EncoderModule(FamilyModule):
+    """A masked language model or a classifier."""
+
+
+class DecoderModule(FamilyModule):
+    """A language model."""
+
+
+class EncoderDecoderModule(FamilyModule):
+    """A sequence-to-sequence model."""
+
+
+MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}
+
+
+class TrainingModule(FamilyModule):
+    """One update of a model of any family: its micro batches, the gradient's norm, the schedule, the step."""
+
+    def __init__(self, experiment: Experiment, model: Family, start: int, checkpoint: Path | None = None):
+        super().__init__(experiment, model)
+        self.automatic_optimization = False
+        self.start, self.checkpoint = start, checkpoint
+        self.micro_rows = experiment.config["train.micro_batch"]
         self.torch_optimizers: list[torch.optim.Optimizer] = []
         self.updates = 0  # applied by this process
-        if train["strategy"] != "fsdp":
+        if experiment.config["train.strategy"] != "fsdp":
             self.configure_model()
 
     def configure_model(self) -> None:
@@ -95,11 +193,9 @@ class TrainingModule(LightningModule):
     def configure_optimizers(self) -> Any:
         return self.torch_optimizers
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        return batch if device.type == "cpu" else batch.to(device)
-
     @hook
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        """Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's own loop."""
         step = self.start + batch_idx
         _reseed(self.experiment.seed, step, self.global_rank)
         factor = self.experiment.schedule.factor(step, self.experiment.steps)
@@ -116,6 +212,7 @@ class TrainingModule(LightningModule):
         self.weights.spread()
         self.updates += 1
         self.update = Update(loss, norm, factor * self.experiment.optimizer.lr)
+        return {"loss": torch.tensor(loss), "gradient_norm": norm, "learning_rate": self.update.rate}
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
@@ -151,13 +248,6 @@ class TrainingModule(LightningModule):
             torch.distributed.all_reduce(turns, op=torch.distributed.ReduceOp.MAX)
         return int(turns)
 
-    def _loss(self, batch: Batch) -> Loss:
-        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
-        if self.teacher is None:
-            return self.model.loss(batch, self.smoothing)
-        objective = cast(Distil, self.experiment.batches.objective)
-        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
-
     def _apart(self, apart: bool) -> AbstractContextManager[Any]:
         """Let ranks add up their gradients once an update, not once a micro batch."""
         if self.sharded:
@@ -189,18 +279,3 @@ def _reseed(seed: int, step: int, rank: int) -> None:
     torch.default_generator.manual_seed(key)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(key)
-
-
-class EncoderModule(TrainingModule):
-    """Trains a masked language model or a classifier."""
-
-
-class DecoderModule(TrainingModule):
-    """Trains a language model."""
-
-
-class EncoderDecoderModule(TrainingModule):
-    """Trains a sequence-to-sequence model."""
-
-
-MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}

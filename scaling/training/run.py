@@ -34,7 +34,7 @@ from scaling.training.completeness import Completeness, belongs
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
 from scaling.training.mirror import Listener, mirrored, told_again
-from scaling.training.module import MODULES, Diverged
+from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.parametrization import initialise
 from scaling.training.processor import flushed, keep_freed
@@ -243,7 +243,7 @@ def _fitted(
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-        module = MODULES[model.family](experiment, model, begin, None if start is None else start.folder)
+        module = TrainingModule(experiment, model, begin, None if start is None else start.folder)
         data = DataModule(
             experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )

@@ -20,7 +20,7 @@ from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training import state
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.module import MODULES, TrainingModule
+from scaling.training.module import TrainingModule
 from scaling.training.parametrization import initialise
 from tests.decode import slow
 
@@ -72,7 +72,7 @@ def steps(module: TrainingModule, first: int, last: int) -> Iterator[float]:
 
 def begun(experiment: Experiment, trainer: Trainer, start: int = 0, checkpoint: Path | None = None) -> TrainingModule:
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-    module = MODULES[model.family](experiment, model, start, checkpoint)
+    module = TrainingModule(experiment, model, start, checkpoint)
     module.trainer = trainer
     return module
 

@@ -19,7 +19,7 @@ import torch
 from scaling.ledger import Ledger
 from scaling.training.evaluation import evaluate, share
 from scaling.training.experiment import assemble
-from scaling.training.module import MODULES
+from scaling.training.module import TrainingModule
 from scaling.training.parametrization import initialise
 from scaling.training.supervisor import SILENCE, RankFailed, supervise
 from tests.training.conftest import load, words
@@ -76,7 +76,7 @@ def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp
     experiment = assemble(load(words(tmp_path / "unused", **STILL, **LONG)))
     assert experiment.evaluations == 3
     model = initialise(experiment.model(), experiment.parametrization, 0)
-    trained = MODULES["decoder"](experiment, model, 0, checkpoint).model
+    trained = TrainingModule(experiment, model, 0, checkpoint).model
     alone = evaluate(trained, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
     assert result["targets"] == alone["targets"] == 140_000 // 17 * 16
     assert result["accuracy"] == alone["accuracy"]

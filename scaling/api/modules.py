@@ -1,0 +1,69 @@
+"""LightningModules and data modules of a config, for a `lightning.Trainer` of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from scaling import config
+from scaling.api.words import words
+
+if TYPE_CHECKING:
+    from scaling.data.module import DataModule
+    from scaling.training.experiment import Experiment
+    from scaling.training.module import FamilyModule
+
+
+def module(
+    model: str | None = None,
+    *overrides: str,
+    overlays: Sequence[str] = (),
+    extend: str | None = None,
+    **settings: Any,
+) -> FamilyModule:
+    """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
+
+    It goes into any `lightning.Trainer`, with callbacks, loggers and flags of one's own, next to `scaling.data_module`.
+
+        module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
+        lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
+    """
+    from scaling.training.module import MODULES
+    from scaling.training.parametrization import initialise
+
+    found = _experiment(model, overrides, overlays, extend, settings)
+    drawn = initialise(found.model(), found.parametrization, found.seed)
+    return MODULES[drawn.family](found, drawn)
+
+
+def data_module(
+    model: str | None = None,
+    *overrides: str,
+    overlays: Sequence[str] = (),
+    extend: str | None = None,
+    **settings: Any,
+) -> DataModule:
+    """The batches of a config, those of its evaluation included; the model says how they are made.
+
+    scaling.data_module("decoder", "size=tiny", data="python")
+    """
+    from scaling.data.module import DataModule
+
+    found = _experiment(model, overrides, overlays, extend, settings)
+    return DataModule(found.batches, found.validation, found.evaluations, stop=found.steps)
+
+
+def _experiment(
+    model: str | None,
+    overrides: Sequence[str],
+    overlays: Sequence[str],
+    extend: str | None,
+    settings: dict[str, Any],
+) -> Experiment:
+    from scaling.training.experiment import assemble
+    from scaling.training.values import checked
+
+    if model is not None and "=" in model:
+        model, overrides = None, (model, *overrides)
+    resolved = config.load(model, words(overrides, settings), overlays=overlays, extend=extend)
+    return assemble(checked(resolved))

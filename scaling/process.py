@@ -1,0 +1,15 @@
+"""Whether this process is the command line's alone, or a person's program that imports the package."""
+
+from __future__ import annotations
+
+_own = False
+
+
+def take() -> None:
+    """State that nobody else's code runs in this process: what only they would need is not loaded."""
+    global _own
+    _own = True
+
+
+def is_own() -> bool:
+    return _own
