@@ -13,7 +13,10 @@ def told(program: str) -> list[str]:
 def test_no_metrics_are_loaded():
     heavy = ("torchmetrics", "matplotlib", "scipy", "transformers")
     own = "from scaling import process; process.take()"
-    assert told(f"{own}; import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])") == []
+    assert (
+        told(f"{own}; import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])")
+        == []
+    )
 
 
 def test_a_metric_is_known_as_one_though_it_came_later():

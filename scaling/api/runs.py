@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +17,8 @@ from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
     import pandas
+    from lightning import Callback
+    from lightning.pytorch.loggers import Logger
 
     from scaling.ledger import Ledger, Row
     from scaling.training.run import Tell
@@ -89,22 +91,33 @@ def train(
     extend: str | None = None,
     again: bool = False,
     progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
     **settings: Any,
 ) -> Run:
     """Train one run to its end, or go on with it; a run that is finished is returned as it stands.
 
     `model` names a model, a row's table or a file; overrides are words as on the command line (`"size=tiny"`) or
     keywords (`data="python"`, `tokens="5M"`, `optimizer__lr=1e-3`). `again` trains a finished run anew and compares.
+    Callbacks and loggers of Lightning join the training: callbacks get `outputs["loss"]` of each update, loggers each
+    entry of the run's log.
 
         run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
     """
     if model is not None and "=" in model:
         model, overrides = None, (model, *overrides)
     resolved = config.load(model, words(overrides, settings), overlays=overlays, extend=extend)
-    return train_config(resolved, again=again, progress=progress)
+    return train_config(resolved, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
 
 
-def train_config(resolved: Config, *, again: bool = False, progress: bool = True) -> Run:
+def train_config(
+    resolved: Config,
+    *,
+    again: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
+) -> Run:
     """The run that a resolved config describes, trained."""
     from scaling.training.values import checked
 
@@ -114,10 +127,11 @@ def train_config(resolved: Config, *, again: bool = False, progress: bool = True
     assemble(resolved)  # what is wrong with it is reported before Lightning is imported, which takes seconds
     config.print_remarks([resolved])
 
+    from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
-    with _listeners(progress) as listeners:
-        result = train_run(resolved, listeners, again=again)
+    with _listeners(progress) as tell:
+        result = train_run(resolved, Observers(tell, callbacks, loggers), again=again)
     path = Path(resolved["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"], result.get("differences", {}))
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
+import torch
+
 from scaling.batch import Batch
 from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
@@ -73,6 +75,9 @@ class DataModule(LightningDataModule):
     def val_dataloader(self) -> Loader:
         rank, ranks = self._place()
         return Loader(self.validation, 0, self.evaluations, rank, ranks)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return batch if device.type == "cpu" else batch.to(device)
 
     def _place(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)

@@ -17,7 +17,7 @@ from scaling.ledger import Ledger
 from scaling.sweeps.check import experiment
 from scaling.sweeps.file import Metric
 from scaling.training.point import point
-from scaling.training.run import train_run
+from scaling.training.run import Observers, train_run
 from scaling.training.signals import PRUNE
 
 DISK_FULL = "disk_full"  # nothing came of a cell, and nothing will until there is room
@@ -76,7 +76,7 @@ def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping
 
     known = Report(run, "failed", point=point(found))
     try:
-        result = ledger.result(run) or train_run(found, ledger, [ask] if stopping else [])
+        result = ledger.result(run) or train_run(found, ledger, Observers([ask] if stopping else []))
     except Exception as error:
         # The attempt has recorded the reason; the sweep goes on with the other runs.
         if isinstance(error, ScalingError) and error.code == DISK:

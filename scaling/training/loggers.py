@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -71,22 +71,32 @@ def check(config: Config) -> None:
 
 
 @contextmanager
-def logged(config: Config, spec: Mapping[str, Any], attempt: Attempt | None) -> Iterator[list[Aside]]:
-    """The loggers that the config names; none on a rank without an attempt."""
+def logged(
+    config: Config, spec: Mapping[str, Any], attempt: Attempt | None, given: Collection[Logger] = ()
+) -> Iterator[list[Aside]]:
+    """The loggers that the config names and those that are given; none on a rank without an attempt."""
     if attempt is None:
         yield []
         return
     with ExitStack() as stack:
         asides = []
-        for name in config["log.loggers"]:
-            aside = Aside(name, partial(_tell, name, config, spec, attempt), PATIENCE)
+        named = {
+            name: partial(LOGGERS[name][0], config, attempt, attempt.folder / name) for name in config["log.loggers"]
+        }
+        own = {type(logger).__name__: partial(_itself, logger) for logger in given}
+        for name, make in {**named, **own}.items():
+            aside = Aside(name, partial(_tell, make, spec, attempt), PATIENCE)
             stack.callback(aside.close)
             asides.append(aside)
         yield asides
 
 
-def _tell(name: str, config: Config, spec: Mapping[str, Any], attempt: Attempt, entries: Iterator[Entry]) -> None:
-    made: Any = LOGGERS[name][0](config, attempt, attempt.folder / name)
+def _itself(logger: Logger) -> Logger:
+    return logger
+
+
+def _tell(make: Callable[[], Logger], spec: Mapping[str, Any], attempt: Attempt, entries: Iterator[Entry]) -> None:
+    made: Any = make()
     made.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
     for entry in entries:
         numbers = {key: value for key, value in entry.items() if isinstance(value, int | float) and key != "step"}

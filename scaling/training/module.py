@@ -79,9 +79,6 @@ class FamilyModule(LightningModule):
         """The predictions' logits."""
         return self.model.logits(batch)
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        return batch if device.type == "cpu" else batch.to(device)
-
     def training_step(self, batch: Batch, batch_idx: int) -> Any:
         _reseed(self.experiment.seed, self.trainer.fit_loop.total_batch_idx, self.global_rank)
         loss = self._loss(batch)

@@ -24,14 +24,14 @@ def main(config: str, failure: str, extension: str, how: str | None = None) -> i
         with listening(to_the_end=True):
             from scaling.config import load
             from scaling.training.progress import teller
-            from scaling.training.run import grow, train
+            from scaling.training.run import Observers, grow, train
 
             resolved = load(config, extend=extension or None)
             with teller() as tell:
                 if how in (None, "again"):
-                    train(resolved, [tell], again=how == "again")
+                    train(resolved, Observers([tell]), again=how == "again")
                 else:
-                    grow(resolved, int(how), [tell])
+                    grow(resolved, int(how), Observers([tell]))
         return 0
     except Stopped as stopped:
         leave(stopped.code)

@@ -9,9 +9,9 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,9 +46,29 @@ from scaling.training.supervisor import supervise
 from scaling.training.surroundings import surroundings
 from scaling.training.threads import chosen, cores, suited
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
 PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
 
 Tell = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Who is shown a run while it trains: `tell` each entry of the log; a person's own callbacks and loggers."""
+
+    tell: Collection[Tell] = ()
+    callbacks: Collection[Callback] = ()
+    loggers: Collection[Logger] = ()
+
+    @property
+    def live_here(self) -> bool:
+        """Whether some of them are objects of this process, which ranks in other processes cannot call."""
+        return bool(self.callbacks or self.loggers)
+
+
+NOBODY = Observers()
 
 
 class Pruned(Exception):
@@ -59,7 +79,7 @@ class Pruned(Exception):
         super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
 
 
-def train(config: Config, tell: Collection[Tell] = (), again: bool = False) -> dict[str, Any]:
+def train(config: Config, observers: Observers = NOBODY, again: bool = False) -> dict[str, Any]:
     """The result of the run that a config describes: the one that stands, or that of training it now.
 
     With `again` a run that is done is trained anew; the result has the differences from the one that stands.
@@ -70,7 +90,7 @@ def train(config: Config, tell: Collection[Tell] = (), again: bool = False) -> d
     if ledger is not None and known is not None and not again:
         told_again(experiment, ledger, known)
         return {**known, "already": True}
-    found = train_run(experiment, ledger, tell, again)
+    found = train_run(experiment, ledger, observers, again)
     if found is not None or ledger is None:
         repeated = {} if ledger is None or known is None else {"differences": _differences(ledger, known["run"])}
         return {**(found or {}), "already": False, **repeated}
@@ -91,20 +111,20 @@ def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = (), again: bool = False
+    experiment: Experiment, ledger: Ledger | None, observers: Observers = NOBODY, again: bool = False
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
     With `again` a run that is done is trained anew, from its first step. Only the first of several ranks has a ledger
     and a result; the others return nothing.
     """
-    if ledger is not None and _started(experiment, again):
+    if ledger is not None and _started(experiment, again, observers):
         return ledger.result(ledger.add(experiment.spec))
     with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks, again) as claim:
-        return None if claim is None else _trained(experiment, ranks, *claim, tell)
+        return None if claim is None else _trained(experiment, ranks, *claim, observers)
 
 
-def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[Tell] = ()) -> bool:
+def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NOBODY) -> bool:
     """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
     if _started(experiment):
         return True
@@ -113,7 +133,7 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[
             return False
         attempt, start = claim
         with mirrored(experiment, attempt) as mirror, _whole() as whole:
-            _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
+            _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
             reason = f"grown to step {experiment.steps}; it goes on where a branch needs more"
             mirror.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:
@@ -121,11 +141,11 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, tell: Collection[
     return True
 
 
-def grow(config: Config, steps: int, tell: Collection[Tell] = ()) -> None:
+def grow(config: Config, steps: int, observers: Observers = NOBODY) -> None:
     """Train the trunk of the run that a config describes up to a step."""
     found = assemble(config).trunk()
     if found is not None:
-        train_trunk(replace(found[0], steps=steps), _ledger(config), tell)
+        train_trunk(replace(found[0], steps=steps), _ledger(config), observers)
 
 
 def _ledger(config: Config) -> Ledger | None:
@@ -133,10 +153,14 @@ def _ledger(config: Config) -> Ledger | None:
     return Ledger.create(config["runs"]) if first() else None
 
 
-def _started(experiment: Experiment, again: bool = False) -> bool:
+def _started(experiment: Experiment, again: bool = False, observers: Observers = NOBODY) -> bool:
     """Where the run takes several ranks and this is none of them: have them train it, and say so."""
     if launched() or (ranks := wanted(experiment.config)) == 1:
         return False
+    if observers.live_here:
+        raise experiment.config.error(
+            "train.devices", "callbacks and loggers of this process cannot join several others", "take train.devices=1"
+        )
     # Ranks read a saved config, which no longer has what the command line set.
     config = experiment.config.varied({"log.name": run_name(experiment)})
     threads = suited(experiment, max(1, cores() // ranks))
@@ -184,14 +208,14 @@ def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
 
 
 def _trained(
-    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, tell: Collection[Tell]
+    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
 ) -> dict[str, Any]:
     """Train, and publish what comes out; ranks other than the first return nothing."""
     begun = time.perf_counter()
     outcome: Outcome = "finished"
     with mirrored(experiment, attempt) as mirror, _whole() as whole:
         try:
-            found = _fitted(experiment, ranks, attempt, start, tell, mirror, whole)
+            found = _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
         except Diverged as error:
             outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
@@ -228,7 +252,7 @@ def _fitted(
     ranks: Ranks,
     attempt: Attempt | None,
     start: Checkpoint | None,
-    tell: Collection[Tell],
+    observers: Observers,
     mirror: Listener,
     whole: ExitStack,
 ) -> dict[str, Any]:
@@ -236,12 +260,12 @@ def _fitted(
     begin = 0 if start is None else start.step
     keep_freed()
     signals.begin_run()
-    with logged(experiment.config, experiment.spec, attempt) as loggers, flushed():
+    with logged(experiment.config, experiment.spec, attempt, observers.loggers) as loggers, flushed():
         pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
         listeners = [mirror, *loggers] if ranks.first else []
-        recorder = Recorder(experiment, attempt, tell if ranks.first else [], pinned, due, listeners)
+        recorder = Recorder(experiment, attempt, observers.tell if ranks.first else [], pinned, due, listeners)
         completeness = Completeness(experiment, recorder)
-        trainer = _trainer(experiment, ranks, completeness, recorder)
+        trainer = _trainer(experiment, ranks, completeness, recorder, *observers.callbacks)
         model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
         module = TrainingModule(experiment, model, begin, None if start is None else start.folder)
         data = DataModule(

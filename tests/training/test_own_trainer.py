@@ -99,3 +99,19 @@ def test_an_optimizer_that_lightning_cannot_step_is_refused(tmp_path):
     module = scaling.module("decoder", *WORDS, "optimizer=Muon")
     with pytest.raises(scaling.ScalingError, match="Muon is 2 optimizers"):
         trainer(tmp_path, enable_checkpointing=False).fit(module, scaling.data_module("decoder", *WORDS))
+
+
+def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
+    losses, logger = Losses(), CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
+    words = (*WORDS, f"runs={tmp_path / 'runs'}", "log.every=1")
+    run = scaling.train("decoder", *words, progress=False, callbacks=[losses], loggers=[logger])
+    log = run.log[run.log["kind"] == "train"]
+    assert losses.seen == pytest.approx(list(log["loss"]))
+    lines = (tmp_path / "own" / "metrics.csv").read_text().splitlines()
+    assert {"train/loss", "evaluate/loss"} <= set(lines[0].split(","))
+
+
+def test_callbacks_cannot_join_other_processes(tmp_path):
+    words = (*WORDS, f"runs={tmp_path}", "train.devices=2")
+    with pytest.raises(scaling.ScalingError, match="cannot join several others"):
+        scaling.train("decoder", *words, progress=False, callbacks=[Losses()])

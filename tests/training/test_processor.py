@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scaling.training.processor import flushed, flushes
-from scaling.training.run import train
+from scaling.training.run import Observers, train
 from tests.training.conftest import load, words
 
 FAULTS = """
@@ -44,7 +44,7 @@ def able():
 @pytest.mark.usefixtures("able")
 def test_steps_count_subnormal_numbers_as_zero_and_what_follows_does_not(tmp_path):
     seen = []
-    train(load(words(tmp_path)), [lambda _: seen.append(flushes())])
+    train(load(words(tmp_path)), Observers([lambda _: seen.append(flushes())]))
     assert set(seen) == {True}
     assert not flushes()
 

@@ -19,7 +19,7 @@ from scaling.studies.question import Question
 from scaling.training import progress
 from scaling.training.evaluation import FORWARD, FREE, affordable
 from scaling.training.experiment import assemble
-from scaling.training.run import train
+from scaling.training.run import Observers, train
 from scaling.training.schedule import warmup_steps
 
 TINY = ("size=tiny", "size.vocabulary=null", "data=synthetic", "log.wandb=disabled")
@@ -124,7 +124,7 @@ def test_a_person_sees_every_step_of_a_run_and_every_evaluation(tmp_path, monkey
     monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
     bar, entries = progress.Bar(), []
     words = [*TINY, "size.width=8", "train.steps=12", "train.batch=4", f"runs={tmp_path}"]
-    train(load("decoder", words), [bar, entries.append])
+    train(load("decoder", words), Observers([bar, entries.append]))
     bar.close()
     steps = [entry for entry in entries if entry["kind"] == "progress"]
     done = [entry["done"] for entry in steps]
