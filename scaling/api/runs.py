@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,12 @@ RUNS = "runs"
 class Run:
     """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
 
-    `differences` maps each key in which training again differs from the result that stands to both values.
+    `differences` is of a run that was trained again: each key that differs from the result that stands, with both values.
     """
 
     path: Path
     already: bool = False
-    differences: Mapping[str, Any] = field(default_factory=dict)
+    differences: Mapping[str, Any] | None = None
 
     @property
     def id(self) -> str:
@@ -133,7 +133,7 @@ def train_config(
     with _listeners(progress) as tell:
         result = train_run(resolved, Observers(tell, callbacks, loggers), again=again)
     path = Path(resolved["runs"]) / "store" / result["run"] if "run" in result else Path()
-    return Run(path, result["already"], result.get("differences", {}))
+    return Run(path, result["already"], result.get("differences"))
 
 
 @contextmanager

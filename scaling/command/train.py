@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not first():
         return 0
-    again = {"differences": trained.differences} if arguments.again else {}
+    again = {} if trained.differences is None else {"differences": trained.differences}
     result = {**(trained.result or {}), "already": trained.already, **again}
     if arguments.json:
         print(json.dumps(result, indent=2))
