@@ -31,7 +31,8 @@ RUNS = "runs"
 class Run:
     """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
 
-    `differences` is of a run that was trained again: each key that differs from the result that stands, with both values.
+    `differences` is of a run that was trained again: each key that differs from the result that stands, with both
+    values.
     """
 
     path: Path

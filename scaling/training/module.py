@@ -29,7 +29,7 @@ from scaling.data import hashing
 from scaling.errors import ScalingError
 from scaling.lightning import LightningModule, hook
 from scaling.model.family import Family, Loss
-from scaling.model.places import places
+from scaling.model.parameters import parameters
 from scaling.objective import Distil
 from scaling.training import state
 from scaling.training.experiment import Experiment
@@ -99,8 +99,8 @@ class FamilyModule(LightningModule):
         return self(batch)
 
     def configure_optimizers(self) -> Any:
-        parameters = [Parameter(place, tensor) for place, tensor in places(self.model)]
-        optimizers = self.experiment.optimizer.make(parameters, self.experiment.parametrization)
+        learned = [Parameter(spec, tensor) for spec, tensor in parameters(self.model)]
+        optimizers = self.experiment.optimizer.make(learned, self.experiment.parametrization)
         if len(optimizers) > 1:
             name = type(self.experiment.optimizer).__name__
             raise ScalingError(
