@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import scaling
@@ -23,10 +23,15 @@ ORDER = ["train", "study", "plan", "table", "fit", "sweep"]
 
 def page() -> str:
     names = [name for name in scaling.__all__ if not name.startswith("_")]
-    functions = [name for name in names if not inspect.isclass(getattr(scaling, name))]
+    modules = [name for name in names if inspect.ismodule(getattr(scaling, name))]
+    functions = [name for name in names if inspect.isfunction(getattr(scaling, name))]
     functions.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
-    classes = [name for name in names if name not in functions]
-    parts = [HEAD, "## Functions\n", *map(_function, functions), "## Results\n", *map(_class, classes)]
+    classes = [name for name in names if inspect.isclass(getattr(scaling, name))]
+    parts = [
+        *(HEAD, "## Functions\n", *map(_function, functions)),
+        *("## Results\n", *map(_class, classes)),
+        *("## Modules\n", *map(_module, modules)),
+    ]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -37,20 +42,39 @@ def _function(name: str) -> str:
 
 def _class(name: str) -> str:
     value = getattr(scaling, name)
-    rows = [f"| `{member}` | {first} |" for member, first in _members(value)]
-    table = "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
-    return f"### `scaling.{name}`\n\n{_text(value)}\n\n{table}".rstrip() + "\n"
+    return f"### `scaling.{name}`\n\n{_text(value)}\n\n{_table(_members(value))}".rstrip() + "\n"
+
+
+def _module(name: str) -> str:
+    value = getattr(scaling, name)
+    members = ((member, getattr(value, member)) for member in value.__all__)
+    kinds = (inspect.isclass, inspect.isfunction, inspect.ismodule)
+    rows = [
+        (f"{member}()" if inspect.isfunction(found) else member, _first(found))
+        for member, found in members
+        if any(kind(found) for kind in kinds)
+    ]
+    return f"### `scaling.{name}`\n\n{_text(value)}\n\n{_table(rows)}".rstrip() + "\n"
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    lines = [f"| `{member}` | {first} |" for member, first in rows]
+    return "\n".join(["| | |", "|---|---|", *lines, ""]) if lines else ""
+
+
+def _first(value: object) -> str:
+    """The first paragraph of a docstring as a cell."""
+    return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", r"\|")
 
 
 def _members(value: type) -> Iterator[tuple[str, str]]:
     """The documented methods and properties of a class, each with its first sentence."""
     for member, found in vars(value).items():
         function = getattr(found, "fget", None) or getattr(found, "func", None) or found
-        document = inspect.getdoc(function)
-        if member.startswith("_") or not document or not inspect.isfunction(function):
+        first = _first(function)
+        if member.startswith("_") or not first or not inspect.isfunction(function):
             continue
-        called = f"{member}()" if inspect.isfunction(found) else member
-        yield called, " ".join(document.partition("\n\n")[0].split()).replace("|", r"\|")
+        yield f"{member}()" if inspect.isfunction(found) else member, first
 
 
 def _signature(function: object) -> str:

@@ -6,7 +6,8 @@
     study = scaling.study("quickstart")
     fit = scaling.fit("points.csv", law="chinchilla")
 
-Nothing is imported before it is used; `docs/api.md` describes every function and result.
+`scaling.published` holds published data sets, `scaling.law` the mathematics of the fits. Nothing is imported before it
+is used; `docs/api.md` describes every function and result.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
+    from scaling import law as law
+    from scaling import published as published
     from scaling.api.configs import diff as diff
     from scaling.api.configs import inspect as inspect
     from scaling.api.fits import Fit as Fit
@@ -49,8 +52,9 @@ _MODULES = {
 }
 _HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}
 _HOMES["ScalingError"] = "scaling.errors"
+_ROOMS = ("law", "published")
 
-__all__ = [*sorted(_HOMES), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
@@ -58,10 +62,12 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("scaling")
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'scaling' has no attribute {name!r}")
     import importlib
 
+    if name in _ROOMS:
+        return importlib.import_module(f"scaling.{name}")
     value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
     return value
 

@@ -60,6 +60,16 @@ def test_every_name_is_there_and_documented():
         scaling.tain  # noqa: B018
 
 
+def test_published_sets_and_the_mathematics_are_modules_of_it():
+    points = scaling.published.gadre2024.points()
+    fit = scaling.law.fit("chinchilla", points.where(points["N"] < 1e9), starts=64)
+    assert fit.estimates == pytest.approx(scaling.fit(points, hold_out="N>=1e9").estimates, rel=1e-4)
+    for module in (scaling.law, scaling.published):
+        assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'gadre2042'"):
+        scaling.published.gadre2042  # noqa: B018
+
+
 @pytest.mark.parametrize("name", ["train", "study", "table", "sweep", "fit"])
 def test_a_verb_stays_a_function_whatever_is_imported(name):
     code = f"import scaling.cli, scaling.training.run, scaling.api.runs; assert callable(scaling.{name})"
@@ -131,6 +141,20 @@ def test_a_fit_is_the_command_s(table, tmp_path, capsys):
     assert fit.held_out["covered"].all()
 
 
+def test_a_fit_tests_itself_on_its_own_runs(table):
+    fit, asked = scaling.fit(table, intervals="t"), scaling.fit(table, intervals="t", hold_out="largest")
+    assert asked.to_json()["back_test"]
+    assert not fit.to_json()["back_test"]
+    pandas.testing.assert_frame_equal(fit.back_test, asked.back_test)
+    assert set(fit.back_test["axis"]) == {"N", "D", "C"}
+
+
+def test_a_fit_lists_what_a_referee_asks(table):
+    checklist = scaling.fit(table, intervals="t", define={"tokenizer": "GPT-2"}).checklist.set_index("question")
+    assert checklist.loc["Which tokenizer?", "answer"] == "GPT-2"
+    assert pandas.isna(checklist.loc["Which optimizer?", "answer"])
+
+
 def test_a_fit_predicts(table):
     fit = scaling.fit(table)
     loss = fit.predict(N=1e9, D=1e12)
@@ -163,6 +187,13 @@ def test_a_fit_shows_itself(table, tmp_path):
         fit.plot("contour")
 
 
+def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
+    datablations = scaling.published.datablations
+    fit = scaling.fit(datablations.points(), law="data_constrained", fix=datablations.ONCE, intervals="t")
+    assert fit.plot("loss_against_D")
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_an_isoflop_analysis_has_an_optimum_and_no_law():
     import numpy as np
 
@@ -174,8 +205,20 @@ def test_an_isoflop_analysis_has_an_optimum_and_no_law():
     fit = scaling.fit(rows, law="isoflop_parabola")
     assert fit.estimates["a"] == pytest.approx(0.5, abs=0.01)
     assert fit.optimum(C=1e20)["N"] * fit.optimum(C=1e20)["D"] == pytest.approx(1e20 / 6, rel=0.1)
+    assert list(fit.minima["N"] * fit.minima["D"]) == pytest.approx(list(fit.minima["C"] / 6), rel=0.1)
+    assert fit.minima["refused"].isna().all()
+    assert fit.back_test.empty
+    assert fit.checklist.empty
     with pytest.raises(scaling.ScalingError, match="no law of the loss"):
         fit.predict(N=1e9, D=1e10)
+
+
+def test_the_minimum_of_a_valley_that_sizes_do_not_bracket_is_refused_with_its_reason():
+    porian2024 = scaling.published.porian2024
+    points = porian2024.points(porian2024.STEPS["optimizer tuned"])
+    minima = scaling.fit(points.where(points["N"] < 2e8), law="isoflop_akima").minima
+    assert minima["N"].isna().tolist() == minima["refused"].notna().tolist()
+    assert "the lowest loss is at the edge of the sizes" in set(minima["refused"])
 
 
 @pytest.mark.parametrize(
@@ -205,8 +248,13 @@ def test_differences_are_the_command_s(run, ledger, capsys):
     assert scaling.diff(run, run, runs=str(ledger)) == {}
 
 
-def test_a_table_is_the_command_s(capsys):
-    table = scaling.table("narang2021_cpu", source=KEPT)
+@pytest.fixture(scope="module")
+def kept_table():
+    return scaling.table("narang2021_cpu", source=KEPT)
+
+
+def test_a_table_is_the_command_s(kept_table, capsys):
+    table = kept_table
     document = printed(capsys, "table", "narang2021_cpu", "--from", KEPT)
     assert len(table.data) == len(document["rows"]) == 52
     assert list(table.data["row"]) == [row["row"] for row in document["rows"]]
@@ -214,6 +262,18 @@ def test_a_table_is_the_command_s(capsys):
     assert capsys.readouterr().out == table.to_markdown()
     assert r"\toprule" in table.to_latex()
     assert table._repr_html_().startswith("<table>")
+
+
+def test_a_table_has_its_runs_and_its_baseline(kept_table):
+    table = kept_table
+    runs = table.runs
+    assert len(runs) == sum(1 for _ in KEPT.open()) - 1
+    finished = runs[runs["status"] == "finished"].groupby("row")["loss"]
+    rows = table.data.set_index("row")
+    assert finished.mean().to_dict() == pytest.approx(rows["final_value"].to_dict())
+    assert pandas.isna(rows.loc[table.baseline, "verdict"])
+    assert rows.drop(table.baseline)["verdict"].notna().all()
+    assert scaling.table("narang2021_cpu", rows=["Vanilla Transformer"], counts=True).runs.empty
 
 
 def test_a_sweep_runs_here(tmp_path):

@@ -1,5 +1,6 @@
 """Each notebook asks one question in thin cells, and runs from top to bottom."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 LONGEST = 16
+MAY_IMPORT = {"scaling", "numpy", "pandas", "matplotlib"}
 
 
 def cells(path, kind):
@@ -26,10 +28,26 @@ def test_a_notebook_asks_one_question_in_thin_cells(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_imports_nothing_of_ours_but_scaling(path):
+    imported = set()
+    for cell in cells(path, "code"):
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module)
+    assert "scaling" in imported
+    assert {name for name in imported if name.startswith("scaling")} == {"scaling"}
+    assert {name.partition(".")[0] for name in imported} <= MAY_IMPORT
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_outputs_are_of_a_clean_run(path):
     text = path.read_text(encoding="utf-8")
     assert "Traceback" not in text
     assert str(FOLDER.parent) not in text
+    outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
+    assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
     counts = [cell["execution_count"] for cell in cells(path, "code")]
     assert counts == list(range(1, len(counts) + 1))
 

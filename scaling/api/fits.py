@@ -6,6 +6,7 @@ import functools
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -130,10 +131,26 @@ class Fit:
         """The held-out runs, each with its prediction."""
         return _frame((self.document.get("held_out") or {}).get("points", ()))
 
-    @property
+    @functools.cached_property
     def back_test(self) -> pandas.DataFrame:
-        """The largest runs by each axis, predicted from the smaller ones; with `hold_out="largest"`."""
-        return _frame(self.document.get("back_test", ()))
+        """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
+        from scaling.law.back_test import back_test
+
+        tests = self.document.get("back_test")
+        if not tests and self.law is not None:
+            with _overflows_ignored():
+                tests = [test.to_json() for test in back_test(self.law, self.level)]
+        return _frame(tests or ())
+
+    @property
+    def minima(self) -> pandas.DataFrame:
+        """The minimum of each budget of an IsoFLOP analysis, or why it has none (`refused`)."""
+        return _frame(self.document.get("minima", ()))
+
+    @property
+    def checklist(self) -> pandas.DataFrame:
+        """The questions that a referee asks of a scaling law, each with its answer, or None where it has none."""
+        return _frame((self.document.get("checklist") or {}).get("answers", ()))
 
     @property
     def predictions(self) -> pandas.DataFrame:
@@ -155,7 +172,8 @@ class Fit:
         table = [
             dict(zip(law.form.inputs, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))
         ]
-        found = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
+        with _overflows_ignored():
+            found = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
         if not rows[0].ndim:
             return PredictedLoss(found[0])
         target = law.form.target
@@ -178,7 +196,8 @@ class Fit:
     @functools.cached_property
     def pictures(self) -> dict[str, Picture]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        return self.album()
+        with _overflows_ignored():
+            return self.album()
 
     def plot(self, name: str | None = None) -> Picture:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
@@ -277,8 +296,6 @@ def fit(
 
         fit = scaling.fit(df, law="chinchilla", hold_out="N>=1e9", targets=[{"N": 7e9, "D": 1.4e11}])
     """
-    import numpy as np
-
     given = {
         "hold_out": hold_out,
         "target": targets,
@@ -298,11 +315,18 @@ def fit(
     chosen = law_of(law)
     check(law, chosen, given)
     options = {name: DEFAULTS.get(name) if value is None else value for name, value in given.items()}
-    with np.errstate(all="ignore"):  # an overflow on the way is the solver's business, not the reader's
+    with _overflows_ignored():
         table = read_points(points, rename=rename or {}, where=where, define=define or {}, pool=pool, best_by=best_by)
         if isinstance(chosen, str):
             return _approach(table, chosen, noise, options["seed"] or 0)
         return _fit(table, chosen, {**_setup(points, table), **(define or {})}, options)
+
+
+def _overflows_ignored() -> AbstractContextManager[None]:
+    """An overflow on the way to a fit is handled by the solver; its reader has nothing to do about it."""
+    import numpy as np
+
+    return np.errstate(all="ignore")
 
 
 def law_of(text: str) -> Form | Written | str:

@@ -41,6 +41,21 @@ class Table:
         return pandas.DataFrame([flat(line) for line in self.printed.lines])
 
     @property
+    def runs(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a planned run: its row of the table, its seed, its status and its losses."""
+        import pandas
+
+        from scaling.tables.results import Point
+
+        points = () if self.results is None else self.results.points
+        return pandas.DataFrame([vars(point) for point in points], columns=list(Point.__dataclass_fields__))
+
+    @property
+    def baseline(self) -> str:
+        """The row that all others are compared with."""
+        return self.printed.table.baseline
+
+    @property
     def notes(self) -> list[str]:
         """What the table's figures rest on, and what is missing."""
         from scaling.tables.lines import notes

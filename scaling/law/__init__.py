@@ -4,7 +4,7 @@ from scaling.law.bootstrap import refit
 from scaling.law.compare import aicc, average, compare
 from scaling.law.design import design, expected_interval, simulated_intervals
 from scaling.law.exponents import Exponent, exponents
-from scaling.law.fit import Fit, fit
+from scaling.law.fit import Fit, fit, predict
 from scaling.law.forms import LAWS, Form, Parameter, laws, named
 from scaling.law.frontier import optimal
 from scaling.law.held_out import largest_scale_out, leave_one_scale_out, predict_held_out
@@ -52,6 +52,7 @@ __all__ = [
     "named",
     "optimal",
     "parameter",
+    "predict",
     "predict_held_out",
     "predict_runs",
     "prediction",
