@@ -38,8 +38,8 @@ class Block:
         return [_without_remark(command) for command in found]
 
     @property
-    def refusals(self) -> dict[str, str]:
-        """The lines that the block shows to be the answer to a mistaken command."""
+    def answers(self) -> dict[str, str]:
+        """The line on standard error that the block shows below a command: a refusal or a remark."""
         pairs = re.findall(r"^\$ (.*)\n(scaling: .*)$", self.text, re.MULTILINE)
         return {_without_remark(command): line for command, line in pairs}
 
