@@ -22,21 +22,22 @@ FREE = 1 << 14  # tokens of all evaluations that no run saves on: it takes longe
 FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
 
 
-def affordable(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> dict[int, int]:
-    """The windows of each evaluation by its step, for a run that trains on `trained` windows of `row_tokens` each.
+def affordable(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> tuple[int, int, int]:
+    """How often a run is evaluated, on how many windows before its end, and on how many at its end. It trains on
+    `trained` windows of `row_tokens` each.
 
     Where `points` evaluations of all `windows` cost more than a tenth of the run, the last has up to half of the tenth,
     and the others share the rest; where that is too little for so many, there are fewer.
     """
     budget = max(int(COST * trained / FORWARD), FREE // row_tokens)
     fewest = min(windows, -(-FEWEST // row_tokens))
-    *earlier, end = evaluation_steps(steps, points)
+    earlier = len(evaluation_steps(steps, points)) - 1
     last = min(windows, max(fewest, budget // 2 if earlier else budget))
     rest = max(0, budget - last)
-    if len(earlier) * fewest > rest:
-        *earlier, end = evaluation_steps(steps, rest // fewest + 1)
-    each = min(last, rest // len(earlier)) if earlier else 0
-    return {**dict.fromkeys(earlier, each), end: last}
+    if earlier * fewest > rest:
+        points = rest // fewest + 1
+        earlier = len(evaluation_steps(steps, points)) - 1
+    return points, min(last, rest // earlier) if earlier else last, last
 
 
 def evaluation_steps(steps: int, points: int) -> list[int]:

@@ -53,7 +53,8 @@ class Experiment:
     validation: Batches  # of the last evaluation
     evaluations: int  # its batches
     held_out_windows: int  # that an evaluation may take
-    evaluated: Mapping[int, int]  # the windows of each evaluation, by its step
+    points: int  # evaluations that it asks for, or fewer where it is short
+    windows: tuple[int, int]  # of an evaluation before the end, and of the last
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
     versions: Mapping[str, int]  # of the pieces
@@ -84,7 +85,13 @@ class Experiment:
 
     def evaluation(self, step: int) -> tuple[Batches, int]:
         """The held-out batches of the evaluation at a step, and how many they are."""
-        return _first(self.validation, self.evaluated[step])
+        return _first(self.validation, self.windows[step == self.steps])
+
+    @property
+    def evaluated(self) -> dict[int, int]:
+        """The windows of each evaluation, by its step."""
+        steps = evaluation_steps(self.steps, self.points)
+        return {step: self.windows[step == self.steps] for step in steps}
 
     def tokens(self, step: int) -> int:
         """Tokens seen when update `step` begins."""
@@ -124,7 +131,7 @@ class Experiment:
         before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
         section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
         if section["windows"] == "auto":
-            windows = self.evaluated.get(self.steps)
+            _, windows = self.windows
             section["windows"] = None if windows == self.held_out_windows else windows
         return section
 
@@ -179,7 +186,8 @@ def _assemble(config: Config) -> Experiment:
         validation=validation,
         evaluations=evaluations,
         held_out_windows=cast(Windows, validation.plan).limit or 0,
-        evaluated={},
+        points=config["evaluate.points"],
+        windows=(0, 0),
         row_tokens=row_tokens,
         entropy=held_out.entropy if known else None,
         versions=build.versions(config.tree),
@@ -216,10 +224,11 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
     windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
     if config.tree["evaluate"]["windows"] == "auto":
-        evaluated = affordable(steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
+        trained = experiment.size.before(steps)
+        points, each, last = affordable(steps, points, windows, trained, experiment.row_tokens)
     else:
-        evaluated = dict.fromkeys(evaluation_steps(steps, points), windows)
-    validation, evaluations = _first(experiment.validation, evaluated[steps])
+        each = last = windows
+    validation, evaluations = _first(experiment.validation, last)
     return replace(
         experiment,
         config=config,
@@ -227,7 +236,8 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
         batches=batches,
         validation=validation,
         evaluations=evaluations,
-        evaluated=evaluated,
+        points=points,
+        windows=(each, last),
     )
 
 

@@ -13,7 +13,7 @@ from scaling.batch import Batch
 from scaling.ledger import Attempt
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
-from scaling.training.evaluation import FORWARD, evaluate, share
+from scaling.training.evaluation import FORWARD, evaluate, evaluation_steps, share
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
 from scaling.training.ranks import pulse, wanted
@@ -46,8 +46,9 @@ class Recorder(Callback):
         self.tell, self.listeners = tell, listeners
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
         # A trunk is looked at by its branches.
-        self.evaluated = set(experiment.evaluated if experiment.horizon else ())
-        self._windows = experiment.evaluated.values() if experiment.horizon else ()
+        points = evaluation_steps(experiment.steps, experiment.points) if experiment.horizon else []
+        self.evaluated = set(points)
+        self._windows = sum(experiment.windows[step == experiment.steps] for step in points)
         self.pinned = set(pinned)
         self.latest: dict[str, Any] = {}
         self.latest_step: int | None = None
@@ -58,8 +59,8 @@ class Recorder(Callback):
 
     @hook
     def on_train_start(self, trainer: Trainer, module: TrainingModule) -> None:  # type: ignore[override]
-        done = (windows for step, windows in self.experiment.evaluated.items() if step <= module.start)
-        self._scored = sum(done) if self.evaluated else 0
+        done = sum(step < module.start + (not self.due) for step in self.evaluated)
+        self._scored = done * self.experiment.windows[False]
         self._report_progress(module.start)
         if self.due and module.start in self.evaluated:
             self.evaluate_now(module.start, module, module.global_rank, trainer.world_size)
@@ -98,8 +99,8 @@ class Recorder(Callback):
         if not self.tell:
             return
         experiment = self.experiment
-        scored = self._scored + (evaluated or 0.0) * experiment.evaluated.get(step, 0)
-        every = experiment.size.before(experiment.steps) + FORWARD * sum(self._windows)
+        scored = self._scored + (evaluated or 0.0) * experiment.windows[step == experiment.steps]
+        every = experiment.size.before(experiment.steps) + FORWARD * self._windows
         done = (experiment.size.before(step) + FORWARD * scored) / every
         entry = {"kind": "progress", "step": step, "steps": experiment.steps, "done": done, "evaluated": evaluated}
         for tell in self.tell:
@@ -145,7 +146,7 @@ class Recorder(Callback):
         self.latest, self.latest_step = {**found, "evaluation_precision": module.weights.evaluation}, step
         told = {key: value for key, value in found.items() if key != "loss_by_position"}
         self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
-        self._scored += experiment.evaluated[step]
+        self._scored += experiment.windows[step == experiment.steps]
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
 
     def _counted(self, batches: Iterable[Batch], step: int, count: int) -> Iterator[Batch]:
