@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from scaling import published as published
     from scaling.api.configs import diff as diff
     from scaling.api.configs import inspect as inspect
+    from scaling.api.explain import Explanation as Explanation
+    from scaling.api.explain import explain as explain
     from scaling.api.fits import Fit as Fit
     from scaling.api.fits import fit as fit
     from scaling.api.model import Model as Model
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "configs": ("diff", "inspect"),
+    "explain": ("Explanation", "explain"),
     "fits": ("Fit", "fit"),
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),

@@ -241,6 +241,31 @@ def test_inspecting_counts_what_the_command_counts(capsys):
     assert printed(capsys, "inspect", "gpt2", "size=gpt2/xl")["parameters"] == cost.parameters
 
 
+@pytest.mark.parametrize("name", [None, "position", "Rotary", "train", "chinchilla", "study", "quickstart", "fit"])
+def test_an_explanation_is_the_command_s(name, capsys):
+    explanation, words = scaling.explain(name), [] if name is None else [name]
+    assert explanation.to_json() == printed(capsys, "explain", *words)
+    assert main(["explain", *words]) == 0
+    assert capsys.readouterr().out == f"{explanation}\n"
+
+
+def test_an_explanation_has_the_pieces_of_a_file_and_is_safe_to_show(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaling.build._joined", {})
+    monkeypatch.setattr("scaling.build._extensions", {})
+    (tmp_path / "mine.py").write_text(
+        'class Halved:\n    """y = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n\n'
+        "    def __init__(self, shape, *, times: int = 1): ...\n"
+    )
+    explanation = scaling.explain("Halved", extend=str(tmp_path / "mine.py"))
+    (kind,) = explanation.document["kinds"]
+    assert kind["citation"] == "A paper, 2026"
+    assert "<b>" in str(explanation)
+    assert "<b>" not in explanation._repr_html_()
+    assert "&lt;b&gt;1" in explanation._repr_html_()
+    with pytest.raises(scaling.ScalingError, match="did you mean 'Halved'"):
+        scaling.explain("Halvd")
+
+
 def test_differences_are_the_command_s(run, ledger, capsys):
     differences = scaling.diff("gpt2", "llama", size="tiny")
     document = printed(capsys, "diff", "gpt2", "llama", "size=tiny")
