@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scaling.api.sweeps import sweep as sweep
     from scaling.api.tables import Table as Table
     from scaling.api.tables import table as table
+    from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
 
     __version__: str
@@ -54,7 +55,7 @@ _MODULES = {
     "tables": ("Table", "table"),
 }
 _HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES["ScalingError"] = "scaling.errors"
+_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors"}
 _ROOMS = ("law", "published")
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

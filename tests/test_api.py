@@ -241,6 +241,16 @@ def test_inspecting_counts_what_the_command_counts(capsys):
     assert printed(capsys, "inspect", "gpt2", "size=gpt2/xl")["parameters"] == cost.parameters
 
 
+def test_a_cost_shows_itself():
+    cost = scaling.inspect("gpt2")
+    assert isinstance(cost, scaling.Cost)
+    assert repr(cost) == "Cost(124,439,808 parameters, 8.544e+08 training FLOPs per token)"
+    shown = cost._repr_html_()
+    assert "<tr><th>all</th><td>124,439,808</td><td>284,812,800</td><td>854,438,400</td></tr>" in shown
+    assert f"<tr><th>channel</th><td>{cost.parameters_by_slot['channel']:,}</td>" in shown
+    assert "<th>cross</th>" not in shown
+
+
 @pytest.mark.parametrize("name", [None, "position", "Rotary", "train", "chinchilla", "study", "quickstart", "fit"])
 def test_an_explanation_is_the_command_s(name, capsys):
     explanation, words = scaling.explain(name), [] if name is None else [name]

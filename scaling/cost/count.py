@@ -35,10 +35,11 @@ SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one model costs per token of a window: source and target tokens alike, where it has both.
+    """Parameters, FLOPs and memory of one model for a window of `tokens` tokens: source and target, where it has both.
 
-    N without embeddings leaves out token, segment and position tables and the matrix onto the vocabulary (Kaplan et
-    al. 2020).
+    `flops_train` is the forward and the backward pass; `…_by_slot` splits a figure over the slots of the model. N
+    without embeddings leaves out token, segment and position tables and the matrix onto the vocabulary (Kaplan et al.
+    2020).
     """
 
     parameters: int
@@ -62,7 +63,7 @@ class Cost:
 
     @property
     def feed_forward_share(self) -> dict[str, float]:
-        """The lectures' "80% of the computation is in the feed-forward layers": what it is here, of N and of C."""
+        """The fraction of the parameters and of the forward FLOPs that is in the feed-forward layers."""
         return {
             "parameters": self.parameters_by_slot["channel"] / self.parameters,
             "parameters_non_embedding": self.parameters_by_slot["channel"] / max(1, self.parameters_non_embedding),
@@ -114,6 +115,24 @@ class Cost:
             "feed_forward_share": self.feed_forward_share,
             "memory_bytes_one_window_float32_adam": self.memory(),
         }
+
+    def _repr_html_(self) -> str:
+        document = self.to_json()
+        rows = {"all": document, **document["by_slot"]}
+        titles = {
+            "parameters": "parameters",
+            "flops_forward_per_token": "FLOPs per token, forward",
+            "flops_train_per_token": "FLOPs per token, training",
+        }
+        head = "".join(f"<th>{title}</th>" for title in ("", *titles.values()))
+        body = "".join(
+            f"<tr><th>{name}</th>{''.join(f'<td>{row[key]:,.0f}</td>' for key in titles)}</tr>"
+            for name, row in rows.items()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def __repr__(self) -> str:
+        return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
 
 
 def cost(config: Config, rows: int = 1) -> Cost:
