@@ -49,7 +49,7 @@ class Setting:
 STEPS = {
     "Kaplan et al. reproduced": Setting("rw", "base", "long", "kaplan", "kaplan", "train"),
     "last layer's FLOPs counted": Setting("rw", "base", "long", "kaplan", "standard", "val"),
-    "warmup mended": Setting("rw", "base", "short", "kaplan", "standard", "val"),
+    "warmup shortened": Setting("rw", "base", "short", "kaplan", "standard", "val"),
     "cosine decay": Setting("rw", "base", "short", "chinchilla", "standard", "val"),
     "optimizer tuned": Setting("rw", "tuned", "short", "const", "standard", "val"),
 }

@@ -25,7 +25,7 @@ def chinchilla():
 @pytest.fixture(scope="module")
 def pictures(chinchilla):
     found, held_out = chinchilla
-    setting = porian2024.STEPS["warmup mended"]
+    setting = porian2024.STEPS["warmup shortened"]
     sizes = np.geomspace(1e7, 1e10, 6)
     N, D = np.repeat(sizes, 20), np.repeat(sizes, 20) * np.tile(np.geomspace(1, 300, 20), 6)
     columns = {
