@@ -164,10 +164,11 @@ class Fit:
         """
         import numpy as np
 
+        from scaling.law.fit import check_columns
         from scaling.law.predictions import predict_runs
 
         law = self._needs_law("predict")
-        _check_row(law.form, columns)
+        check_columns(law.form, columns, key="target")
         rows = np.broadcast_arrays(*(np.asarray(columns[name], float) for name in law.form.inputs))
         table = [
             dict(zip(law.form.inputs, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))
@@ -498,18 +499,11 @@ def _constrained(
 
 def _check_target(form: Form, row: Row) -> None:
     """One row of the law's columns; or C alone, which asks for the best run."""
+    from scaling.law.fit import check_columns
+
     if not (set(row) == {"C"} and set(form.inputs) == {"N", "D"}):
-        _check_row(form, row)
+        check_columns(form, row, key="target")
     _check_positive(row)
-
-
-def _check_row(form: Form, row: Mapping[str, Any]) -> None:
-    for name in row:
-        if name not in form.inputs:
-            raise ScalingError(f"{form.name} has no column {name!r}", key="target", mend=nearest(name, form.inputs))
-    absent = [name for name in form.inputs if name not in row]
-    if absent:
-        raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key="target", mend=f"add {absent[0]}=…")
 
 
 def _check_positive(row: Row) -> None:

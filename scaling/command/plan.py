@@ -117,10 +117,10 @@ def _said(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator[
     if document["shortfall"] is not None:
         yield document["shortfall"]["sentence"]
     if outlook is not None:
-        yield from _foretold(outlook)
+        yield from _expected(outlook)
 
 
-def _foretold(outlook: dict[str, Any]) -> Iterator[str]:
+def _expected(outlook: dict[str, Any]) -> Iterator[str]:
     if "reason" in outlook:
         yield f"what interval it will give cannot be said: {outlook['reason']}"
         return

@@ -90,5 +90,5 @@ def show(found: Findings, page: Path) -> None:
         inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
         console.print(f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E")
         for error in entropy["excess_errors"]:
-            console.print(f"held-out excess over the entropy foretold to {error:+.1%}")
+            console.print(f"prediction error of the held-out excess over the entropy: {error:+.1%}")
     console.print(f"report: {page}", markup=False)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
 from scaling.fit_report.checklist import Answer, checklist, missing
 from scaling.law.back_test import BackTest, back_test
 from scaling.law.envelope import Envelope
-from scaling.law.fit import Fit
+from scaling.law.fit import Fit, check_columns
 from scaling.law.frontier import FLOPS, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.interval import Interval, Method, intervals
@@ -178,15 +177,8 @@ def _optimum(fit: Fit, compute: float, method: Method | None, level: float, seed
 
 
 def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:
-    """The columns of a target; what is not a column of the law is refused with the nearest."""
-    form = fit.form
-    for name in target:
-        if name not in form.inputs:
-            raise ScalingError(f"{form.name} has no column {name!r}", key="target", mend=nearest(name, form.inputs))
-    absent = [name for name in form.inputs if name not in target]
-    if absent:
-        raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key="target", mend=f"add {absent[0]}=…")
-    return {name: float(target[name]) for name in form.inputs}
+    check_columns(fit.form, target, key="target")
+    return {name: float(target[name]) for name in fit.form.inputs}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -187,12 +187,17 @@ def fit(
 
 def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
     """The law at named columns that broadcast against each other."""
-    missing = [name for name in form.inputs if name not in inputs]
-    if missing:
-        raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=missing[0], mend=f"give {missing[0]}=…")
-    for name in inputs:
-        if name not in form.inputs:
-            raise ScalingError(f"{form.name} has no column {name!r}", mend=nearest(name, form.inputs))
+    check_columns(form, inputs)
     arrays = np.broadcast_arrays(*(np.asarray(inputs[name], float) for name in form.inputs))
     flat = {name: array.reshape(-1) for name, array in zip(form.inputs, arrays)}
     return form.predict(theta, flat).reshape(np.shape(theta)[:-1] + arrays[0].shape)
+
+
+def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> None:
+    """Refuse names that are not the law's columns, all of them, each with the nearest."""
+    for name in (names := list(names)):
+        if name not in form.inputs:
+            raise ScalingError(f"{form.name} has no column {name!r}", key=key, mend=nearest(name, form.inputs))
+    for name in form.inputs:
+        if name not in names:
+            raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, mend=f"add {name}=…")

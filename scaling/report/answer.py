@@ -98,11 +98,10 @@ def tested(document: Mapping[str, Any]) -> str | None:
     held = document.get("held_out")
     if held is None:
         return None
-    runs = "The run that was kept back was" if held["n"] == 1 else f"The {held['n']} runs that were kept back were"
-    worst = percent(abs(held["largest_relative_error"]))
-    sentence = f"{runs} foretold to {worst}" if held["n"] == 1 else f"{runs} foretold to {worst} or better"
+    runs = "The held-out run was" if held["n"] == 1 else f"The {held['n']} held-out runs were"
+    sentence = f"{runs} predicted to within {percent(abs(held['largest_relative_error']))}"
     errors = (document.get("entropy") or {}).get("excess_errors")
     if errors:
-        sentence += f", and the part of the loss above the entropy to {percent(max(map(abs, errors)))}"
+        sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"
     covered = coverage(held)
     return f"{sentence}; {covered}." if covered else f"{sentence}."

@@ -74,7 +74,7 @@ def _outcome(found: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
         yield from (tag("td", data_value=""), tag("td", data_value=""))
         return
     yield tag("td", f"{loss:.4f}", data_value=loss)
-    expected = found.foretold(row)
+    expected = found.predicted_loss(row)
     if expected is None:
         yield tag("td", data_value="")
         return

@@ -59,7 +59,7 @@ class Findings:
         document = self.document or {"law": None, "question": self.question.question, "reason": self.reason}
         return {**document, "page": str(page)}
 
-    def foretold(self, row: Mapping[str, Any]) -> float | None:
+    def predicted_loss(self, row: Mapping[str, Any]) -> float | None:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
         from scaling.law.joint import VARIANT, Joint
 
@@ -245,7 +245,7 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
 
 
 def _against(document: Mapping[str, Any], entropy: float) -> dict[str, Any]:
-    """The irreducible loss beside the entropy that the source is known to have, and how far its excess was foretold."""
+    """The irreducible loss and the source's entropy, which is known, and the prediction errors of the excess."""
     told: dict[str, Any] = {"known": entropy}
     interval = document["intervals"].get("E")
     if interval is not None:

@@ -80,7 +80,7 @@ def test_the_quickstart_under_other_seeds_counts_its_own_rows():
     contained, inside = (sum(row[place] == "yes" for row in rows) for place in (3, 6))
     worst = max(abs(float(row[4].rstrip("%"))) for row in rows)
     assert f"holds the entropy {contained} times of {len(rows)}; " in text
-    assert f"inside its interval of a new run {inside} times, and is foretold to {worst}% at worst" in text
+    assert f"inside its interval of a new run {inside} times, and is predicted to within {worst}% at worst" in text
 
 
 @pytest.mark.slow

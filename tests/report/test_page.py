@@ -118,7 +118,7 @@ def test_it_says_the_law_its_interval_and_its_test(study, text):
     assert "<strong>E = 2.1" in text
     held = document["held_out"]
     assert held["n"] == 1
-    assert "The run that was kept back was foretold to" in text
+    assert "The held-out run was predicted to within" in text
     assert f"{document['held_out']['points'][0]['predicted']:.4f}" in text
     assert "<code>scaling study small.yaml</code>" in text
     for question in document["checklist"]["missing"]:

@@ -52,14 +52,14 @@ def test_without_rows_there_is_nothing_to_compare(study):
 
 
 def test_the_page_of_a_law_a_row(made_study, tmp_path, monkeypatch):
-    """Of the second row the held-out run alone is finished, so that no law foretells it."""
+    """Of the second row the held-out run alone is finished, so that no law predicts it."""
     monkeypatch.setattr(findings, "FIGURES", ())
     rows = "  row: [Self-Attention, Recurrent, Convolutional]\n  size:"
     changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
     ledger, found = made_study(tmp_path, changes, lambda place: None if 9 <= place < 18 else "finished")
     told, path = write(ledger, found)
     assert told.law is not None, told.reason
-    losses = [told.foretold(row) for row in told.rows]
+    losses = [told.predicted_loss(row) for row in told.rows]
     assert [loss is None for loss in losses] == [9 <= place < 18 or place == 28 for place in range(30)]
     assert losses[0] == pytest.approx(told.rows[0]["loss"], rel=0.1)
     assert losses[0] != losses[18]
