@@ -23,9 +23,8 @@ from scaling.cost.flops import flops
 from scaling.errors import ScalingError
 from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
-from scaling.model.family import Family
+from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
-from scaling.model.tower import Tower
 from scaling.shape import Shape
 
 DEEP = 128  # layers above which a model is counted from shallower ones

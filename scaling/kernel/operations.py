@@ -24,6 +24,11 @@ EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
 Way = Literal["one pass", "products", "fused"]
 
 
+def drop(x: Tensor, rate: float, training: bool) -> Tensor:
+    """x ⊙ m / (1 − p), m a mask that is 0 with probability p. (Srivastava et al. 2014)"""
+    return F.dropout(x, rate) if training and rate > 0 else x
+
+
 def gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
     return activation.activate("gelu", x) if serves(x) else F.gelu(x, approximate="tanh")

@@ -6,8 +6,8 @@ from typing import Any
 from scaling.batch import Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
-from scaling.model.family import Family, share_tables
-from scaling.model.tower import Output, Tower, built
+from scaling.model.family import Family, Output, Tower, built
+from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
 from scaling.shape import Shape
 

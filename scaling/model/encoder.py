@@ -8,8 +8,8 @@ from torch import Tensor
 from scaling.batch import Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Loss, counted, mean_loss, share_tables
-from scaling.model.tower import Output, Tower, built
+from scaling.model.family import Family, Loss, Output, Tower, built, counted, mean_loss
+from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
 from scaling.shape import Shape
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
 from scaling.errors import ScalingError, nearest
-from scaling.model.family import Family, share_tables
-from scaling.model.tower import Output, Tower, built
+from scaling.model.family import Family, Output, Tower, built
+from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
 from scaling.nn.contract import Memory
 from scaling.shape import Shape

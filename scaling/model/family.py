@@ -1,19 +1,142 @@
-"""What the three families have in common: a loss over a batch, and tables that are tied."""
+"""What the three families have in common: towers, and a loss over a batch.
+
+A tower is an embedding under a stack, with the positions and the mask that they share; each family has one or two.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE, Batch
-from scaling.errors import ScalingError, nearest
-from scaling.model.tower import Output, Tower
-from scaling.nn.context import Cache
-from scaling.nn.contract import Head, TiedHead
+from scaling.build import Checked, Recipe
+from scaling.errors import ScalingError
+from scaling.model.blocks import Blocks
+from scaling.nn.context import Cache, Context, Mask, Places
+from scaling.nn.contract import Embedding, Head, Mixer, Position, Stack
+from scaling.nn.pattern import render
+from scaling.shape import Shape
+
+CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
+
+
+@dataclass
+class Output:
+    """What a forward pass returns: the last hidden vectors, and the auxiliary losses of the pieces by name.
+
+    `documents` says which document each vector stands for, where that is told; `memories` is what a decoder reads of an
+    encoder: one tensor for all its layers, or one for each.
+    """
+
+    hidden: Tensor
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    documents: Tensor | None = None
+    memories: tuple[Tensor, ...] = ()
+
+    def select(self, rows: Tensor) -> Output:
+        """These rows, in this order."""
+        documents = None if self.documents is None else self.documents[rows]
+        return Output(self.hidden[rows], self.auxiliary, documents, tuple(memory[rows] for memory in self.memories))
+
+
+class Tower(nn.Module):
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Checked,
+        blocks: Mapping[str, Any],
+        stack: Recipe,
+    ):
+        super().__init__()
+        self.shape, self.pattern = shape, built("pattern", pattern)
+        read: set[str] = set()
+        self.embedding: Embedding = built("embedding", embedding, shape)
+        made = Blocks(shape.noting(read), block, blocks)
+        within = replace(shape, width=self.embedding.width)
+        self.stack: Stack = built(
+            "stack", stack, shape, made, lambda: built("position", position, within, self.pattern)
+        )
+        made.check()
+        self.shape.check_read(read)
+
+    def crosses(self) -> bool:
+        """Whether some piece is a cross-attention."""
+        return any(isinstance(piece, Mixer) and piece.reads_memory for piece in self.modules())
+
+    def check_writes(self) -> None:
+        """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
+        if self.stack.looks_ahead:
+            kind = type(self.stack).__name__
+            raise ScalingError(
+                f"{kind} pools tokens with those that come after, which a decoder is to predict",
+                key="stack.kind",
+                value=kind,
+                mend="take Sequential here; an encoder may pool",
+            )
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "b t"],
+        *,
+        positions: Int[Tensor, "b t"] | None = None,
+        documents: Int[Tensor, "b t"] | None = None,
+        prefix: Int[Tensor, " b"] | None = None,
+        segments: Int[Tensor, "b t"] | None = None,
+        memory: Output | None = None,
+        cache: Cache | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Output:
+        """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
+        places = Places.of(tokens, positions, documents, prefix, start=0 if cache is None else cache.length)
+        keys = places if cache is None else places.after(cache.places)
+        context = Context(
+            places, keys, render(self.pattern, places, keys), self.stack.position(0), cache=cache, layers=layers
+        )
+        if memory is not None:
+            context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)
+        hidden = self.stack(self.embedding(tokens, context, segments), context)
+        if cache is not None:
+            cache.places = keys
+        return Output(hidden, context.auxiliary, context.places.documents)
+
+
+def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
+    """Which source tokens a target token may read: those of its own document, or all that are not padding."""
+    if memory_documents is None:
+        return Mask()
+    real = (memory_documents > 0)[:, None, :]
+    if documents is None:
+        return Mask(real)
+    return Mask(real & (documents[:, :, None] == memory_documents[:, None, :]))
+
+
+def built(slot: str, recipe: Recipe, *shared: object) -> Any:
+    """The piece of a slot; an error in it is placed under the slot."""
+    try:
+        piece = recipe(*shared)
+        contract = CONTRACTS.get(slot)
+        if contract is not None and not isinstance(piece, contract):
+            raise ScalingError(
+                f"a piece of the slot {slot} declares more than this one does",
+                key="kind",
+                value=type(piece).__name__,
+                mend=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
+            )
+        return piece
+    except ScalingError as error:
+        # A stack makes its blocks and positions; their errors are placed under their own lines, not the stack's.
+        beside = slot == "stack" and str(error.key).startswith(("block.", "blocks.", "position."))
+        raise error if beside else error.under(slot) from None
 
 
 @dataclass
@@ -89,28 +212,3 @@ def mean_loss(head: Head, hidden: Tensor, batch: Batch, smoothing: float) -> Ten
 def counted(head: Head, batch: Batch) -> Tensor:
     """How many targets of a head bear a loss."""
     return (_targets(head, batch) != IGNORE).sum()
-
-
-def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None:
-    """Let the named parts share the vectors of one embedding, that of the first tower among them: the other towers read
-    them, the head predicts by them.
-    """
-    parts = [*tables, "head"]
-    for name in names:
-        if name not in parts:
-            raise ScalingError("no such part to tie", key="tie", value=name, mend=nearest(name, parts))
-    if not names:
-        return
-    towers = [tables[name] for name in tables if name in names]
-    if len(set(names)) < 2 or not towers:
-        raise ScalingError("tying takes two parts", key="tie", value=names, mend=f"name two of {', '.join(parts)}")
-    first = towers[0].embedding
-    for tower in towers[1:]:
-        if tower.embedding.form != first.form:
-            raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
-        tower.embedding.tie(first)
-    if "head" in names:
-        if not isinstance(head, TiedHead):
-            kind = type(head).__name__
-            raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, mend="leave out head")
-        head.tie(first)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from scaling.model.family import Family
-from scaling.model.tower import Tower
+from scaling.model.family import Family, Tower
 from scaling.nn.contract import Piece, Residual
 from scaling.nn.role import Role, role
 

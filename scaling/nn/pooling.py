@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scaling.nn.places import Places, within
+from scaling.nn.context import Places, within
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from scaling.model.family import Family
-from scaling.model.tower import Tower
+from scaling.model.family import Family, Tower
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

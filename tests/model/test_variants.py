@@ -10,8 +10,7 @@ from safetensors.torch import save as save_tensors
 from scaling.batch import IGNORE, Batch
 from scaling.build import kinds
 from scaling.config import Config, load
-from scaling.nn.context import Cache
-from scaling.nn.places import Places
+from scaling.nn.context import Cache, Places
 from scaling.training.parametrization import Standard, initialise
 
 WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}

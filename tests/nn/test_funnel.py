@@ -15,7 +15,7 @@ from scaling.batch import Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
-from scaling.nn.places import Places
+from scaling.nn.context import Places
 from scaling.nn.pooling import Pooling
 from scaling.nn.stack.funnel import _shared_out
 from scaling.training.parametrization import Standard, initialise

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from scaling.build import build, keys, kinds, versions
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Places
 from scaling.nn.mixer.attention import scale_of
 from scaling.nn.pattern import Bidirectional, Causal, render
-from scaling.nn.places import Places
 from scaling.shape import Shape
 
 ROWS, LENGTH = 2, 9

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from scaling.build import Recipe
 from scaling.errors import ScalingError, nearest
 from scaling.nn.context import Context
-from scaling.nn.contract import Additive, Block
+from scaling.nn.contract import Block
 from scaling.shape import Shape
 
 
@@ -53,31 +52,6 @@ class Serial(Branches):
 
     def _check(self) -> None:
         """Refuse branches that this order cannot run; a serial order runs all."""
-
-
-class Parallel(Serial):
-    """All branches read the same stream: x + Σ f(norm(x)). (Wang & Komatsuzaki 2021, GPT-J; Chowdhery et al. 2022,
-    PaLM)
-    """
-
-    in_turn = False
-
-    def _check(self) -> None:
-        for branch in self.branches.values():
-            if not isinstance(branch, Additive):
-                raise ScalingError(
-                    "parallel branches must add to the stream",
-                    key="residual.kind",
-                    value=type(branch).__name__,
-                    mend="take Pre or Sandwich, or a Serial block",
-                )
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        total = x
-        branch: Any
-        for branch in self.branches.values():
-            total = total + branch.update(x, context)
-        return total
 
 
 def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:

@@ -4,9 +4,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
+from scaling.kernel.operations import drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel
-from scaling.nn.dropout import drop
 from scaling.nn.role import declare
 from scaling.number import BelowOne, Factor
 from scaling.shape import Shape

@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.build import Recipe
+from scaling.kernel.operations import drop
 from scaling.nn.channel.routing import imbalance, seats
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel
-from scaling.nn.dropout import drop
 from scaling.nn.role import declare
 from scaling.shape import Shape
 

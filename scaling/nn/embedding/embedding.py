@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.build import Recipe
+from scaling.kernel.operations import drop
 from scaling.nn import contract
 from scaling.nn.context import Context
-from scaling.nn.dropout import drop
 from scaling.nn.role import declare
 from scaling.number import BelowOne, NonNegativeInt
 from scaling.shape import Shape

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.head.cross_entropy import Parts, cross_entropy_over, scores
+from scaling.kernel.linear_cross_entropy import Parts, cross_entropy_over, scores
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
 from scaling.nn.rows import Rows, bounds_of, widths_of

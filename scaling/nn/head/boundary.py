@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.build import Recipe
-from scaling.nn.head.cross_entropy import cross_entropy_over
+from scaling.kernel.linear_cross_entropy import cross_entropy_over
 from scaling.nn.head.linear import Linear
 from scaling.nn.role import declare
 from scaling.number import SmallInt

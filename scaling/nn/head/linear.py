@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
+from scaling.kernel.linear_cross_entropy import Parts, cross_entropy_over, scores
 from scaling.nn.contract import Head
-from scaling.nn.head.cross_entropy import Parts, cross_entropy_over, scores
 from scaling.nn.role import declare
 from scaling.shape import Shape
 

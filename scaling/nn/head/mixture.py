@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from scaling.batch import IGNORE
-from scaling.nn.head.cross_entropy import cross_entropy_over, scores
+from scaling.kernel.linear_cross_entropy import cross_entropy_over, scores
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
 from scaling.number import SmallInt

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from scaling.batch import IGNORE
 from scaling.build import Recipe
+from scaling.kernel.operations import drop
 from scaling.nn.contract import Head
-from scaling.nn.dropout import drop
 from scaling.nn.head.log_chances import at_least_float32
 from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE
+from scaling.kernel.operations import drop
 from scaling.nn.contract import Head
-from scaling.nn.dropout import drop
 from scaling.nn.head.log_chances import at_least_float32
 from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt

@@ -1,7 +1,8 @@
 """Token mixers: how positions learn of one another."""
 
-from scaling.nn.mixer.attention import Attention, CrossAttention
+from scaling.nn.mixer.attention import Attention
 from scaling.nn.mixer.convolution import Convolution, DynamicConvolution, LightweightConvolution
+from scaling.nn.mixer.cross_attention import CrossAttention
 from scaling.nn.mixer.lstm import LSTM, BidirectionalLSTM
 from scaling.nn.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
 from scaling.nn.mixer.weighted import Weighted

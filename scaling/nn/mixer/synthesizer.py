@@ -11,10 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.kernel.operations import attention_plus
+from scaling.kernel.operations import attention_plus, drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
-from scaling.nn.dropout import drop
 from scaling.nn.mixer.attention import Scale, append, scale_of
 from scaling.nn.mixer.softmax import bias
 from scaling.nn.role import declare

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
-from scaling.nn.context import Context, Position
+from scaling.kernel.operations import drop
+from scaling.nn.context import Context, Places, Position
 from scaling.nn.contract import Block, Mixer, Residual, Stack
-from scaling.nn.dropout import drop
 from scaling.nn.pattern import render
-from scaling.nn.places import Places
 from scaling.nn.pooling import Pooling
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
+from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
-from scaling.nn.dropout import drop
 from scaling.nn.stack.coordinates import Coordinates, Place, Time
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import IGNORE
-from scaling.nn.head import cross_entropy as module
-from scaling.nn.head.cross_entropy import cross_entropy
+from scaling.kernel import linear_cross_entropy as module
+from scaling.kernel.linear_cross_entropy import cross_entropy
 
 ROWS, WIDTH, CLASSES = 37, 8, 11
 
@@ -134,7 +134,7 @@ def test_compiles():
 
 COMPILED = """
 import json, torch
-from scaling.nn.head.cross_entropy import cross_entropy
+from scaling.kernel.linear_cross_entropy import cross_entropy
 
 hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((37, 8), (11, 8), (11,)))
 targets = torch.arange(37) % 11
