@@ -84,12 +84,12 @@ class _CrossEntropy(torch.autograd.Function):
         parts = _parts(tensors)
         upstream = torch.where(targets == IGNORE, 0, upstream).to(gradient.dtype)[:, None]
         needs_bias, _, _, *needs = ctx.needs_input_grad
-        found: list[Tensor | None] = [gradient.T @ upstream[:, 0] if needs_bias else None, None, None]
+        gradients: list[Tensor | None] = [gradient.T @ upstream[:, 0] if needs_bias else None, None, None]
         own = gradient.split([len(weight) for _, weight in parts], -1)
         for (hidden, weight), part, needs_hidden, needs_weight in zip(parts, own, needs[::2], needs[1::2], strict=True):
-            found.append((part @ weight).mul_(upstream) if needs_hidden else None)
-            found.append(part.T @ (hidden * upstream) if needs_weight else None)
-        return tuple(found)
+            gradients.append((part @ weight).mul_(upstream) if needs_hidden else None)
+            gradients.append(part.T @ (hidden * upstream) if needs_weight else None)
+        return tuple(gradients)
 
 
 def _losses(parts: Parts, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: Tensor | None) -> Tensor:

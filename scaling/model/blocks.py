@@ -57,10 +57,10 @@ def _named(key: str, layers: int) -> set[int]:
         )
     if key.startswith("every "):
         step = int(key.removeprefix("every "))
-        found = set(range(step - 1, layers, step)) or {layers - 1}
+        named = set(range(step - 1, layers, step)) or {layers - 1}
     else:
         number = int(key)
-        found = {number - 1 if number > 0 else layers + number}
-    if not found or not all(0 <= index < layers for index in found):
+        named = {number - 1 if number > 0 else layers + number}
+    if not named or not all(0 <= index < layers for index in named):
         raise ScalingError(f"there are {layers} blocks", key=f"blocks.{key}", mend="set size.layers, or name another")
-    return found
+    return named

@@ -98,9 +98,9 @@ class Encoder(Family):
         return Loss(mean_loss(self.head, output.hidden, batch, smoothing), auxiliary)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        found = super().counts(batch)
+        counts = super().counts(batch)
         if self.sentence is not None and batch.labels is not None:
-            found["sentence"] = counted(self.sentence, batch)
+            counts["sentence"] = counted(self.sentence, batch)
         if self.boundary is not None:
-            found["boundary"] = counted(self.boundary, batch)
-        return found
+            counts["boundary"] = counted(self.boundary, batch)
+        return counts

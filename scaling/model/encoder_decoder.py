@@ -149,7 +149,7 @@ def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
 
 
 def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:
-    """A tower from the common lines under its own. An error is told where the key really stands: in `own` or above
+    """A tower from the common lines under its own. An error is placed where the key really is: in `own` or above
     it.
     """
     both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}

@@ -30,7 +30,7 @@ CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 class Output:
     """What a forward pass returns: the last hidden vectors, and the auxiliary losses of the pieces by name.
 
-    `documents` says which document each vector stands for, where that is told; `memories` is what a decoder reads of an
+    `documents` is the document of each vector, where it is known; `memories` is what a decoder reads of an
     encoder: one tensor for all its layers, or one for each.
     """
 

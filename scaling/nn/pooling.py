@@ -62,10 +62,10 @@ def _packed(places: Places, documents: Tensor) -> Pooling:
     real = torch.arange(slots, device=documents.device) < count
     first = order.where(real, 0)
     following = (first + 1).clamp(max=documents.shape[1] - 1)
-    told = documents.gather(1, first)
-    last = torch.where(documents.gather(1, following) == told, following, first)
+    own = documents.gather(1, first)
+    last = torch.where(documents.gather(1, following) == own, following, first)
     positions = places.positions.expand_as(documents).gather(1, first)
-    among = Places(positions, told.where(real, 0), places.prefix)
+    among = Places(positions, own.where(real, 0), places.prefix)
     return Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
 

@@ -58,15 +58,15 @@ class Rows(nn.Module):
         index = tokens - self.bounds[c]
         count = self.bounds[c + 1] - self.bounds[c]
         outside = (index < 0) | (index >= count)
-        found = nn.functional.embedding(index.clamp(0, count - 1), self.tables[c])
-        return found.masked_fill(outside[..., None], 0)
+        vectors = nn.functional.embedding(index.clamp(0, count - 1), self.tables[c])
+        return vectors.masked_fill(outside[..., None], 0)
 
     def _up(self, c: int, x: Tensor) -> Tensor:
         return self.ups[str(c)](x) if str(c) in self.ups else x
 
 
 def counted(key: str, value: float, whole: int) -> int:
-    """A number of tokens or of a vector's entries: below 1 it is said as a share, so that a line fits every size."""
+    """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
     count = round(value * whole) if 0 < value < 1 else round(value)
     if not 1 <= count <= whole or (value > 1 and count != value):
         raise ScalingError(f"expected a whole number up to {whole}, or a share below 1", key=key, value=value)
@@ -75,12 +75,12 @@ def counted(key: str, value: float, whole: int) -> int:
 
 def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
     """0, the cutoffs, V: where the clusters of a vocabulary begin and end."""
-    found = (0, *(counted("cutoffs", cutoff, vocabulary) for cutoff in cutoffs), vocabulary)
-    if not cutoffs or any(start >= stop for start, stop in pairwise(found)):
+    bounds = (0, *(counted("cutoffs", cutoff, vocabulary) for cutoff in cutoffs), vocabulary)
+    if not cutoffs or any(start >= stop for start, stop in pairwise(bounds)):
         raise ScalingError(
             f"expected rising cutoffs within the vocabulary of {vocabulary:,}", key="cutoffs", value=list(cutoffs)
         )
-    return found
+    return bounds
 
 
 def widths_of(widths: Sequence[float], bounds: Sequence[int], width: int) -> list[int]:

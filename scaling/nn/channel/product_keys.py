@@ -62,9 +62,9 @@ class ProductKeys(nn.Module, Channel):
         count: it looks up values, and the places of the best pairs, by products with one-hot tensors.
         """
         heads, _, keys, half = self.keys.shape
-        width, found = self.out.weight.shape[-1], heads * self.nearest
+        width, read = self.out.weight.shape[-1], heads * self.nearest
         query, scores = width * heads * 2 * half, heads * 2 * keys * half
-        places, values, total = found * self.nearest**2, found * keys**2 * width, found * width
+        places, values, total = read * self.nearest**2, read * keys**2 * width, read * width
         return tokens * (query + scores + places + values + total)
 
 
@@ -77,7 +77,7 @@ class _Values(nn.Module):
 
     def forward(self, index: Int[Tensor, "b t n"], score: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
         table = self.weight.flatten(0, 1)
-        found = F.embedding_bag(
+        sums = F.embedding_bag(
             index.flatten(0, 1), table, mode="sum", per_sample_weights=score.flatten(0, 1).to(table.dtype)
         )
-        return found.unflatten(0, index.shape[:2])
+        return sums.unflatten(0, index.shape[:2])

@@ -61,8 +61,8 @@ class Routed(nn.Module, Channel):
         best, chosen = chances.topk(self.choices)
         context.add_loss("balance", self.balance * imbalance(chances, chosen[..., 0], real))
         chosen = torch.where(real[..., None], chosen, len(self.experts))
-        found = self._seated(x, chosen) if self.training else self._all(x, chosen)
-        return (found * self.weigh(best)[..., None].to(found.dtype)).sum(-2)
+        outputs = self._seated(x, chosen) if self.training else self._all(x, chosen)
+        return (outputs * self.weigh(best)[..., None].to(outputs.dtype)).sum(-2)
 
     def _seated(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """What each choice's expert says, 0 where it had no seat; every expert computes all its seats."""
@@ -70,19 +70,19 @@ class Routed(nn.Module, Channel):
         capacity = min(length, max(1, int(self.capacity * length / experts)))
         taken = seats(chosen, experts, capacity)
         seated = _rows(x, taken.position).unflatten(1, (experts, capacity)).transpose(0, 1)  # [e b c w]
-        said = self.experts(seated.flatten(1, 2)).unflatten(1, (rows, capacity)).transpose(0, 1)
-        return _rows(said.flatten(1, 2), taken.seat).unflatten(1, chosen.shape[1:])
+        outputs = self.experts(seated.flatten(1, 2)).unflatten(1, (rows, capacity)).transpose(0, 1)
+        return _rows(outputs.flatten(1, 2), taken.seat).unflatten(1, chosen.shape[1:])
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """What each choice's expert says, 0 for padding; every expert computes what was chosen."""
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts) + 1).tolist()
         flat = x.flatten(0, 1)
-        found = x.new_zeros(len(order), x.shape[-1])
+        outputs = x.new_zeros(len(order), x.shape[-1])
         for index, which in enumerate(order.split(counts)[:-1]):
             if len(which):
-                found[which] = self.experts.one(index, flat[which // self.choices]).to(x.dtype)
-        return found.unflatten(0, chosen.shape)
+                outputs[which] = self.experts.one(index, flat[which // self.choices]).to(x.dtype)
+        return outputs.unflatten(0, chosen.shape)
 
     def mesh_operations(self, tokens: int) -> int:
         """Multiply-accumulates of a forward pass over `tokens` positions in Mesh TensorFlow, which published figures

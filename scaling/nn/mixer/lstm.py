@@ -74,13 +74,13 @@ class _Recurrence(nn.Module):
         """h of every token; `carried` says before which of them the state is kept, and is not set to zero."""
         kept = {} if state is None else state
         h, c = (kept.get(name, torch.zeros_like(x[:, 0])) for name in ("hidden", "cell"))
-        said = []
+        states = []
         for t, gates in enumerate((self.input(x) + self.shift).unbind(1)):
             if carried is not None:
                 h, c = h * carried[:, t, None], c * carried[:, t, None]
             i, f, o, g = (gates + self.recurrent(h)).chunk(4, -1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
-            said.append(h)
+            states.append(h)
         kept["hidden"], kept["cell"] = h, c
-        return torch.stack(said, 1)
+        return torch.stack(states, 1)

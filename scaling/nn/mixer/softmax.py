@@ -70,9 +70,9 @@ def _in_blocks(
         return _rows(x, back - past, count * block + ahead - t, block + back + ahead, block)
 
     def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
-        told = torch.ones_like(whole.positions) if documents is None else documents
+        of_tokens = torch.ones_like(whole.positions) if documents is None else documents
         prefix = None if whole.prefix is None else whole.prefix.repeat_interleave(count)
-        return Places(part(whole.positions.expand(b, -1)), part(told.expand(b, -1)), prefix)
+        return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix)
 
     def rendered() -> tuple[Places, Places, Mask]:
         here, there, pattern = context.places, context.keys, context.mask.pattern
