@@ -63,6 +63,7 @@ class Table:
         return notes(self.printed)
 
     def to_json(self) -> dict[str, Any]:
+        """The document of `scaling table --json` (docs/json.md)."""
         return self.printed.to_json()
 
     def to_markdown(self) -> str:
@@ -75,7 +76,7 @@ class Table:
         return self.format("csv")
 
     def format(self, name: str) -> str:
-        """The table as `terminal`, `markdown`, `latex`, `csv`, `html` or `json`."""
+        """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
         from scaling.tables.form import FORMS
 
         return FORMS[name](self.printed)

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling.command.document import numbered
 from scaling.errors import ScalingError, nearest
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _tell(
         counts = {split: {**counted, **_deprecated(counted)} for split, counted in counts.items()}
         windows = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
         document = {"folder": None if home is None else str(home), **counts, **({"windows": windows} if rows else {})}
-        print(json.dumps(document, indent=2))
+        print(json.dumps(numbered(document), indent=2))
         return
     from rich.console import Console
     from rich.table import Table

@@ -10,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
 
 
@@ -36,7 +37,8 @@ def run(arguments: argparse.Namespace) -> None:
         huggingface.write_tokenizer(folder, found.tokenizer)
     count = sum(tensor.numel() for tensor in found.described.tensors.values())
     if arguments.json:
-        print(json.dumps({"folder": str(folder), "architecture": form.architecture, "parameters": count}, indent=2))
+        written = {"folder": str(folder), "architecture": form.architecture, "parameters": count}
+        print(json.dumps(numbered(written), indent=2))
     else:
         print(f"{folder}: {form.architecture}, {count:,} parameters")
 

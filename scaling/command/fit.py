@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaling.api.fits import DEFAULTS, METHODS, OBJECTIVES, fit
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
 
 
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.figures:
         document["figures"] = list(map(str, fitted.save(arguments.figures)))
     if arguments.json:
-        print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+        print(json.dumps(numbered(document), indent=2, allow_nan=False, ensure_ascii=False))
     elif arguments.format in ("markdown", "latex"):
         print(fitted.to_markdown() if arguments.format == "markdown" else fitted.to_latex(), end="")
     else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 
+from scaling.command.document import numbered
 from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     total = collect.free(found) if arguments.free else sum(item.bytes for item in found)
     if arguments.json:
         items = [{**vars(item), "path": str(item.path)} for item in found]
-        print(text({"freed": arguments.free, "bytes": total, "items": items}))
+        print(text(numbered({"freed": arguments.free, "bytes": total, "items": items})))
         return
     for item in found:
         print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<13}  {item.path.relative_to(ledger.root)}")

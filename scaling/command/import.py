@@ -10,6 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
+from scaling.command.document import numbered
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="config.json and safetensors, as transformers saves them")
@@ -31,6 +33,6 @@ def run(arguments: argparse.Namespace) -> None:
     kind = described.sections["model"]["kind"]
     count = sum(tensor.numel() for tensor in described.tensors.values())
     if arguments.json:
-        print(json.dumps({"folder": str(folder), "kind": kind, "parameters": count}, indent=2))
+        print(json.dumps(numbered({"folder": str(folder), "kind": kind, "parameters": count}), indent=2))
     else:
         print(f"{folder}: {kind}, {count:,} parameters")

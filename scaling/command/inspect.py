@@ -13,6 +13,7 @@ import json
 from typing import TYPE_CHECKING
 
 from scaling import config
+from scaling.command.document import numbered
 
 if TYPE_CHECKING:
     from scaling.cost import Cost
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
             {"model": name, **found.to_json(), "flops_train_shared_per_token": shared[name] / found.tokens}
             for name, found in costs.items()
         ]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        print(json.dumps(numbered(documents[0]) if len(documents) == 1 else documents, indent=2))
     else:
         _print(costs, shared)
 

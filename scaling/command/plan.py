@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from scaling.command.document import numbered
 from scaling.number import plural
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         price=arguments.price,
     )
     if arguments.json:
-        print(json.dumps(planned.document, indent=1))
+        print(json.dumps(numbered(planned.document), indent=1))
     else:
         _show(planned.document, planned.places)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.api.pull import bring
 from scaling.api.runs import RUNS
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ScalingError("overrides are a study's or a table's", key=overrides[0], mend="name it: --study or --table")
     copy, pulled, path = bring(names[0], arguments.to, lambda: _planned(arguments, words), runs=arguments.runs or RUNS)
     if arguments.json:
-        print(json.dumps(_document(copy, pulled, path), indent=1))
+        print(json.dumps(numbered(_document(copy, pulled, path)), indent=1))
     else:
         print(_told(pulled, path))
     return 0 if pulled.complete else 1

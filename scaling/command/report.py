@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaling.api.studies import step
+from scaling.command.document import numbered
 from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     found, page = _kept(arguments) or _of_ledger(arguments)
     if arguments.json:
-        print(json.dumps(found.to_json(page), indent=1))
+        print(json.dumps(numbered(found.to_json(page)), indent=1))
     else:
         show(found, page)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from scaling.command.document import numbered
 from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         "spec": ledger.spec(name),
         "history": ledger.history(name),
     }
-    print(text(told) if arguments.json else _screen(told, shutil.get_terminal_size().columns))
+    print(text(numbered(told)) if arguments.json else _screen(told, shutil.get_terminal_size().columns))
 
 
 def _screen(told: dict[str, Any], width: int) -> str:

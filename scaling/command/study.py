@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from scaling.command.document import numbered
 from scaling.command.report import show
 
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     if done.missing is not None:
         print(f"scaling: the study {done.name} is not done: {done.missing}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps(done.to_json(), indent=1))
+        print(json.dumps(numbered(done.to_json()), indent=1))
     else:
         show(done.findings, done.page)
     return 0 if done.missing is None else done.missing.code

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaling.api.sweeps import MISSING
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _registered(found: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps({**vars(found.outlook), "sweep": found.path}, indent=1))
+        print(json.dumps(numbered({**vars(found.outlook), "sweep": found.path}), indent=1))
         return 0
     print(_told(found.file, found.outlook))
     if found.path is not None:

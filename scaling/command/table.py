@@ -12,11 +12,17 @@ scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv s
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.api.tables import Table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"scaling: the table is not done: {shown.missing}", file=sys.stderr)
     if arguments.keep is not None:
         shown.keep(arguments.keep)
-    print(shown.format("json" if arguments.json else arguments.format), end="")
+    _print(shown, arguments.format, arguments.json)
     return 0 if shown.missing is None else shown.missing.code
 
 
@@ -76,4 +82,8 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
     """Print the counts of a table's rows."""
     from scaling.api.tables import table
 
-    print(table(name, *words, counts=True).format("json" if as_json else "terminal"), end="")
+    _print(table(name, *words, counts=True), "terminal", as_json)
+
+
+def _print(table: Table, form: str, as_json: bool) -> None:
+    print(json.dumps(numbered(table.to_json()), indent=1) + "\n" if as_json else table.format(form), end="")

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling import config
+from scaling.command.document import numbered
 from scaling.errors import ScalingError
 
 
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     again = {} if trained.differences is None else {"differences": trained.differences}
     result = {**(trained.result or {}), "already": trained.already, **again}
     if arguments.json:
-        print(json.dumps(result, indent=2))
+        print(json.dumps(numbered(result), indent=2))
     else:
         print(_summary(result))
     return 0

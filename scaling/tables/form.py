@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 
 from scaling.fit_report.formats import latex_text, markdown_text
@@ -121,16 +120,10 @@ def _row(cells: Sequence[str], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
-def table_json(found: Printed) -> str:
-    """One document with every figure."""
-    return json.dumps(found.to_json(), indent=1) + "\n"
-
-
 FORMS: dict[str, Callable[[Printed], str]] = {
     "terminal": terminal,
     "markdown": markdown,
     "latex": latex,
     "csv": table_csv,
     "html": page,
-    "json": table_json,
 }
