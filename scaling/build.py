@@ -101,26 +101,26 @@ def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
     kind, given = _split(slot, line, registry)
     known = registry(slot)
     if not isinstance(kind, str):
-        raise ScalingError("a kind is a name", key="kind", value=kind, mend=nearest("", known))
+        raise ScalingError("a kind is a name", key="kind", value=kind, fix=nearest("", known))
     if kind not in known:
-        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, mend=nearest(kind, known))
+        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, known))
     schema = keys(known[kind])
     for key in given:
         if key not in schema:
-            raise ScalingError(f"{kind} has no such key", key=str(key), mend=nearest(str(key), schema))
+            raise ScalingError(f"{kind} has no such key", key=str(key), fix=nearest(str(key), schema))
     arguments = {}
     for key, parameter in schema.items():
         if key in given:
             arguments[key] = _argument(key, given[key], parameter.annotation, registry)
         elif parameter.default is parameter.empty:
-            raise ScalingError(f"{kind} needs it", key=key, mend=f"write {{kind: {kind}, {key}: …}}")
+            raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
     return Checked(slot, line, known[kind], arguments)
 
 
 def kinds(slot: str) -> dict[str, type]:
     """The public classes of a slot by name, with those that joined by `extend`."""
     if slot not in SLOTS:
-        raise ScalingError("there is no such slot", value=slot, key="slot", mend=nearest(slot, SLOTS))
+        raise ScalingError("there is no such slot", value=slot, key="slot", fix=nearest(slot, SLOTS))
     return {**_public(SLOTS[slot]), **joined(slot)}
 
 
@@ -139,7 +139,7 @@ def extend(path: str | Path) -> list[type]:
     path = Path(path)
     spec = importlib.util.spec_from_file_location(f"scaling_extension_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ScalingError("there is no such Python file", file=path, mend="give --extend the path of a .py file")
+        raise ScalingError("there is no such Python file", file=path, fix="give --extend the path of a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # a dataclass looks its module up there
     try:
@@ -153,16 +153,16 @@ def extend(path: str | Path) -> list[type]:
     ]
     if not found:
         raise ScalingError(
-            "no class in it names a slot", file=path, mend='give your class an attribute slot = "channel"'
+            "no class in it names a slot", file=path, fix='give your class an attribute slot = "channel"'
         )
     for piece in found:
         slot = piece.slot  # type: ignore[attr-defined]
         if slot != LAW and slot not in SLOTS:
-            mend = nearest(slot, [*SLOTS, LAW])
-            raise ScalingError("there is no such slot", file=path, key=f"{piece.__name__}.slot", value=slot, mend=mend)
+            fix = nearest(slot, [*SLOTS, LAW])
+            raise ScalingError("there is no such slot", file=path, key=f"{piece.__name__}.slot", value=slot, fix=fix)
         known = joined(slot) if slot == LAW else kinds(slot)
         if piece.__name__ in known and piece.__name__ not in _joined.get(slot, {}):
-            raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, mend="give yours another name")
+            raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, fix="give yours another name")
         _joined.setdefault(slot, {})[piece.__name__] = piece
     _extensions[str(path.resolve())] = None
     return found
@@ -211,7 +211,7 @@ def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, An
     if isinstance(line, str):
         return line, {}
     if not isinstance(line, Mapping) or "kind" not in line:
-        raise ScalingError(f"{slot} wants a kind", value=line, mend=nearest("", registry(slot)))
+        raise ScalingError(f"{slot} wants a kind", value=line, fix=nearest("", registry(slot)))
     given = dict(line)
     return given.pop("kind"), given
 
@@ -222,7 +222,7 @@ def _argument(key: str, value: Any, wanted: Any, registry: Registry) -> Any:
         if value is None and type(None) in typing.get_args(wanted):
             return None
         if value is None:
-            raise ScalingError(f"{key} wants a kind", key=key, value=None, mend=nearest("", registry(key)))
+            raise ScalingError(f"{key} wants a kind", key=key, value=None, fix=nearest("", registry(key)))
         try:
             return recipe(key, value, registry)
         except ScalingError as error:
@@ -234,10 +234,10 @@ def check(key: str, value: Any, wanted: Any) -> Any:
     """`value` if it has the wanted type (an int will do for a float), else one line that says what was expected."""
     fits, result = _fit(value, wanted)
     if not fits:
-        mend = None
+        fix = None
         if typing.get_origin(wanted) is Literal and isinstance(value, str):
-            mend = nearest(value, [str(choice) for choice in typing.get_args(wanted)])
-        raise ScalingError(f"expected {_expected(value, wanted)}", key=key, value=value, mend=mend)
+            fix = nearest(value, [str(choice) for choice in typing.get_args(wanted)])
+        raise ScalingError(f"expected {_expected(value, wanted)}", key=key, value=value, fix=fix)
     return result
 
 

@@ -43,7 +43,7 @@ SIGINT_EXIT = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code; what a user can mend is one line on standard error."""
+    """Run one verb and return its exit code; what a user can fix is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         process.take()
@@ -103,7 +103,7 @@ def _run(words: list[str]) -> int:
         return 0
     verb, rest = words[0], words[1:]
     if verb not in VERBS:
-        raise ScalingError(f"there is no command {verb!r}", mend=nearest(verb, VERBS))
+        raise ScalingError(f"there is no command {verb!r}", fix=nearest(verb, VERBS))
     command = importlib.import_module(f"scaling.command.{verb}")
     arguments = parsed(verb, rest)
     if extensions := getattr(arguments, "extensions", ()):
@@ -130,7 +130,7 @@ def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
         parser.add_argument("--extend", action="append", default=[], dest="extensions", metavar="PATH", help=what)
     arguments = parser.parse_intermixed_args(parser.spelled(words))
     if arguments.runs == "":
-        raise ScalingError("expected a folder", key="runs", mend="write runs=FOLDER")
+        raise ScalingError("expected a folder", key="runs", fix="write runs=FOLDER")
     if arguments.runs is not None and "words" in arguments:
         arguments.words = [*arguments.words, f"runs={arguments.runs}"]
     return arguments
@@ -157,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
         return action is not None and action.nargs != 0
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise ScalingError(message, mend=f"see `{self.prog} --help`")
+        raise ScalingError(message, fix=f"see `{self.prog} --help`")
 
 
 def _help() -> str:

@@ -1,6 +1,6 @@
-"""One exception for everything a user can mend: what is wrong, where it stands, and how to mend it.
+"""One exception for everything a user can fix: what is wrong, where it stands, and how to fix it.
 
-It prints as one line, `file:line: key: value: what; mend`, and the command exits with its `code`:
+It prints as one line, `file:line: key: value: what; fix`, and the command exits with its `code`:
 2 for bad input, 74 for a full or failing disk.
 """
 
@@ -20,20 +20,20 @@ _ABSENT = object()
 
 
 class ScalingError(Exception):
-    """A mistake of the input or the machine, told to the person who can mend it."""
+    """A mistake of the input or the machine, told to the person who can fix it."""
 
     def __init__(
         self,
         what: str,
         *,
-        mend: str | None = None,
+        fix: str | None = None,
         file: str | Path | None = None,
         line: int | None = None,
         key: str | None = None,
         value: object = _ABSENT,
         code: int = BAD_INPUT,
     ):
-        self.what, self.mend, self.file, self.line, self.key, self.code = what, mend, file, line, key, code
+        self.what, self.fix, self.file, self.line, self.key, self.code = what, fix, file, line, key, code
         self.value = value
         super().__init__(str(self))
 
@@ -44,7 +44,7 @@ class ScalingError(Exception):
     def __str__(self) -> str:
         place = "" if self.file is None else str(self.file) + ("" if self.line is None else f":{self.line}")
         named = "" if self.key is None else self.key + (f"={_short(self.value)}" if self.has_value else "")
-        sentence = self.what if self.mend is None else f"{self.what}; {self.mend}"
+        sentence = self.what if self.fix is None else f"{self.what}; {self.fix}"
         return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
 
     def at(self, **place: Any) -> ScalingError:
@@ -56,13 +56,13 @@ class ScalingError(Exception):
             **({"value": self.value} if self.has_value else {}),
         }
         merged = {**place, **{name: value for name, value in known.items() if value is not None or name == "value"}}
-        return ScalingError(self.what, mend=self.mend, code=self.code, **merged)
+        return ScalingError(self.what, fix=self.fix, code=self.code, **merged)
 
     def under(self, prefix: str) -> ScalingError:
         """The same error, its key seen from outside the node `prefix`."""
         known = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
         key = prefix if self.key is None else f"{prefix}.{self.key}"
-        return ScalingError(self.what, mend=self.mend, code=self.code, key=key, **known)
+        return ScalingError(self.what, fix=self.fix, code=self.code, key=key, **known)
 
 
 def _short(value: object, limit: int = 80) -> str:
@@ -71,7 +71,7 @@ def _short(value: object, limit: int = 80) -> str:
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """The mend for an unknown name: "did you mean 'X'?", or the choices where none is near.
+    """The fix for an unknown name: "did you mean 'X'?", or the choices where none is near.
 
     A name that breaks off is near to the shortest it may become: of 'Switch Transformer' and 'Swish', 'Switch' means
     the first.
@@ -93,5 +93,5 @@ def from_os(error: OSError, what: str) -> ScalingError:
     """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     reason = error.strerror or str(error)
-    mend = "free some space and run the same command again" if full else None
-    return ScalingError(f"{what}: {reason}", mend=mend, file=error.filename, code=DISK if full else BAD_INPUT)
+    fix = "free some space and run the same command again" if full else None
+    return ScalingError(f"{what}: {reason}", fix=fix, file=error.filename, code=DISK if full else BAD_INPUT)

@@ -83,8 +83,8 @@ class Shape:
         for key, usual in _usual(self.width, self.heads, self.head_width).items():
             value = getattr(self, key)
             if value != usual and key not in read:
-                mend = f"leave it out, or take pieces that have {WHOSE[key]}"
-                raise ScalingError("no piece of the model reads it", key=f"size.{key}", value=value, mend=mend)
+                fix = f"leave it out, or take pieces that have {WHOSE[key]}"
+                raise ScalingError("no piece of the model reads it", key=f"size.{key}", value=value, fix=fix)
 
     @staticmethod
     def of(size: Mapping[str, Any]) -> Shape:
@@ -96,7 +96,7 @@ class Shape:
         known = {field.name for field in fields(Shape)}
         for key in size:
             if key not in (*known, "times"):
-                raise ScalingError("no such key in a size", key=f"size.{key}", mend=nearest(str(key), known))
+                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), known))
         times = _factors(size.get("times"), known)
         given = {
             key: check(f"size.{key}", value, SIZES[key])
@@ -105,14 +105,14 @@ class Shape:
         }
         for key in ("width", "layers", "heads", "vocabulary", "length"):
             if key not in given:
-                raise ScalingError("a size needs it", key=f"size.{key}", mend=f"say size.{key}=… or name a whole size")
+                raise ScalingError("a size needs it", key=f"size.{key}", fix=f"say size.{key}=… or name a whole size")
         width, heads = given["width"], given["heads"]
         if "head_width" not in given and width % heads:
             raise ScalingError(
                 f"width {width} is not divisible by {heads} heads",
                 key="size.heads",
                 value=heads,
-                mend=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
+                fix=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
             )
         usual = _usual(width, heads, width // heads)
         before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
@@ -127,7 +127,7 @@ class Shape:
                 f"{heads} heads cannot share {key_heads} key heads evenly",
                 key="size.key_heads",
                 value=key_heads,
-                mend=f"take a divisor of {heads}",
+                fix=f"take a divisor of {heads}",
             )
         sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
         return Shape(**sized)
@@ -152,10 +152,10 @@ def _factors(times: Any, known: Collection[str]) -> dict[str, float]:
     if times is None:
         return {}
     if not isinstance(times, Mapping):
-        raise ScalingError("expected factors", key="size.times", value=times, mend="write {layers: 2, hidden: 0.5}")
+        raise ScalingError("expected factors", key="size.times", value=times, fix="write {layers: 2, hidden: 0.5}")
     for key, factor in times.items():
         if key not in known:
-            raise ScalingError("no such key in a size", key=f"size.times.{key}", mend=nearest(str(key), known))
+            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), known))
         check(f"size.times.{key}", factor, PositiveFloat)
     return dict(times)
 

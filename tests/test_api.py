@@ -104,7 +104,7 @@ def test_a_mistake_is_an_error_with_its_fields():
     with pytest.raises(scaling.ScalingError) as caught:
         scaling.train("decoder", optimizer__lrr=1e-3)
     assert caught.value.key == "optimizer.lrr"
-    assert "lr" in caught.value.mend
+    assert "lr" in caught.value.fix
 
 
 def test_runs_are_rows_with_their_config_keys(run, ledger):

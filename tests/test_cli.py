@@ -89,7 +89,7 @@ def test_overrides_lose_their_dashes_and_flags_keep_theirs(monkeypatch):
 
 FULL = "/x/y: the operating system refused: No space left on device; free some space and run the same command again"
 EXITS = [
-    (ScalingError("wrong", mend="mend it"), 2, "scaling: wrong; mend it\n"),
+    (ScalingError("wrong", fix="fix it"), 2, "scaling: wrong; fix it\n"),
     (OSError(28, "No space left on device", "/x/y"), 74, f"scaling: {FULL}\n"),
     (PermissionError(13, "Denied", "/x/y"), 2, "scaling: /x/y: the operating system refused: Denied\n"),
     (KeyboardInterrupt(), 130, ""),
@@ -116,7 +116,7 @@ def test_a_reader_that_left_is_no_error():
 
 
 @pytest.mark.parametrize(
-    ("name", "choices", "mend"),
+    ("name", "choices", "fix"),
     [
         ("gelu", ["GeLU", "ReLU"], "did you mean 'GeLU'?"),
         ("Rotery", ["Rotary", "ALiBi"], "did you mean 'Rotary'?"),
@@ -128,12 +128,12 @@ def test_a_reader_that_left_is_no_error():
         ("zzz", [], "there is none to choose from"),
     ],
 )
-def test_nearest(name, choices, mend):
-    assert nearest(name, choices) == mend
+def test_nearest(name, choices, fix):
+    assert nearest(name, choices) == fix
 
 
 def test_an_error_is_told_with_its_place_in_one_line():
-    error = ScalingError("not\nso", mend="but so", file="a.yaml", line=3, key="b.c", value="x" * 200)
+    error = ScalingError("not\nso", fix="but so", file="a.yaml", line=3, key="b.c", value="x" * 200)
     assert str(error) == f"a.yaml:3: b.c='{'x' * 78}…: not so; but so"
     assert str(ScalingError("no", key="c").under("b").at(file="f", line=1)) == "f:1: b.c: no"
     assert str(from_os(OSError(2, "No such file or directory", "f"), "cannot be read")) == (

@@ -88,7 +88,7 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
             return explained
     every = [*build.SLOTS, *FIXED, *_TOPICS, *every_law, *(kind for slot in build.SLOTS for kind in build.kinds(slot))]
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    raise ScalingError(f"there is no {what} {last!r}", mend=nearest(last, every))
+    raise ScalingError(f"there is no {what} {last!r}", fix=nearest(last, every))
 
 
 def _pieces(name: str) -> dict[type, list[str]]:

@@ -205,7 +205,7 @@ class Fit:
         if name is None:
             name = next((one for one in self.pictures if one.endswith("_against_C")), next(iter(self.pictures)))
         if name not in self.pictures:
-            raise ScalingError(f"there is no picture {name!r}", mend=nearest(name, self.pictures))
+            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
         return self.pictures[name]
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -260,7 +260,7 @@ class Fit:
     def _needs_law(self, verb: str) -> FittedLaw:
         if self.law is None:
             raise ScalingError(
-                f"{self.document['law']} has no law of the loss to {verb} with", mend="fit a law such as chinchilla"
+                f"{self.document['law']} has no law of the loss to {verb} with", fix="fit a law such as chinchilla"
             )
         return self.law
 
@@ -343,7 +343,7 @@ def law_of(text: str) -> Form | Written | str:
         return Written(text)
     known = laws()
     if text not in known:
-        raise ScalingError("is no law", key="law", value=text, mend=nearest(text, [*known, *APPROACHES]))
+        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*known, *APPROACHES]))
     return known[text]
 
 
@@ -356,12 +356,12 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
                 f"{name} cannot use it",
                 key=option.replace("_", "-"),
                 value=_spelled(given[option]),
-                mend="leave it out",
+                fix="leave it out",
             )
     objective, method = (given[name] or DEFAULTS[name] for name in ("objective", "intervals"))
     for option, value, choices in (("objective", objective, OBJECTIVES), ("intervals", method, METHODS)):
         if value not in choices:
-            raise ScalingError("is not known", key=option, value=value, mend=nearest(value, choices))
+            raise ScalingError("is not known", key=option, value=value, fix=nearest(value, choices))
     unused = {
         "delta": objective not in ("log_huber", "huber") and f"the objective {objective} has none",
         "level": method == "none" and "no intervals are asked for",
@@ -369,25 +369,25 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
     }
     for option, reason in unused.items():
         if reason and given[option] is not None:
-            raise ScalingError(reason, key=option, value=given[option], mend="leave it out")
+            raise ScalingError(reason, key=option, value=given[option], fix="leave it out")
     ranges = {
         "starts": (1, MOST_STARTS, f"give 1 to {MOST_STARTS:,}, or leave it out for the default"),
         "seed": (0, 2**63, "give a whole number of 0 or more"),
     }
-    for option, (low, high, mend) in ranges.items():
+    for option, (low, high, fix) in ranges.items():
         value = given[option]
         if value is not None and not low <= value <= high:
             what = "must be positive" if low == 1 and value < 1 else f"is not {low} to {high:,}"
-            raise ScalingError(what, key=option, value=value, mend=mend)
-    for option, mend in (("delta", "the papers use 1e-3"), ("noise", "give the standard deviation between seeds")):
+            raise ScalingError(what, key=option, value=value, fix=fix)
+    for option, fix in (("delta", "the papers use 1e-3"), ("noise", "give the standard deviation between seeds")):
         value = given[option]
         if value is not None and not 0 < value < float("inf"):
-            raise ScalingError("must be positive", key=option, value=value, mend=mend)
+            raise ScalingError("must be positive", key=option, value=value, fix=fix)
     if given["level"] is not None and not 0 < given["level"] < 1:
-        raise ScalingError("is not between 0 and 1", key="level", value=given["level"], mend="write 0.95 for 95%")
+        raise ScalingError("is not between 0 and 1", key="level", value=given["level"], fix="write 0.95 for 95%")
     if method == "bootstrap_run" and given["cluster"] is None:
         raise ScalingError(
-            "resamples clusters, and none are named", key="intervals", value=method, mend="add --cluster run"
+            "resamples clusters, and none are named", key="intervals", value=method, fix="add --cluster run"
         )
 
 
@@ -422,7 +422,7 @@ def read_points(source: Any, **choices: Any) -> Points:
     if rows is None:
         return read_points_file(folder, **choices)
     if not rows:
-        raise ScalingError("is a ledger of no runs", file=folder, mend="train some, or give a table of runs")
+        raise ScalingError("is a ledger of no runs", file=folder, fix="train some, or give a table of runs")
     return from_rows(rows, source=str(folder), **choices)
 
 
@@ -511,7 +511,7 @@ def _check_positive(row: Row) -> None:
 
     for name, value in row.items():
         if name in POSITIVE and value <= 0:
-            raise ScalingError("must be positive", key=f"target {name}", value=value, mend=f"write {name}=1e9")
+            raise ScalingError("must be positive", key=f"target {name}", value=value, fix=f"write {name}=1e9")
 
 
 def _weights(points: Points, column: str) -> Any:
@@ -522,7 +522,7 @@ def _weights(points: Points, column: str) -> Any:
             file=points.source or None,
             key=column,
             value=float(weights.min()),
-            mend=f"weights are positive; leave runs out by --where '{column}>0'",
+            fix=f"weights are positive; leave runs out by --where '{column}>0'",
         )
     return weights
 

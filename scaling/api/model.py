@@ -104,7 +104,7 @@ class Model:
             tokens = [int(word) for word in text.split()]
         except ValueError:
             raise ScalingError(
-                "this model has no tokenizer", key="prompt", value=text, mend="write token ids, as in '5 9 2'"
+                "this model has no tokenizer", key="prompt", value=text, fix="write token ids, as in '5 9 2'"
             ) from None
         if any(token < 0 for token in tokens):
             raise ScalingError("a token id is not negative", key="prompt", value=text)
@@ -138,7 +138,7 @@ def _device(name: str | None) -> Any:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ScalingError("there is no such device here", key="device", value=name, mend="take cpu") from None
+        raise ScalingError("there is no such device here", key="device", value=name, fix="take cpu") from None
     return device
 
 
@@ -157,7 +157,7 @@ def _batch(rows: list[list[int]], family: str, ids: Mapping[str, int]) -> Batch:
     start = [ids[name] for name in ("start", "bos") if name in ids][:1]
     rows = [[*start, *row] for row in rows]
     if not all(rows):
-        raise ScalingError("there is nothing to continue", key="prompt", value="", mend="write a token id at least")
+        raise ScalingError("there is nothing to continue", key="prompt", value="", fix="write a token id at least")
     tokens, documents = aligned(rows, pad)
     # A prefix LM sees its prompt whole; other decoders do not look.
     return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))

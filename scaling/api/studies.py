@@ -47,7 +47,7 @@ class StudyPlan:
         return self.document["total"]
 
     @property
-    def outlook(self) -> Mapping[str, Any] | None:
+    def predicted_interval(self) -> Mapping[str, Any] | None:
         """The interval that the target is expected to get, or the reason why it cannot be predicted."""
         return self.document["outlook"]
 
@@ -140,15 +140,15 @@ def study(
         study = scaling.study("quickstart")
         study.fit.predict(N=1e6, D=2e7)
     """
-    from scaling.report.summary import mirror
+    from scaling.report.wandb_summary import mirror
     from scaling.report.write import write
     from scaling.studies.findings import nothing
-    from scaling.studies.identified import shortfall
+    from scaling.studies.identifiability import shortfall
     from scaling.studies.launch import train
     from scaling.studies.record import enter
-    from scaling.studies.suited import suited
+    from scaling.studies.scale_choice import choose_scale
 
-    plan, why = suited(name, at, words(overrides, settings), workers)
+    plan, why = choose_scale(name, at, words(overrides, settings), workers)
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
     print_remarks(one.experiment.config for one in plan.runs)
@@ -184,7 +184,7 @@ class Incomplete(ScalingError):
 
     def __init__(self, name: str, missing: Unfinished, why: ScalingError | None = None):
         self.missing, self.why = missing, why
-        super().__init__(f"the study {name} is not done: {missing}", mend=why and str(why), code=missing.code)
+        super().__init__(f"the study {name} is not done: {missing}", fix=why and str(why), code=missing.code)
 
 
 @contextmanager
@@ -239,8 +239,8 @@ def _planned(question: Question, given: Sequence[str]) -> tuple[Plan, str]:
 def _costs(planned: Plan, data: str, places: Sequence[Elsewhere]) -> StudyPlan:
     from scaling.studies.calibration import calibrate
     from scaling.studies.estimate import estimates, totals
-    from scaling.studies.identified import shortfall
-    from scaling.studies.outlook import outlook
+    from scaling.studies.identifiability import shortfall
+    from scaling.studies.predicted_interval import predicted_interval
     from scaling.studies.size import sized
 
     question = planned.question
@@ -258,7 +258,7 @@ def _costs(planned: Plan, data: str, places: Sequence[Elsewhere]) -> StudyPlan:
         "runs": rows,
         "total": {**totals(planned, rows, speed, places), "workers": workers},
         "shortfall": None if missing is None else missing.to_json(),
-        "outlook": outlook(question, rows, _fitted(runs, question), vocabularies),
+        "outlook": predicted_interval(question, rows, _fitted(runs, question), vocabularies),
     }
     return StudyPlan(document, places)
 

@@ -88,7 +88,7 @@ def sweep(
         if value is not None and value < 1:
             raise ScalingError("expected a number from 1", key=f"--{flag}", value=value)
     if workers is not None and not local:
-        raise ScalingError("workers are those of --local", key="--workers", mend="elsewhere, start an agent a node")
+        raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
     given, found = words(overrides, settings), capped(read(file), count)
     return run_here(found, given, workers, checked, ended) if local else register(found, given, dry_run)
 
@@ -102,7 +102,7 @@ def register(sweep: SweepFile, given: Sequence[str], dry_run: bool = False) -> S
     others = [word for word in given if word not in ledger]
     if others:
         raise ScalingError(
-            "a registered sweep's agents read the file alone", key=others[0], mend="write it into command"
+            "a registered sweep's agents read the file alone", key=others[0], fix="write it into command"
         )
     outlook = check.check(sweep, check.read(sweep, ledger))
     return Sweep(sweep, outlook, None if dry_run else register(sweep))

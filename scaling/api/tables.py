@@ -130,7 +130,7 @@ def table(
         else:
             given.append(SHORT.get(key, key) + word[word.index("=") :])
     if counts and source:
-        raise ScalingError("counts are of no runs", key="--from", mend="leave it or --counts out")
+        raise ScalingError("counts are of no runs", key="--from", fix="leave it or --counts out")
     results: Results | None = None
     missing: Unfinished | None = None
     if train:

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = [word for word in arguments.words if "=" not in word]
     words = [word for word in arguments.words if "=" in word]
     if len(names) != 1:
-        raise ScalingError("name one sweep", key="SWEEP", mend="as in scaling agent me/scaling/abcd1234")
+        raise ScalingError("name one sweep", key="SWEEP", fix="as in scaling agent me/scaling/abcd1234")
     environment = dict(os.environ)
     # The agent looks at configs and never at a device: those are its runs' alone.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

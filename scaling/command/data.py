@@ -25,8 +25,8 @@ from scaling.errors import ScalingError, nearest
 
 if TYPE_CHECKING:
     from scaling.config import Config
+    from scaling.data.describe_row import Run
     from scaling.data.source import Data, Source
-    from scaling.data.spelled import Run
 
 ACTIONS = ("list", "prepare", "show")
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.action not in ACTIONS:
-        raise ScalingError(f"there is nothing like {arguments.action!r} to do", mend=nearest(arguments.action, ACTIONS))
+        raise ScalingError(f"there is nothing like {arguments.action!r} to do", fix=nearest(arguments.action, ACTIONS))
     if arguments.windows < 0:
         raise ScalingError("expected a number from 0", key="--windows", value=arguments.windows)
     if arguments.action == "list":
@@ -78,7 +78,7 @@ def _config(arguments: argparse.Namespace) -> Config:
     if len(names) > 1:
         raise ScalingError("one at a time", value=" ".join(names), key="NAME")
     if not names and not any(word.lstrip("-").startswith("data=") for word in overrides):
-        raise ScalingError("no data are named", mend=f"write scaling data {arguments.action} NAME, for example python")
+        raise ScalingError("no data are named", fix=f"write scaling data {arguments.action} NAME, for example python")
     words = [*(f"data={name}" for name in names), *overrides]
     config = load(arguments.model or MODEL, words, extend=arguments.extend)
     # Only `show` needs the objective's family, and finding it takes torch.
@@ -127,15 +127,15 @@ def _rows(config: Config, source: Source, count: int) -> list[dict[str, list[Run
     """The first rows of the first batch, as the model meets them."""
     from scaling import build
     from scaling.data.batches import training
+    from scaling.data.describe_row import describe_row
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
-    from scaling.data.spelled import spelled
 
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
     batch = training(source, objective, BatchSize.of(count), config["seed"]).batch(0)
     shown = range(min(count, batch.rows))
-    return [spelled(batch, row, source, objective.vocabulary, family) for row in shown]
+    return [describe_row(batch, row, source, objective.vocabulary, family) for row in shown]
 
 
 def _sources(config: Config, data: Data) -> dict[str, Source]:

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     names, overrides = split(arguments.words)
     if len(names) != 2:
-        raise ScalingError("name two runs or configs", mend="write scaling diff A B")
+        raise ScalingError("name two runs or configs", fix="write scaling diff A B")
     folder = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("runs=")), None)
     found = diff(*names, *overrides, runs=folder)
     if arguments.json:

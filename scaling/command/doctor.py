@@ -31,12 +31,12 @@ LEAST_FREE = 2 * 10**9
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the screen; `mend` where there is something to do."""
+    """One line of the screen; `fix` where there is something to do."""
 
     topic: str
     state: Literal["good", "notice", "bad"]
     what: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         marks = {"good": "✓", "notice": "!", "bad": "✗"}
         for finding in findings:
-            mend = "" if finding.mend is None else f"; {finding.mend}"
-            print(f"{marks[finding.state]} {finding.topic:<9} {finding.what}{mend}")
+            fix = "" if finding.fix is None else f"; {finding.fix}"
+            print(f"{marks[finding.state]} {finding.topic:<9} {finding.what}{fix}")
     return int(any(finding.state == "bad" for finding in findings))
 
 
@@ -114,8 +114,8 @@ def _devices() -> Iterator[Finding]:
     if (why := absent()) is None:
         yield Finding("kernels", "good", "compiled for this processor")
     else:
-        mend = "small models train slower on the CPU without them: see docs/install.md"
-        yield Finding("kernels", "notice", why, mend)
+        fix = "small models train slower on the CPU without them: see docs/install.md"
+        yield Finding("kernels", "notice", why, fix)
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
         yield Finding("devices", "good", f"cuda:{number} {device.name}, {size(device.total_memory)}")
@@ -123,9 +123,9 @@ def _devices() -> Iterator[Finding]:
         yield Finding("devices", "good", "mps")
     if not torch.cuda.device_count():
         wanted = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
-        mend = "this torch is built without CUDA; install one with it" if wanted else None
+        fix = "this torch is built without CUDA; install one with it" if wanted else None
         what = f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}"
-        yield Finding("devices", "notice" if wanted else "good", what, mend)
+        yield Finding("devices", "notice" if wanted else "good", what, fix)
 
 
 def _folder(folder: Path) -> Iterator[Finding]:

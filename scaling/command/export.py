@@ -47,5 +47,5 @@ def new_folder(name: str) -> Path:
     """A folder that holds nothing yet, or is not there."""
     folder = Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ScalingError("it is there already", file=folder, mend="name another with --to")
+        raise ScalingError("it is there already", file=folder, fix="name another with --to")
     return folder

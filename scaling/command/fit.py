@@ -33,7 +33,7 @@ class _Once(argparse.Action):
         before = getattr(namespace, self.dest)
         if before is not None and before != values:
             raise ScalingError(
-                f"is given twice: {before} and {values}", key=self.dest.replace("_", "-"), mend="give it once"
+                f"is given twice: {before} and {values}", key=self.dest.replace("_", "-"), fix="give it once"
             )
         setattr(namespace, self.dest, values)
 
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.json and arguments.format is not None:
-        raise ScalingError("a document of --json has none", key="format", value=arguments.format, mend="leave it out")
+        raise ScalingError("a document of --json has none", key="format", value=arguments.format, fix="leave it out")
     fitted = fit(
         arguments.points,
         "chinchilla" if arguments.law is None else arguments.law,
@@ -142,11 +142,9 @@ def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
     for word in words:
         name, sign, value = (part.strip() for part in word.partition("="))
         if not sign or not name or not value:
-            raise ScalingError("is not NAME=VALUE", key=option, value=word, mend=f"write --{option} NAME=VALUE …")
+            raise ScalingError("is not NAME=VALUE", key=option, value=word, fix=f"write --{option} NAME=VALUE …")
         if pairs.setdefault(name, value) != value:
-            raise ScalingError(
-                f"is given twice: {pairs[name]} and {value}", key=f"{option} {name}", mend="give it once"
-            )
+            raise ScalingError(f"is given twice: {pairs[name]} and {value}", key=f"{option} {name}", fix="give it once")
     return pairs
 
 
@@ -165,6 +163,6 @@ def _limits(words: Sequence[str]) -> dict[str, tuple[float, float]]:
         low, colon, high = value.partition(":")
         ends = parse_number(low or "-inf"), parse_number(high or "inf")
         if not colon or None in ends:
-            raise ScalingError("is not LOW:HIGH", key=f"bounds {name}", value=value, mend=f"write --bounds {name}=0:2")
+            raise ScalingError("is not LOW:HIGH", key=f"bounds {name}", value=value, fix=f"write --bounds {name}=0:2")
         limits[name] = ends
     return limits

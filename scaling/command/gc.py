@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     ledger, names = opened(arguments.words)
     if names:
-        raise ScalingError("it takes no names", mend="it frees what no run needs any more, in the whole folder")
+        raise ScalingError("it takes no names", fix="it frees what no run needs any more, in the whole folder")
     found = list(collect.waste(ledger, arguments.weights))
     total = collect.free(found) if arguments.free else sum(item.bytes for item in found)
     if arguments.json:

@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _lines() -> list[str]:
     if sys.stdin.isatty():
-        raise ScalingError("there is no prompt", mend="say --prompt TEXT, or pass one a line on standard input")
+        raise ScalingError("there is no prompt", fix="say --prompt TEXT, or pass one a line on standard input")
     lines = sys.stdin.read().splitlines()
     if not lines:
-        raise ScalingError("standard input is empty", mend="say --prompt TEXT, or pass one a line")
+        raise ScalingError("standard input is empty", fix="say --prompt TEXT, or pass one a line")
     return lines

@@ -46,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
     names = [word for word in arguments.words if "=" not in word]
     words = [word for word in arguments.words if "=" in word]
     if len(names) != 1:
-        raise ScalingError("name one project, sweep or folder", key="PROJECT", mend="as in scaling pull me/scaling")
+        raise ScalingError("name one project, sweep or folder", key="PROJECT", fix="as in scaling pull me/scaling")
     overrides = [word for word in words if not word.startswith("runs=")]
     if overrides and not (arguments.study or arguments.table):
-        raise ScalingError("overrides are a study's or a table's", key=overrides[0], mend="name it: --study or --table")
+        raise ScalingError("overrides are a study's or a table's", key=overrides[0], fix="name it: --study or --table")
     copy, pulled, path = bring(names[0], arguments.to, lambda: _planned(arguments, words), runs=arguments.runs or RUNS)
     if arguments.json:
         print(json.dumps(numbered(_document(copy, pulled, path)), indent=1))

@@ -46,9 +46,9 @@ def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:
 
     folder = Path(arguments.words[0]).resolve()
     if not is_kept(folder):
-        raise ScalingError("is no kept report", key="FOLDER", value=str(folder), mend="`--keep` writes one")
+        raise ScalingError("is no kept report", key="FOLDER", value=str(folder), fix="`--keep` writes one")
     if arguments.keep is not None:
-        raise ScalingError("is a kept report already", key="FOLDER", value=str(folder), mend="leave out --keep")
+        raise ScalingError("is a kept report already", key="FOLDER", value=str(folder), fix="leave out --keep")
     return fit_again(folder, step)
 
 

@@ -48,7 +48,7 @@ def opened(words: Sequence[str]) -> tuple[Ledger, list[str]]:
         if not sign:
             names.append(word)
         elif key != "runs":
-            raise ScalingError(f"there is no key {key!r} here", mend=nearest(key, ["runs"]))
+            raise ScalingError(f"there is no key {key!r} here", fix=nearest(key, ["runs"]))
         else:
             folder = value
     return Ledger.open(folder), names

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:
-        raise ScalingError("name one run", mend="`scaling runs` lists them")
+        raise ScalingError("name one run", fix="`scaling runs` lists them")
     name = ledger.find(names[0])
     attempts = [{"attempt": record.number, **record.claim, "exit": record.exit} for record in ledger.attempts(name)]
     told = {

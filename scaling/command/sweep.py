@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.study is not None:
         return _study(arguments, names, words)
     if len(names) != 1:
-        raise ScalingError("name one sweep's file", key="FILE", mend="as in scaling sweep sweeps/learning_rate.yaml")
+        raise ScalingError("name one sweep's file", key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml")
     found = sweep(
         names[0],
         *words,
@@ -149,7 +149,7 @@ def _study(arguments: argparse.Namespace, names: list[str], words: list[str]) ->
     if names:
         raise ScalingError("a study takes the place of a file", key="FILE", value=names[0])
     if arguments.local:
-        raise ScalingError("a study has workers of its own", key="--local", mend=f"scaling work {study}")
+        raise ScalingError("a study has workers of its own", key="--local", fix=f"scaling work {study}")
     ledger, _ = opened(words)
     file = capped(of(study, tree(ledger, study)), arguments.count)
     return _registered(register(file, [], arguments.dry_run), [], arguments)

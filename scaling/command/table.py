@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.api.tables import table
 
     if arguments.counts and arguments.keep:
-        raise ScalingError("counts are of no runs", key="--keep", mend="leave it or --counts out")
+        raise ScalingError("counts are of no runs", key="--keep", fix="leave it or --counts out")
     shown = table(
         arguments.name,
         *arguments.words,

@@ -55,7 +55,7 @@ def _resolved(arguments: argparse.Namespace, of_study: bool) -> config.Config:
         return planned(arguments.words)
     configs = config.configs(arguments)
     if len(configs) > 1:
-        raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), mend="a study trains many")
+        raise ScalingError("one run at a time", key="NAME", value=" ".join(configs), fix="a study trains many")
     (resolved,) = configs.values()
     return resolved
 

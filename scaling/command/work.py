@@ -22,6 +22,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:
-        raise ScalingError("name one study", mend="as in scaling work quickstart")
+        raise ScalingError("name one study", fix="as in scaling work quickstart")
     work(ledger, entered(ledger, names[0], [f"runs={ledger.root}"]))
     return 0

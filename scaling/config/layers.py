@@ -66,7 +66,7 @@ def load(
     for layer in (*difference, words):
         sections.lay(layer)
     if "model" not in sections.laid:
-        raise ScalingError("no model is named", mend=nearest("", names("model")))
+        raise ScalingError("no model is named", fix=nearest("", names("model")))
     config = Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
     return replace(config, remarks=tuple(pairs.remarks(before, config)))
 
@@ -85,10 +85,10 @@ def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
     here = path.resolve()
     if here in trail:
         chain = " → ".join(shown(seen) for seen in (*trail[trail.index(here) :], here))
-        raise ScalingError(f"the config includes itself: {chain}", mend="break the circle")
+        raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
     root = read(path)
     if root.mapping is None:
-        raise ScalingError("expected sections", file=shown(path), mend="write one of " + ", ".join(SECTIONS))
+        raise ScalingError("expected sections", file=shown(path), fix="write one of " + ", ".join(SECTIONS))
     base = root.mapping.get("base")
     if base is None:
         return [root]
@@ -114,9 +114,9 @@ class _Sections:
                 self.name(section, said.pop(section))
         for section, node in (undotted(Node(said, layer.origin)).mapping or {}).items():
             if section not in SECTIONS:
-                raise node.error("there is no such section", key=section, mend=nearest(section, SECTIONS))
+                raise node.error("there is no such section", key=section, fix=nearest(section, SECTIONS))
             if section == "model" and node.mapping is None:
-                raise node.error("expected the model's keys", key=section, mend="name another model's file as `base`")
+                raise node.error("expected the model's keys", key=section, fix="name another model's file as `base`")
             if section in KINDED and node.name is not None:
                 node = Node({"kind": node}, node.origin)
             below = self.laid.get(section)
@@ -142,7 +142,7 @@ def _named(section: str, name: str, beside: Path | None, origin: Origin) -> list
     if section == "size":
         entry = find_size(name, beside=beside)
         if entry.mapping is None:
-            raise entry.error("expected the size's keys", key=name, mend="write {width: …, layers: …}")
+            raise entry.error("expected the size's keys", key=name, fix="write {width: …, layers: …}")
         return [Node({section: entry}, entry.origin)]
     try:
         file = find(section, name, beside=beside)
@@ -156,7 +156,7 @@ def _named(section: str, name: str, beside: Path | None, origin: Origin) -> list
         for inner in NAMED:
             word = (layer.mapping or {}).get(inner)
             if word is not None and word.mapping is None:
-                raise word.error("expected its keys here, not a name", key=inner, mend="name that file as `base`")
+                raise word.error("expected its keys here, not a name", key=inner, fix="name that file as `base`")
     return layers
 
 
@@ -164,7 +164,7 @@ def _model(name: str | None, row: Node | None) -> list[Node]:
     """The layers of a model's or a table's file."""
     if name is None:
         if row is not None:
-            raise row.error("a row needs its table", key="row", mend="name it, as in table/narang2021 row=GeLU")
+            raise row.error("a row needs its table", key="row", fix="name it, as in table/narang2021 row=GeLU")
         return []
     return follow("model", find("model", name))
 
@@ -183,14 +183,14 @@ def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
     known = held(chain, "rows")
     name = _name(row, "row")
     if not known:
-        raise row.error(f"{table} has no rows", key="row", mend="name a table, as in table/narang2021 row=GeLU")
+        raise row.error(f"{table} has no rows", key="row", fix="name a table, as in table/narang2021 row=GeLU")
     if name not in known:
-        raise row.error(f"{table} has no such row", key="row", mend=nearest(name, known))
+        raise row.error(f"{table} has no such row", key="row", fix=nearest(name, known))
     found = known[name]
     if found.mapping is None:
-        raise found.error("expected sections under a row", key=name, mend="write {} where it changes nothing")
+        raise found.error("expected sections under a row", key=name, fix="write {} where it changes nothing")
     if "base" in found.mapping:
-        raise found.mapping["base"].error("a row has no base", key=f"{name}.base", mend="write what it changes")
+        raise found.mapping["base"].error("a row has no base", key=f"{name}.base", fix="write what it changes")
     return found
 
 
@@ -203,7 +203,7 @@ def _said(node: Node, key: str, error: ScalingError) -> ScalingError:
 
 def _name(node: Node, key: str) -> str:
     if node.name is None:
-        raise node.error("expected a name", key=key, mend="write the name of a config, as one word")
+        raise node.error("expected a name", key=key, fix="write the name of a config, as one word")
     return node.name
 
 

@@ -34,7 +34,7 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
         path = path if beside is None else beside / path
         if not _exists(path):
             near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
-            raise ScalingError(f"there is no file {str(path)!r}", mend=nearest(path.name, (file.name for file in near)))
+            raise ScalingError(f"there is no file {str(path)!r}", fix=nearest(path.name, (file.name for file in near)))
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
@@ -43,14 +43,14 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
             return found
     folder, slash, _ = name.partition("/")
     choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
-    raise ScalingError(f"there is no {group} {name!r}", mend=nearest(name, choices or names(group)))
+    raise ScalingError(f"there is no {group} {name!r}", fix=nearest(name, choices or names(group)))
 
 
 def own_data(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of one's own, and its key that names the file; None of no file."""
     if not _exists(path := Path(name).expanduser()):
         if path.suffix:
-            raise ScalingError(f"there is no file {name!r}", mend="give the path of a file or a folder with data")
+            raise ScalingError(f"there is no file {name!r}", fix="give the path of a file or a folder with data")
         return None
     if any((path / file).is_file() for file in SAVED):
         return "saved", "data.corpus.path"
@@ -80,7 +80,7 @@ def find_size(name: str, *, beside: Path | None = None) -> Node:
         entries = _entries(find("size", family, beside=beside))
         if entry in entries:
             return entries[entry]
-        raise ScalingError(f"{family} has no size {entry!r}", mend=nearest(entry, entries))
+        raise ScalingError(f"{family} has no size {entry!r}", fix=nearest(entry, entries))
     ladder = _entries(find("size", LADDER))
     if name in ladder:
         return ladder[name]
@@ -90,13 +90,13 @@ def find_size(name: str, *, beside: Path | None = None) -> Node:
         return families[holders[0]][name]
     if holders:
         choices = ", ".join(f"{family}/{name}" for family in holders)
-        raise ScalingError(f"several families have a size {name!r}", mend=f"say which: {choices}")
+        raise ScalingError(f"several families have a size {name!r}", fix=f"say which: {choices}")
     every = [*ladder, *(f"{family}/{entry}" for family, entries in families.items() for entry in entries)]
-    raise ScalingError(f"there is no size {name!r}", mend=nearest(name, every))
+    raise ScalingError(f"there is no size {name!r}", fix=nearest(name, every))
 
 
 def _entries(path: Path) -> dict[str, Node]:
     entries = read(path).mapping
     if entries is None:
-        raise ScalingError("expected sizes by name", file=path, mend="write `name: {width: …, layers: …}`")
+        raise ScalingError("expected sizes by name", file=path, fix="write `name: {width: …, layers: …}`")
     return dict(entries)

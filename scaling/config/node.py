@@ -66,9 +66,9 @@ class Node:
         for part, child in children:
             yield from child.walk(f"{key}.{part}" if key else str(part))
 
-    def error(self, what: str, *, key: str | None = None, mend: str | None = None) -> ScalingError:
+    def error(self, what: str, *, key: str | None = None, fix: str | None = None) -> ScalingError:
         """A mistake at this node, told with its place and, for a scalar, its value."""
-        place: dict[str, Any] = {"file": self.origin.file, "line": self.origin.line, "key": key, "mend": mend}
+        place: dict[str, Any] = {"file": self.origin.file, "line": self.origin.line, "key": key, "fix": fix}
         if not isinstance(self.value, Mapping | tuple):
             place["value"] = self.value
         return ScalingError(what, **place)

@@ -44,7 +44,7 @@ def gather(pairs: Iterable[tuple[str, Node]], origin: Origin, *, later_wins: boo
         node = undotted(node)
         parts = key.split(".")
         if "" in parts:
-            raise node.error("a dotted key has an empty part", key=key, mend="write it as section.key")
+            raise node.error("a dotted key has an empty part", key=key, fix="write it as section.key")
         for part in reversed(parts):
             node = Node({part: node}, node.origin)
         tree = _union(tree, node, key, later_wins)
@@ -68,7 +68,7 @@ def _union(first: Node, second: Node, key: str, later_wins: bool) -> Node:
         return Node(merged, first.origin)
     if later_wins:
         return second
-    raise second.error(f"the key stands twice, first at {first.origin}", key=key, mend="keep one of them")
+    raise second.error(f"the key stands twice, first at {first.origin}", key=key, fix="keep one of them")
 
 
 def _spelled_out(word: Node) -> Node:

@@ -21,7 +21,7 @@ def override(word: str) -> tuple[str, Node]:
     found = _OVERRIDE.fullmatch(word)
     if found is None:
         told = Node(word, COMMAND_LINE)
-        raise told.error("expected key=value", key="override", mend="as in train.steps=100")
+        raise told.error("expected key=value", key="override", fix="as in train.steps=100")
     key, text = found[1], found[2].strip()
     try:
         if text.startswith(_FLOW) and not _is_template(text):
@@ -60,7 +60,7 @@ def bare(word: str, sections: Sequence[str]) -> str:
         return word
     told = Node(word, COMMAND_LINE)
     if section not in sections:
-        raise told.error("there is no such section", key=section, mend=nearest(section, sections))
+        raise told.error("there is no such section", key=section, fix=nearest(section, sections))
     if not equals:
-        raise told.error("an override needs a value", key=key, mend=f"write --{key}=VALUE")
+        raise told.error("an override needs a value", key=key, fix=f"write --{key}=VALUE")
     return word.removeprefix("--")

@@ -144,8 +144,8 @@ def _broken_norms(config: Config, tower: str, then: Any, now: Any) -> Iterator[s
         return
     key, other = (slots[place] for place in (changed.index(True), changed.index(False)))
     norm, left = (_written(is_now[changed.index(moves)]) for moves in (True, False))
-    mend = f"model.norm={norm} changes every norm" if not tower else f"set model.{other}={norm} too"
-    yield str(config.error(f"model.{key}", f"model.{other} stays {left}", mend))
+    fix = f"model.norm={norm} changes every norm" if not tower else f"set model.{other}={norm} too"
+    yield str(config.error(f"model.{key}", f"model.{other} stays {left}", fix))
 
 
 def _norm(tree: Any, tower: str, slot: str) -> Any:

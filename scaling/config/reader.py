@@ -44,15 +44,15 @@ def parse(text: str, file: str, *, line: int | None = 1) -> Node:
     tab = _TAB.search(whole(text, file))
     if tab and line is not None:
         at = line + text.count("\n", 0, tab.start())
-        raise ScalingError("a tab in the indentation", file=file, line=at, mend="indent with spaces")
+        raise ScalingError("a tab in the indentation", file=file, line=at, fix="indent with spaces")
     try:
         return _Composer(yaml.parse(text, Loader=_LOADER), file, line).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = None if mark is None or line is None else line + mark.line
         written = "" if mark is None else "".join(text.splitlines()[mark.line : mark.line + 1])
-        mend = "quote a text that begins with a bracket" if _GOES_ON.search(written) else None
-        raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at, mend=mend) from None
+        fix = "quote a text that begins with a bracket" if _GOES_ON.search(written) else None
+        raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at, fix=fix) from None
     except yaml.YAMLError as error:
         raise ScalingError(f"not YAML: {_reason(error)}", file=file) from None
 
@@ -62,7 +62,7 @@ def whole(text: str, file: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ScalingError("not UTF-8", file=file, mend="type it as UTF-8") from None
+        raise ScalingError("not UTF-8", file=file, fix="type it as UTF-8") from None
     return text
 
 
@@ -77,21 +77,21 @@ def text(path: Path) -> str:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ScalingError("not a file", file=shown(path), mend="give the path of a YAML file")
+            raise ScalingError("not a file", file=shown(path), fix="give the path of a YAML file")
         if status.st_size > MOST_BYTES:
             what = f"{status.st_size:,} bytes are too many for a config"
-            raise ScalingError(what, file=shown(path), mend=f"{MOST_BYTES:,} are the most")
+            raise ScalingError(what, file=shown(path), fix=f"{MOST_BYTES:,} are the most")
         raw = path.read_bytes()
     except OSError as error:
         told = from_os(error, "cannot be read")
-        raise ScalingError(told.what, file=shown(path), mend=told.mend, code=told.code) from None
+        raise ScalingError(told.what, file=shown(path), fix=told.fix, code=told.code) from None
     except ValueError:
         raise ScalingError("no file can have this name", value=str(path), key="path") from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise ScalingError("not UTF-8", file=shown(path), line=line, mend="save it as UTF-8") from None
+        raise ScalingError("not UTF-8", file=shown(path), line=line, fix="save it as UTF-8") from None
 
 
 def _reason(error: yaml.YAMLError) -> str:
@@ -206,7 +206,7 @@ class _Composer:
     def origin(self, event: Any) -> Origin:
         return Origin(self.file, None if self.first is None else self.first + event.start_mark.line)
 
-    def error(self, event: Any, what: str, mend: str, *, key: str | None = None) -> ScalingError:
+    def error(self, event: Any, what: str, fix: str, *, key: str | None = None) -> ScalingError:
         """A refusal placed at the event."""
         origin = self.origin(event)
-        return ScalingError(what, file=origin.file, line=origin.line, key=key, mend=mend)
+        return ScalingError(what, file=origin.file, line=origin.line, key=key, fix=fix)

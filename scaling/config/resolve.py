@@ -59,7 +59,7 @@ def interpolate(root: Node) -> Node:
         for name in _REFERENCE.findall(str(node.value)):
             _check(node, key, name, every)
         if "${" in _REFERENCE.sub("", str(node.value)):
-            raise node.error("a reference does not end", key=key, mend="write ${section.key}")
+            raise node.error("a reference does not end", key=key, fix="write ${section.key}")
 
     from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
     from omegaconf.errors import OmegaConfBaseException
@@ -73,7 +73,7 @@ def interpolate(root: Node) -> Node:
             return Node(OmegaConf.select(whole, key), node.origin)
         except OmegaConfBaseException as error:
             reason = str(error).splitlines()[0]
-            raise node.error(f"it cannot be resolved: {reason}", key=key, mend="write ${section.key}") from None
+            raise node.error(f"it cannot be resolved: {reason}", key=key, fix="write ${section.key}") from None
 
     return _leaves(root, one)
 
@@ -81,11 +81,11 @@ def interpolate(root: Node) -> Node:
 def _check(node: Node, key: str, name: str, every: Mapping[str, Node]) -> None:
     """Refuse resolvers, which read the environment and run functions, and what is not there or not one value."""
     if ":" in name:
-        raise node.error("resolvers are not read", key=key, mend="only ${section.key} is")
+        raise node.error("resolvers are not read", key=key, fix="only ${section.key} is")
     if name not in every:
-        raise node.error(f"there is no key {name!r} to refer to", key=key, mend=nearest(name, filter(None, every)))
+        raise node.error(f"there is no key {name!r} to refer to", key=key, fix=nearest(name, filter(None, every)))
     if isinstance(every[name].value, Mapping | tuple):
-        raise node.error(f"{name} is not a single value", key=key, mend="refer to a key that holds one")
+        raise node.error(f"{name} is not a single value", key=key, fix="refer to a key that holds one")
 
 
 def quantities(root: Node) -> Node:
@@ -105,12 +105,12 @@ def typed(section: str, node: Node, default: Node) -> Node:
         return _typed(section, node, {**TYPES, **WORDS}.get(section, shape))
     if node.mapping is None:
         known = ", ".join(default.mapping)
-        raise node.error("expected keys under it", key=section, mend=f"write {section}.KEY, with KEY of {known}")
+        raise node.error("expected keys under it", key=section, fix=f"write {section}.KEY, with KEY of {known}")
     checked = {}
     for key, child in node.mapping.items():
         dotted = f"{section}.{key}"
         if key not in default.mapping:
-            raise child.error(f"{section} has no such key", key=dotted, mend=nearest(key, default.mapping))
+            raise child.error(f"{section} has no such key", key=dotted, fix=nearest(key, default.mapping))
         checked[key] = typed(dotted, child, default.mapping[key])
     return Node(checked, node.origin)
 

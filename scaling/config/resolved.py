@@ -54,9 +54,9 @@ class Config:
             inner[last] = value
         return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, str(COMMAND_LINE))})
 
-    def error(self, key: str, what: str, mend: str | None = None) -> ScalingError:
+    def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was said."""
-        return self.place(ScalingError(what, mend=mend, key=key))
+        return self.place(ScalingError(what, fix=fix, key=key))
 
     def place(self, error: ScalingError) -> ScalingError:
         """An error that knows its dotted key, with the file, the line and the value filled in from it."""
@@ -104,7 +104,7 @@ class Config:
             raise self.place(error if whole else error.under(section)) from None
         except OSError as error:  # of a file that the section names
             told = from_os(error, "cannot be read")
-            raise self.place(ScalingError(told.what, mend=told.mend, key=section, code=told.code)) from None
+            raise self.place(ScalingError(told.what, fix=told.fix, key=section, code=told.code)) from None
 
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, each value followed by its origin; the file is whole or not there."""

@@ -31,6 +31,6 @@ def table_file(name: str) -> TableFile:
     chain = follow("model", path)
     rows = tuple(held(chain, "rows"))
     if not rows:
-        raise ScalingError("it has no rows", file=path, key="rows", mend="write rows: {NAME: {what it changes}}")
+        raise ScalingError("it has no rows", file=path, key="rows", fix="write rows: {NAME: {what it changes}}")
     told = Config.of(Node(held(chain, "table"), Origin(str(path))))
     return TableFile(name if name.endswith(SUFFIXES) else f"table/{path.stem}", rows, told)

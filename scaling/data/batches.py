@@ -88,7 +88,7 @@ def training(
     elif len(size.sizes) == 1:
         plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
     else:
-        raise ScalingError("pairs come in batches of one size", key="train.batch", mend="give one number")
+        raise ScalingError("pairs come in batches of one size", key="train.batch", fix="give one number")
     return Batches(source, objective, plan, seed, documents)
 
 
@@ -102,7 +102,7 @@ def evaluation(
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count = _windows(source, objective)
     if rows is None and count is None:
-        raise ScalingError("there is no end to the data", key="evaluate.windows", mend="say how many windows to take")
+        raise ScalingError("there is no end to the data", key="evaluate.windows", fix="say how many windows to take")
     limit = min(number for number in (rows, count) if number is not None)
     plan = Windows(count, objective.reads, BatchSize.of(size), seed=0, limit=limit)
     return Batches(source, objective, plan, 0, documents), -(-limit // size)
@@ -117,7 +117,7 @@ def _windows(source: Source, objective: Maker) -> int | None:
             f"it learns from {objective.takes}, and the data are {held}",
             key="objective.kind",
             value=kind,
-            mend="choose Causal or another objective of one text" if held == "windows" else "choose Sequence",
+            fix="choose Causal or another objective of one text" if held == "windows" else "choose Sequence",
         )
     count = source.windows(objective.reads)
     if count == 0:
@@ -125,6 +125,6 @@ def _windows(source: Source, objective: Maker) -> int | None:
         raise ScalingError(
             f"the data{tokens} are shorter than one window of {objective.reads}",
             key="data",
-            mend="take a smaller size.length or more data",
+            fix="take a smaller size.length or more data",
         )
     return count

@@ -53,9 +53,7 @@ class Codec:
             if f"<extra_id_{index}>" in ids
         }
         if "eos" not in self.specials:
-            raise ScalingError(
-                "the tokenizer has no token that ends a document", mend="add </s> or <|endoftext|> to it"
-            )
+            raise ScalingError("the tokenizer has no token that ends a document", fix="add </s> or <|endoftext|> to it")
 
     @classmethod
     def load(cls, file: Path) -> Codec:

@@ -87,14 +87,14 @@ class Manifest:
             held = atomic.read_json(file)
             told = held.pop("fingerprint")
             if held.pop("format") != FORMAT:
-                raise ScalingError("it was prepared by another version", file=file, mend=_AGAIN)
+                raise ScalingError("it was prepared by another version", file=file, fix=_AGAIN)
             layout = held.pop("layout", None)
             splits, joined = _shards(held.pop("splits")), held.pop("joined", None)
             manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **held)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ScalingError(f"the manifest is damaged: {error}", file=file, mend=_AGAIN) from error
+            raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
         if manifest.fingerprint != told or layout not in (None, manifest.layout) or (joined and layout is None):
-            raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, mend=_AGAIN)
+            raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, fix=_AGAIN)
         return manifest
 
     def shards(self) -> list[Shard]:

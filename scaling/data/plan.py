@@ -61,11 +61,11 @@ class BatchSize:
     @classmethod
     def _checked(cls, sizes: dict[Any, Any], value: object) -> BatchSize:
         if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
-            mend = "write 128, or {0: 32, 1000: 128}, or {from: 32, to: 512, over: 1000} with `to` a multiple of `from`"
-            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, mend=mend)
+            fix = "write 128, or {0: 32, 1000: 128}, or {from: 32, to: 512, over: 1000} with `to` a multiple of `from`"
+            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
         if max(sizes.values()) > MOST_ROWS:
-            mend = "take fewer"
-            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, mend=mend)
+            fix = "take fewer"
+            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, fix=fix)
         steps = sorted(sizes)
         return cls(tuple(steps), tuple(sizes[step] for step in steps))
 

@@ -58,7 +58,7 @@ def _prepared(text: Text, folder: Path) -> Path:
         _tokenize(text, snapshot, codec, work)
         changed = text.corpus.changed(snapshot.stamp)
         if changed is not None:
-            raise ScalingError("it changed while it was read", file=changed, mend="run the same command again")
+            raise ScalingError("it changed while it was read", file=changed, fix="run the same command again")
         _manifest(text, stamp, codec, work).write(work)
     return _publish(text, stamp, folder, work)
 
@@ -184,7 +184,7 @@ class _Writer:
 def _parts(work: Path, codec: Codec) -> list[dict[str, Any]]:
     records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
     if any(record["tokenizer"] != codec.sha256 for record in records):
-        raise ScalingError("mixed tokenizers in unfinished work", file=work, mend="remove it and prepare again")
+        raise ScalingError("mixed tokenizers in unfinished work", file=work, fix="remove it and prepare again")
     return records
 
 
@@ -199,14 +199,14 @@ def _manifest(text: Text, stamp: Mapping[str, Any], codec: Codec, work: Path) ->
             "the corpus is empty: it has no document to train on",
             key="data.corpus",
             value=text.request["corpus"],
-            mend="name files that hold text",
+            fix="name files that hold text",
         )
     if not splits["validation"] and text.validation:
         raise ScalingError(
             "no document fell to validation",
             key="data.validation",
             value=text.validation,
-            mend="raise it, or add documents",
+            fix="raise it, or add documents",
         )
     return Manifest(
         dtype=codec.dtype.str,

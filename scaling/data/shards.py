@@ -113,7 +113,7 @@ class _ShardFile:
         self.largest = max(self.largest, int(ids.max()))
         if self.largest >= self.vocabulary:
             raise ScalingError(
-                f"token id {self.largest} is beyond the vocabulary of {self.vocabulary}", mend="mend the tokenizer"
+                f"token id {self.largest} is beyond the vocabulary of {self.vocabulary}", fix="fix the tokenizer"
             )
         if self.unknown is not None:
             self.unknowns += int((ids == self.unknown).sum())

@@ -50,17 +50,17 @@ def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:
     before = dict(trusted)
     tokenizer = folder / TOKENIZER
     if not _same(tokenizer, None, manifest.tokenizer, trusted):
-        raise ScalingError("the tokens were made by another tokenizer", file=tokenizer, mend=_AGAIN)
+        raise ScalingError("the tokens were made by another tokenizer", file=tokenizer, fix=_AGAIN)
     width = np.dtype(manifest.dtype).itemsize
     for shard in manifest.shards():
         tokens, ends = shard.files(folder)
         if not _same(tokens, shard.tokens * width, shard.tokens_sha256, trusted):
-            raise ScalingError("the shard was altered: its hash does not fit", file=tokens, mend=_AGAIN)
+            raise ScalingError("the shard was altered: its hash does not fit", file=tokens, fix=_AGAIN)
         if not _same(ends, shard.documents * 8, shard.ends_sha256, trusted):
-            raise ScalingError("the shard was altered: its hash does not fit", file=ends, mend=_AGAIN)
+            raise ScalingError("the shard was altered: its hash does not fit", file=ends, fix=_AGAIN)
         if shard.largest >= manifest.vocabulary:
             raise ScalingError(
-                f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}", file=tokens, mend=_AGAIN
+                f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}", file=tokens, fix=_AGAIN
             )
     if trusted != before:
         try:
@@ -73,9 +73,9 @@ def _same(file: Path, size: int | None, sha256: str, trusted: dict[str, list[int
     try:
         status = file.stat()
     except FileNotFoundError:
-        raise ScalingError("the file is missing", file=file, mend=_AGAIN) from None
+        raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
     if size is not None and status.st_size != size:
-        raise ScalingError(f"the shard has {status.st_size:,} bytes instead of {size:,}", file=file, mend=_AGAIN)
+        raise ScalingError(f"the shard has {status.st_size:,} bytes instead of {size:,}", file=file, fix=_AGAIN)
     seen = [status.st_size, status.st_mtime_ns]
     key = f"{file.parent.name}/{file.name}"
     if trusted.get(key) != seen:

@@ -44,13 +44,13 @@ class Text:
 
     def open(self, split: str, folder: Path) -> Source:
         if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", mend=nearest(split, SPLITS))
+            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
         home = self.home(folder)
         if home is None:
             raise ScalingError(
                 f"the data have not been prepared in {folder}",
                 key="data",
-                mend="run `scaling data prepare` with the same data= and runs= first",
+                fix="run `scaling data prepare` with the same data= and runs= first",
             )
         outdated = self.outdated(folder)
         if outdated is not None:
@@ -89,17 +89,17 @@ class Text:
             stamp = manifest.stamp  # prepared before each data line had a stamp of its own
         if stamp is None:
             what = f"it shares {manifest.fingerprint} with other data, and its own files were not recorded"
-            return ScalingError(what, key="data.corpus", mend="run `scaling data prepare` again")
+            return ScalingError(what, key="data.corpus", fix="run `scaling data prepare` again")
         changed = self.corpus.changed(dict(stamp))
         if changed is not None:
             what = f"it has changed since it was prepared as {manifest.fingerprint}"
-            return ScalingError(what, file=changed, mend=again)
+            return ScalingError(what, file=changed, fix=again)
         if not self.tokenizer.learns and self._tokenizer_now() != manifest.tokenizer:
             return ScalingError(
                 f"mixed tokenizers: {manifest.fingerprint} was prepared with another than this is now",
                 key="data.tokenizer",
                 value=self.request["tokenizer"].get("path", type(self.tokenizer).__name__),
-                mend=again,
+                fix=again,
             )
         return None
 

@@ -79,9 +79,9 @@ class Tokens:
         self.files, self.validation, self.dtype, self.eos = files, validation, dtype, eos
         self._tokenizer: Any = None if tokenizer is None else _built("tokenizer", tokenizer)
         if self._tokenizer is not None and self._tokenizer.learns:
-            mend = "take {kind: File, path: tokenizer.json}"
+            fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__
-            raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, mend=mend)
+            raise ScalingError("it learns from text, and the data are tokens", key="tokenizer", value=kind, fix=fix)
         self._vocabulary = vocabulary
 
     @cached_property
@@ -103,13 +103,13 @@ class Tokens:
 
     def open(self, split: str, folder: Path) -> Source:
         if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", mend=nearest(split, SPLITS))
+            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
         if self._vocabulary is None and self._tokenizer is None:
-            mend = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
-            raise ScalingError("arrays of ids do not tell their vocabulary", key="data.vocabulary", mend=mend)
+            fix = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
+            raise ScalingError("arrays of ids do not tell their vocabulary", key="data.vocabulary", fix=fix)
         if self.eos is not None and self.eos >= self.vocabulary:
             what = f"it is beyond the vocabulary of {self.vocabulary}"
-            raise ScalingError(what, key="data.eos", value=self.eos, mend=f"take one below {self.vocabulary}")
+            raise ScalingError(what, key="data.eos", value=self.eos, fix=f"take one below {self.vocabulary}")
         train = self._arrays(self.files, "files")
         named = None if isinstance(self.validation, float | int) else self.validation
         held_out = [] if named is None else self._arrays(named, "validation")
@@ -121,7 +121,7 @@ class Tokens:
         cut = self._cut(train, total) if named is None else total
         if cut == total and named is None:
             what = f"no token of {total:,} falls to validation"
-            raise ScalingError(what, key="data.validation", value=self.validation, mend="raise it, or name files")
+            raise ScalingError(what, key="data.validation", value=self.validation, fix="raise it, or name files")
         meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
         made_by = None if self.codec is None else self.codec.sha256
         whole = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
@@ -146,15 +146,15 @@ class Tokens:
         wrong = "" if array.file.endswith(".npy") else f", or data.dtype if the ids are not {kind.name}"
         if seen.least < 0:
             what = f"token {seen.least:,} at position {seen.least_at:,} is negative"
-            raise ScalingError(what, file=file, mend=f"correct the file{wrong}")
+            raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
         if seen.largest >= self.vocabulary:
             where = f"token {seen.largest:,} at position {seen.largest_at:,}"
             what = f"{where} is beyond the vocabulary of {self.vocabulary:,}"
-            raise ScalingError(what, file=file, mend=f"raise data.vocabulary or correct the file{wrong}")
+            raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
         if seen.every_second_is_0:
             what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
-            mend = f"set data.dtype to uint{16 * kind.itemsize}"
-            raise ScalingError(what, file=file, key="data.dtype", value=kind.name, mend=mend)
+            fix = f"set data.dtype to uint{16 * kind.itemsize}"
+            raise ScalingError(what, file=file, key="data.dtype", value=kind.name, fix=fix)
         return seen
 
     def _cut(self, arrays: Sequence[Array], total: int) -> int:
@@ -250,32 +250,32 @@ def _array(file: Path, dtype: str | None) -> Array:
     """Where the ids lie in a file, as its header says or `dtype` does."""
     array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
     if array.tokens == 0:
-        raise ScalingError("it is empty", file=file, mend="name a file that holds tokens")
+        raise ScalingError("it is empty", file=file, fix="name a file that holds tokens")
     kind = np.dtype(array.dtype)
     if dtype is not None and kind != np.dtype(dtype):
-        what, mend = f"it holds {kind.name}, as its header says", "leave data.dtype out"
-        raise ScalingError(what, file=file, key="dtype", value=dtype, mend=mend)
+        what, fix = f"it holds {kind.name}, as its header says", "leave data.dtype out"
+        raise ScalingError(what, file=file, key="dtype", value=dtype, fix=fix)
     return array
 
 
 def _of_npy(file: Path) -> Array:
-    mend = "save the ids with numpy.save as one array of whole numbers"
+    fix = "save the ids with numpy.save as one array of whole numbers"
     try:
         held = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
     except (ValueError, EOFError, OSError, SyntaxError) as error:
-        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, mend=mend) from error
+        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from error
     if held.dtype.kind not in "iu":
-        raise ScalingError(f"it holds {held.dtype.name}, and token ids are whole numbers", file=file, mend=mend)
+        raise ScalingError(f"it holds {held.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
     if not held.flags.c_contiguous or held.ndim not in (1, 2):
         what = f"it holds an array of shape {held.shape} that does not lie row by row"
-        raise ScalingError(what, file=file, mend="save the ids end to end")
+        raise ScalingError(what, file=file, fix="save the ids end to end")
     return Array(str(file), held.dtype.str, held.offset, held.size)
 
 
 def _of_bin(file: Path, dtype: str | None) -> Array:
     if file.suffix != ".bin":
         raise ScalingError(
-            "it is neither a .npy nor a .bin file", file=file, mend="name files of tokens by their ending"
+            "it is neither a .npy nor a .bin file", file=file, fix="name files of tokens by their ending"
         )
     size = file.stat().st_size
     magic, version, header = _NANOGPT
@@ -284,12 +284,12 @@ def _of_bin(file: Path, dtype: str | None) -> Array:
         if (begin[0], begin[1]) == (magic, version) and header + 2 * int(begin[2]) == size:
             return Array(str(file), "<u2", header, int(begin[2]))
     if dtype is None:
-        mend = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
-        raise ScalingError("a .bin file does not tell the type of its ids", file=file, key="dtype", mend=mend)
+        fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
+        raise ScalingError("a .bin file does not tell the type of its ids", file=file, key="dtype", fix=fix)
     kind = np.dtype(dtype).newbyteorder("<")
     if size % kind.itemsize:
         what = f"its {size:,} bytes are no whole number of {dtype}"
-        raise ScalingError(what, file=file, key="dtype", value=dtype, mend="copy the file again, or set its type")
+        raise ScalingError(what, file=file, key="dtype", value=dtype, fix="copy the file again, or set its type")
     return Array(str(file), kind.str, 0, size // kind.itemsize)
 
 

@@ -41,5 +41,5 @@ def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:
             f"{read} tokens and {steps} more go beyond the {reach} learned positions",
             key="steps",
             value=steps,
-            mend=f"write at most {reach - read + 1}" if reach >= read else "shorten the prompt",
+            fix=f"write at most {reach - read + 1}" if reach >= read else "shorten the prompt",
         )

@@ -126,7 +126,7 @@ def formats() -> dict[str, type[Format]]:
     own = joined("format")
     for name, form in own.items():
         if not issubclass(form, Format):
-            raise ScalingError(f"{name} is no format", mend="derive it from scaling.interop.format.Format")
+            raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.format.Format")
     return {**own, **{form.__name__: form for form in FORMATS}}
 
 
@@ -136,7 +136,7 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     known = formats()
     forms = [form for key, form in known.items() if name in (None, key, form.architecture)]
     if not forms:
-        raise ScalingError("invalid choice of a format", key="--format", value=name, mend=nearest(str(name), known))
+        raise ScalingError("invalid choice of a format", key="--format", value=name, fix=nearest(str(name), known))
     kind = ours["model"]["kind"]
     tried = []
     for form in forms:
@@ -164,7 +164,7 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
-        raise ScalingError(f"there is no {CONFIG}", file=folder, mend="name a folder that transformers saved")
+        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that transformers saved")
     try:
         config = json.loads(path.read_text())
     except ValueError as error:
@@ -181,7 +181,7 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
     candidates = [form for form in known if form.config["model_type"] == kind]
     if not candidates:
         kinds = {form.config["model_type"] for form in known}
-        raise ScalingError("no table for it", file=path, key="model_type", value=kind, mend=nearest(str(kind), kinds))
+        raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in named)
     contradictions = [_contradictions(form, config) for form in candidates]
     fitting = [form for form, keys in zip(candidates, contradictions, strict=True) if not keys]
@@ -190,7 +190,7 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
     key = contradictions[0][0]
     choices = " or ".join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))
     raise ScalingError(
-        "there is no piece for it", file=path, key=key, value=at(config, key), mend=f"it must be {choices}"
+        "there is no piece for it", file=path, key=key, value=at(config, key), fix=f"it must be {choices}"
     )
 
 

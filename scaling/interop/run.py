@@ -60,7 +60,7 @@ def read(name: str | Path, runs: str | Path = "runs") -> Run:
     if (folder / SPEC).is_file():
         return _of_ledger(folder, folder.parents[1])
     if folder.exists():
-        raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, mend="name a run, or import it first")
+        raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, fix="name a run, or import it first")
     ledger = Ledger.open(runs)
     return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs))
 
@@ -100,8 +100,8 @@ def _of_ledger(folder: Path, runs: Path) -> Run:
     found = checkpoint.latest(folder.glob("attempts/*/checkpoints"))
     if found is None:
         done = (folder / RESULT).is_file()
-        mend = "add --again to the command that trained it: its weights were freed" if done else "train it first"
-        raise ScalingError("the run has no whole checkpoint", file=folder, mend=mend)
+        fix = "add --again to the command that trained it: its weights were freed" if done else "train it first"
+        raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
     tokenizer = store.root(runs) / prepared / TOKENIZER
     run = _run(spec, found.folder / CHECKPOINT_WEIGHTS, tokenizer if prepared and tokenizer.is_file() else None)

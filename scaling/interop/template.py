@@ -38,7 +38,7 @@ class Blank:
             known = [ours for theirs, ours in self.values.items() if theirs == value]
             if not known:
                 raise ScalingError(
-                    "no piece stands for it", key=key, value=value, mend=nearest(str(value), map(str, self.values))
+                    "no piece stands for it", key=key, value=value, fix=nearest(str(value), map(str, self.values))
                 )
             return known[0]
         if (self.less or self.least is not None) and not isinstance(value, int):

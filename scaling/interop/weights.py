@@ -108,7 +108,7 @@ def _files(folder: Path) -> list[Path]:
     if not index.is_file():
         pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
         reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
-        raise ScalingError(f"there is no {FILE}{reason}", file=folder, mend="save the weights as safetensors")
+        raise ScalingError(f"there is no {FILE}{reason}", file=folder, fix="save the weights as safetensors")
     try:
         shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
         inside = all(PurePosixPath(shard).name == shard for shard in shards)

@@ -76,5 +76,5 @@ def _resamples(
 
 def _clusters(fit: Fit) -> np.ndarray:
     if fit.clusters is None:
-        raise ScalingError("a bootstrap by run needs to know the runs", mend="fit with clusters='run' or 'seed'")
+        raise ScalingError("a bootstrap by run needs to know the runs", fix="fit with clusters='run' or 'seed'")
     return fit.clusters

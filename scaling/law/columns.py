@@ -145,7 +145,7 @@ def _as_numbers(name: str, column: np.ndarray, source: str) -> np.ndarray:
             file=source or None,
             key=name,
             value=word,
-            mend="correct the cell",
+            fix="correct the cell",
         )
     return values
 
@@ -156,8 +156,8 @@ def _chosen(table: Mapping[str, np.ndarray], rule: Condition, source: str) -> di
         choices: set[str] = set()
         if rule.left in table:
             choices = {f"{kind:g}" if isinstance(kind, float) else str(kind) for kind in table[rule.left].tolist()}
-        mend = nearest(rule.right, choices) if rule.sign == "=" and choices else "choose another bound"
-        raise ScalingError(f"no row has {rule}", file=source or None, key="where", mend=mend)
+        fix = nearest(rule.right, choices) if rule.sign == "=" and choices else "choose another bound"
+        raise ScalingError(f"no row has {rule}", file=source or None, key="where", fix=fix)
     return {other: values[mask] for other, values in table.items()}
 
 
@@ -181,7 +181,7 @@ def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: s
             if waiting[wrong] is None:
                 raise _unknown(rename[wrong], [*raw, *SHORTHANDS], source)
             raise ScalingError(
-                "is computed from itself", key="map", value=f"{wrong}={rename[wrong]}", mend="name the columns"
+                "is computed from itself", key="map", value=f"{wrong}={rename[wrong]}", fix="name the columns"
             )
         del waiting[name]
         columns[name] = _computed(rename[name], formula, {**renamed, **columns}, [*raw, *SHORTHANDS], source)
@@ -213,7 +213,7 @@ def _computed(
 
 
 def _unknown(name: str, choices: Iterable[str], source: str) -> ScalingError:
-    return ScalingError(f"there is no column {name!r}", file=source or None, mend=nearest(name, choices))
+    return ScalingError(f"there is no column {name!r}", file=source or None, fix=nearest(name, choices))
 
 
 def _formulas(rename: Mapping[str, str], raw: Mapping[str, np.ndarray]) -> dict[str, str]:
@@ -228,7 +228,7 @@ def _refuse_unknown(option: str, columns: Iterable[str], points: Points) -> None
                 f"there is no column {name!r}",
                 file=points.source or None,
                 key=option,
-                mend=nearest(name, points.columns),
+                fix=nearest(name, points.columns),
             )
 
 
@@ -241,7 +241,7 @@ def _refuse_unstated(define: Mapping[str, str], points: Points) -> None:
             raise ScalingError(
                 "is no column and no question of the checklist",
                 key=f"define {name}",
-                mend=nearest(name, subjects),
+                fix=nearest(name, subjects),
             )
 
 
@@ -288,7 +288,7 @@ def _finished(table: Points) -> tuple[Points, int, int]:
                 file=table.source or None,
                 key=column,
                 value=word,
-                mend=nearest(_spelled(word), STATES),
+                fix=nearest(_spelled(word), STATES),
             )
     used = np.array([state == FINISHED for state in states], bool)
     table = Points(
@@ -324,7 +324,7 @@ def _definitions(table: Points, pool: set[str]) -> dict[str, str]:
                 f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law",
                 file=table.source or None,
                 key=name,
-                mend=f"choose one by --where {name}=…, or pool them openly by --pool {name}",
+                fix=f"choose one by --where {name}=…, or pool them openly by --pool {name}",
             )
         if kinds and kinds != [""]:
             stated[subject] = " or ".join(kinds)
@@ -341,5 +341,5 @@ def _refuse_duplicates(points: Points) -> None:
         raise ScalingError(
             f"{len(twice)} runs are in the table more than once, the first {example}",
             file=points.source or None,
-            mend="keep one row a run, or give each its own `run` or `seed`",
+            fix="keep one row a run, or give each its own `run` or `seed`",
         )

@@ -49,7 +49,7 @@ def compare(fits: Mapping[Any, Fit]) -> Comparison:
             first.problem.observed
         )
         if not alike or not np.array_equal(np.sort(fit.problem.observed), np.sort(first.problem.observed)):
-            raise ScalingError("only fits of the same points under the same objective compare", mend="fit them again")
+            raise ScalingError("only fits of the same points under the same objective compare", fix="fit them again")
     criterion = dict(sorted(((name, aicc(fit)) for name, fit in fits.items()), key=lambda item: item[1]))
     values = np.array(list(criterion.values()))
     likelihood = np.exp(-0.5 * (values - values.min()))

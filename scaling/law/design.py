@@ -62,7 +62,7 @@ def expected_interval(
     freedom = len(problem.observed) - len(problem.free)
     if freedom < 1:
         raise ScalingError(
-            f"{len(problem.observed)} runs cannot bound {len(problem.free)} parameters", mend="plan more runs"
+            f"{len(problem.observed)} runs cannot bound {len(problem.free)} parameters", fix="plan more runs"
         )
     variance = np.array([noise**2])
     value, error, _ = standard_error(problem, target, u[None], Noise(np.array([noise]), variance, variance))
@@ -162,7 +162,7 @@ def _greedy(rows: np.ndarray, slope: np.ndarray, cost: np.ndarray, budget: float
             f"the budget pays for {int(chosen.sum())} runs, and the law has {p} parameters",
             key="budget",
             value=budget,
-            mend="raise the budget or add smaller candidates",
+            fix="raise the budget or add smaller candidates",
         )
     return _exchanged(chosen, cost, budget, seeds, variance)
 

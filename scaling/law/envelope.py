@@ -45,14 +45,14 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
         raise ScalingError(
             "an envelope needs the curves of three sizes or more",
             file=points.source or None,
-            mend="give a row a run and evaluation, with columns run, N, D, C and loss",
+            fix="give a row a run and evaluation, with columns run, N, D, C and loss",
         )
     whole = _lowest(curves, budgets)
     if whole is None:
         raise ScalingError(
             "the envelope is not closed: at almost every compute the smallest or largest size is lowest",
             file=points.source or None,
-            mend="add sizes on both sides, or train them longer",
+            fix="add sizes on both sides, or train them longer",
         )
     fewer = [_lowest(curves[:left] + curves[left + 1 :], budgets) for left in range(len(curves))]
     closed = [other for other in fewer if other is not None]
@@ -112,7 +112,7 @@ def _curves(points: Points) -> list[Curve]:
         rows = np.flatnonzero(runs == run)
         rows = rows[np.argsort(compute[rows], kind="stable")]
         if len(np.unique(size[rows])) > 1:
-            raise ScalingError("one run has two sizes", file=points.source or None, key="run", value=run, mend="mend N")
+            raise ScalingError("one run has two sizes", file=points.source or None, key="run", value=run, fix="fix N")
         out.append((float(size[rows[0]]), compute[rows], data[rows], loss[rows]))
     return out
 

@@ -31,10 +31,10 @@ def exponents(fit: Fit, method: Method = "profile", level: float = 0.95) -> list
     """Every exponent of every variant of a joint fit, that of compute first where the law has one."""
     form = fit.form
     if not isinstance(form, Joint):
-        raise ScalingError("a fit of one law has no variants", mend="use fit_joint")
+        raise ScalingError("a fit of one law has no variants", fix="use fit_joint")
     names = [parameter.name for parameter in form.law.parameters if parameter.unit == "1"]
     if not set(names) & set(form.own):
-        raise ScalingError("the variants share their exponents", mend="fit_joint(…, differ='exponents')")
+        raise ScalingError("the variants share their exponents", fix="fit_joint(…, differ='exponents')")
     formulas: dict[str, Callable[[Any, str], Dual]] = {name: _parameter(name) for name in names}
     if set(form.law.inputs) == {"N", "D"} and {"alpha", "beta"} <= set(names):
         formulas = {COMPUTE: _of_compute, **formulas}

@@ -167,7 +167,7 @@ _SIGNS = {"**": "^", "−": "-", "·": "*", "×": "*", "÷": "/"}
 def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression:
     """The formula that `text` writes. With `suffixes`, 10M and 1.5B are numbers, as in a condition."""
     if len(text) > LONGEST:
-        raise ScalingError(f"is a formula of {len(text)} characters", key=key, mend=f"{LONGEST} are the most")
+        raise ScalingError(f"is a formula of {len(text)} characters", key=key, fix=f"{LONGEST} are the most")
     return _Parser(text, key, suffixes).parse_all()
 
 
@@ -180,8 +180,8 @@ class _Parser:
         self.place = 0
         self.depth = 0
 
-    def error(self, what: str, mend: str) -> ScalingError:
-        return ScalingError(what, key=self.key, value=self.text, mend=mend)
+    def error(self, what: str, fix: str) -> ScalingError:
+        return ScalingError(what, key=self.key, value=self.text, fix=fix)
 
     def _tokens(self) -> Iterator[Token]:
         place = 0
@@ -193,10 +193,10 @@ class _Parser:
             match = _TOKEN.match(self.text, place)
             if match is None:
                 sign = self.text[place]
-                mend = "write one formula of numbers, names, + - * / ^ and functions"
+                fix = "write one formula of numbers, names, + - * / ^ and functions"
                 if sign in "<>=!&|":
-                    mend = "a comparison belongs to --where"
-                raise self.error(f"has {sign!r}, which no formula has", mend)
+                    fix = "a comparison belongs to --where"
+                raise self.error(f"has {sign!r}, which no formula has", fix)
             kind = str(match.lastgroup)
             token = Token("name" if kind == "quoted" else kind, match[kind], spaced)
             place = match.end()
@@ -290,8 +290,8 @@ class _Parser:
 
     def call(self, function: str) -> Call:
         if function not in FUNCTIONS:
-            mend = f"{nearest(function, FUNCTIONS)}; a product is {function}*(…)"
-            raise self.error(f"has no function {function!r}", mend)
+            fix = f"{nearest(function, FUNCTIONS)}; a product is {function}*(…)"
+            raise self.error(f"has no function {function!r}", fix)
         self.take("(")
         arguments = [self.sum()]
         while self.take(","):

@@ -166,7 +166,7 @@ def fit(
         raise ScalingError(
             f"the fit of {form.name} did not converge from any of {len(begin)} starts",
             file=points.source or None,
-            mend="give more starts, or a law with fewer parameters",
+            fix="give more starts, or a law with fewer parameters",
         )
     u = problem.coordinates.of(form.canonical(problem.theta(best.u[0])))
     diagnostics = diagnose(problem, u)
@@ -197,7 +197,7 @@ def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> N
     """Refuse names that are not the law's columns, all of them, each with the nearest."""
     for name in (names := list(names)):
         if name not in form.inputs:
-            raise ScalingError(f"{form.name} has no column {name!r}", key=key, mend=nearest(name, form.inputs))
+            raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
         if name not in names:
-            raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, mend=f"add {name}=…")
+            raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, fix=f"add {name}=…")

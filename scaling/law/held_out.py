@@ -35,7 +35,7 @@ def column_held_out(points: Points) -> np.ndarray | None:
                 file=points.source or None,
                 key=HELD_OUT,
                 value=word,
-                mend="write 1 for a held-out run",
+                fix="write 1 for a held-out run",
             )
     mask = np.array([YES[word] for word in words], bool)
     return mask if mask.any() else None
@@ -50,7 +50,7 @@ def split_held_out(points: Points, text: str) -> tuple[Points, Points]:
         mask = column == column.max()
     if mask.all() or not mask.any():
         share = "every run" if mask.all() else "no run"
-        raise ScalingError(f"holds out {share}", key="hold-out", value=text, mend="choose another bound")
+        raise ScalingError(f"holds out {share}", key="hold-out", value=text, fix="choose another bound")
     return points.hold_out(mask)
 
 
@@ -100,7 +100,7 @@ def predict_held_out(
     """Fit without the points of mask `held` and predict them."""
     mask = np.asarray(mask, bool)
     if not mask.any() or mask.all():
-        raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", mend="hold out some and keep some")
+        raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", fix="hold out some and keep some")
     rest, tested = points.hold_out(mask)
     return judge(fit(form, rest, **choices), tested, level, method)
 

@@ -81,7 +81,7 @@ def intervals(
     one degree of freedom less than there are clusters.
     """
     if method not in METHODS:
-        raise ScalingError(f"there is no interval method {method!r}", mend=nearest(method, METHODS))
+        raise ScalingError(f"there is no interval method {method!r}", fix=nearest(method, METHODS))
     if not 0.0 < level < 1.0:
         raise ScalingError("is not between 0 and 1", key="level", value=level)
     by_key = {key: _quantity(fit, key) for key in (quantities or default_quantities(fit))}
@@ -107,7 +107,7 @@ def _likelihood(fit: Fit, method: str, level: float, by_key: Mapping[str | Quant
     """By profile or by Student's t; the intervals that decide whether a parameter is identified are reused."""
     if fit.degrees_of_freedom < 1:
         n, p = len(fit.problem.observed), len(fit.problem.free)
-        raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", mend="add points")
+        raise ScalingError(f"{n} points leave no degree of freedom after {p} parameters", fix="add points")
     reused = fit.bounds if (method, level) == ("profile", LEVEL) else {}
     missing = [quantity for key, quantity in by_key.items() if key not in reused]
     computed = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, fit.clusters, level=level, method=method)
@@ -127,7 +127,7 @@ def _percentile(
     refits = refit(fit, method.removeprefix("bootstrap_"), count, seed=seed)  # type: ignore[arg-type]
     if refits.failed > 0.05 * count:
         raise ScalingError(
-            f"{refits.failed} of {count} bootstrap refits did not converge", mend="use the profile, or a smaller law"
+            f"{refits.failed} of {count} bootstrap refits did not converge", fix="use the profile, or a smaller law"
         )
     tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
     bounds = {}

@@ -103,7 +103,7 @@ def isoflop(
     the minimum is the median of the draws, and the law weights each by the inverse square of its spread.
     """
     if kind not in KINDS:
-        raise ScalingError("is no way to find a minimum", key="kind", value=kind, mend=nearest(kind, KINDS))
+        raise ScalingError("is no way to find a minimum", key="kind", value=kind, fix=nearest(kind, KINDS))
     generator = np.random.default_rng(seed)
     read, resampled = [], []
     for budget, sizes, losses in curves(points, along):
@@ -117,7 +117,7 @@ def isoflop(
         raise ScalingError(
             f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})",
             file=points.source or None,
-            mend="add sizes on both sides of the lowest loss, or add budgets",
+            fix="add sizes on both sides of the lowest loss, or add budgets",
         )
     budgets = np.array([minimum.C for minimum in accepted])
     positions = np.array([minimum.position for minimum in accepted])

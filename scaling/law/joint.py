@@ -109,7 +109,7 @@ def joint(law: Form | str, variants: Sequence[str], differ: Difference) -> Joint
     slopes = tuple(p.name for p in law.parameters if p.name not in floors and p.name not in coefficients)
     if differ == "compute":
         if set(law.inputs) - set(SHARE_OF_COMPUTE):
-            raise ScalingError(f"compute does not set every column of {law.name}", mend="use a law in C, or in N and D")
+            raise ScalingError(f"compute does not set every column of {law.name}", fix="use a law in C, or in N and D")
         return Joint(law, variants, factors=variants[1:])
     own = {
         "nothing": (),
@@ -118,7 +118,7 @@ def joint(law: Form | str, variants: Sequence[str], differ: Difference) -> Joint
         "everything": law.parameter_names,
     }
     if differ not in own:
-        raise ScalingError(f"variants cannot differ by {differ!r}", mend=nearest(differ, DIFFERENCES))
+        raise ScalingError(f"variants cannot differ by {differ!r}", fix=nearest(differ, DIFFERENCES))
     return Joint(law, variants, own=own[differ])
 
 
@@ -129,10 +129,10 @@ def fit_joint(
     labels = [str(label) for label in points[by]]
     variants = sorted(set(labels))
     if len(variants) < 2:
-        raise ScalingError("holds one variant, so there is nothing to share", key=by, mend="add another variant")
+        raise ScalingError("holds one variant, so there is nothing to share", key=by, fix="add another variant")
     if baseline is not None:
         if baseline not in variants:
-            raise ScalingError(f"there is no variant {baseline!r}", key=by, mend=nearest(baseline, variants))
+            raise ScalingError(f"there is no variant {baseline!r}", key=by, fix=nearest(baseline, variants))
         variants.sort(key=lambda variant: variant != baseline)
     return fit(joint(law, variants, differ), coded(points, by, variants), **choices)
 
@@ -177,11 +177,11 @@ def equivalent_compute(
     """
     form = joint_fit.form
     if not isinstance(form, Joint) or variant not in form.variants[1:]:
-        raise ScalingError(f"{variant!r} is not a variant of this fit other than its baseline", mend="use fit_joint")
+        raise ScalingError(f"{variant!r} is not a variant of this fit other than its baseline", fix="use fit_joint")
     if form.factors:
         return intervals(joint_fit, method, level=level, quantities=[f"k[{variant}]"])[f"k[{variant}]"]
     if C is None:
-        raise ScalingError("what a variant is worth depends on the budget under this fit", mend="give C")
+        raise ScalingError("what a variant is worth depends on the budget under this fit", fix="give C")
     quantity = Quantity(f"k[{variant}](C={C:g})", _worth(variant, C), "log")
     return intervals(joint_fit, method, level=level, quantities=[quantity])[quantity.name]
 

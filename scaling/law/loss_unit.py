@@ -40,7 +40,7 @@ def in_nats(loss: np.ndarray, stated: str, source: str = "") -> tuple[np.ndarray
                 file=source or None,
                 key="loss",
                 value=float(low.min()),
-                mend="write --define loss=nats_per_token if it is the logarithm",
+                fix="write --define loss=nats_per_token if it is the logarithm",
             )
         with np.errstate(all="ignore"):
             return np.log(loss), f"{NATS}, the logarithm of the {stated}"
@@ -70,5 +70,5 @@ def refuse_unlikely_nats(loss: np.ndarray, column: str, source: str = "") -> Non
         what,
         file=source or None,
         key="loss",
-        mend=f"write --define loss={likely} to convert it, or --define loss=nats_per_token",
+        fix=f"write --define loss={likely} to convert it, or --define loss=nats_per_token",
     )

@@ -86,7 +86,7 @@ def _ambiguous(name: str, cell: str, source: str) -> ScalingError:
         file=source or None,
         key=name,
         value=cell,
-        mend=f"write numbers with a decimal point and no separators, such as {plain}",
+        fix=f"write numbers with a decimal point and no separators, such as {plain}",
     )
 
 
@@ -98,7 +98,7 @@ def numeric(name: str, values: np.ndarray, source: str = "") -> np.ndarray:
     if numbers is None:
         word = next(str(word) for word in values if not is_empty(word) and parse_number(word) is None)
         raise ScalingError(
-            "is not a number", file=source or None, key=name, value=word, mend="correct the cell or map another"
+            "is not a number", file=source or None, key=name, value=word, fix="correct the cell or map another"
         )
     return numbers
 
@@ -112,5 +112,5 @@ def parse_argument(text: str, option: str, name: str) -> float:
     value = parse_number(text)
     if value is None or not np.isfinite(value):
         what = "is not a number" if value is None else "is not a finite number"
-        raise ScalingError(what, key=name, value=text, mend=f"write --{option} {name}=1e9")
+        raise ScalingError(what, key=name, value=text, fix=f"write --{option} {name}=1e9")
     return value

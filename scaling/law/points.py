@@ -81,7 +81,7 @@ class Points:
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
             raise ScalingError(
-                "the columns differ in length", key="columns", value=lengths, mend="give every column a value a run"
+                "the columns differ in length", key="columns", value=lengths, fix="give every column a value a run"
             )
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class Points:
             raise ScalingError(
                 f"there is no column {name!r}{self._meaning(name)}",
                 file=self.source or None,
-                mend=f"name yours by --map {name}=COLUMN ({nearest(name, self.columns)})",
+                fix=f"name yours by --map {name}=COLUMN ({nearest(name, self.columns)})",
             )
         return self.columns[name]
 
@@ -116,7 +116,7 @@ class Points:
         """The points of a boolean mask; those left out are counted as excluded."""
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (len(self),):
-            raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, mend="compare a column")
+            raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, fix="compare a column")
         columns = {name: column[mask] for name, column in self.columns.items()}
         return replace(self, columns=columns, excluded=self.excluded + int((~mask).sum()))
 
@@ -158,7 +158,7 @@ class Points:
                 f"{missing} of {len(column)} values are missing or not finite",
                 file=place,
                 key=name,
-                mend="fill them, or mark those runs as diverged or failed in a `status` column",
+                fix="fill them, or mark those runs as diverged or failed in a `status` column",
             )
         if name in POSITIVE and len(column) and column.min() <= 0:
             raise ScalingError(
@@ -166,7 +166,7 @@ class Points:
                 file=place,
                 key=name,
                 value=float(column.min()),
-                mend=f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'",
+                fix=f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'",
             )
         return column
 
@@ -179,7 +179,7 @@ class Points:
             raise ScalingError(
                 f"there is no finished run to fit: {self.count()}",
                 file=place,
-                mend="finish some, or correct their `status`",
+                fix="finish some, or correct their `status`",
             )
         for name in inputs:
             if len(np.unique(self.numbers(name))) == 1:
@@ -188,14 +188,14 @@ class Points:
                     file=place,
                     key=name,
                     value=float(self.numbers(name)[0]),
-                    mend=f"add runs at another {name}, or fit a law without it",
+                    fix=f"add runs at another {name}, or fit a law without it",
                 )
         scales = len(np.unique(np.column_stack([self.numbers(name) for name in inputs]), axis=0))
         if scales < parameters:
             raise ScalingError(
                 f"{scales} distinct scales ({', '.join(inputs)}) cannot determine {parameters} parameters",
                 file=place,
-                mend=f"add {parameters - scales} scales or more, or fit a law with fewer parameters",
+                fix=f"add {parameters - scales} scales or more, or fit a law with fewer parameters",
             )
 
     def count(self) -> str:

@@ -34,7 +34,7 @@ class PowerLawFit:
 def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLawFit:
     """Least squares of log y on log x, weighted by 1/spread² where the standard deviation of log y is known."""
     if len(np.unique(x)) < 2:
-        raise ScalingError("a power law needs points at two compute budgets or more", mend="add a budget")
+        raise ScalingError("a power law needs points at two compute budgets or more", fix="add a budget")
     order = np.lexsort((y, x))  # a fixed order of summation: permuted rows change no digit
     log_x, log_y = np.log(np.asarray(x, float)[order]), np.log(np.asarray(y, float)[order])
     weight = np.ones_like(log_x) if spread is None else np.asarray(spread, float)[order] ** -2.0

@@ -84,7 +84,7 @@ class Each:
 def parameter(form: Form, name: str) -> Quantity:
     """A parameter of the law."""
     if name not in form.parameter_names:
-        raise ScalingError(f"{form.name} has no parameter {name!r}", mend=nearest(name, form.parameter_names))
+        raise ScalingError(f"{form.name} has no parameter {name!r}", fix=nearest(name, form.parameter_names))
     chosen = form.parameters[form.parameter_names.index(name)]
     with np.errstate(divide="ignore"):
         limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)

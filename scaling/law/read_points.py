@@ -31,18 +31,18 @@ def read_points_file(path: str | Path, **choices: Any) -> Points:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ScalingError(
-            f"no reader for {path.suffix or 'a file without a suffix'}", file=path, mend=f"give {', '.join(READERS)}"
+            f"no reader for {path.suffix or 'a file without a suffix'}", file=path, fix=f"give {', '.join(READERS)}"
         )
     try:
         columns = reader(path)
     except FileNotFoundError:
-        raise ScalingError("there is no such file", file=path, mend=_neighbour(path)) from None
+        raise ScalingError("there is no such file", file=path, fix=_neighbour(path)) from None
     except OSError as error:
         raise from_os(error, "cannot be read").at(file=path) from None
     except UnicodeDecodeError:
-        raise ScalingError("is not text in UTF-8", file=path, mend="save it as UTF-8") from None
+        raise ScalingError("is not text in UTF-8", file=path, fix="save it as UTF-8") from None
     if not columns or not len(next(iter(columns.values()))):
-        raise ScalingError("holds no rows", file=path, mend="give a table with a header and a row a run")
+        raise ScalingError("holds no rows", file=path, fix="give a table with a header and a row a run")
     return from_columns(columns, source=str(path), **choices)
 
 
@@ -56,7 +56,7 @@ def table_of(folder: Path) -> Path:
     if tables:
         shown = ", ".join(str(path.relative_to(folder)) for path in tables[:6])
         more = f" and {len(tables) - 6} more" if len(tables) > 6 else ""
-        raise ScalingError(f"holds {len(tables)} tables", file=folder, mend=f"name one of them: {shown}{more}")
+        raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}{more}")
     return folder / TABLE  # its reader reports that there is no such file
 
 
@@ -81,13 +81,13 @@ def _separated(path: Path) -> dict[str, list[str]]:
                         f"has {len(row)} cells under a header of {len(header)}",
                         file=path,
                         line=reader.line_num,
-                        mend="correct the line" + ("; put 1,000 in quotes" if delimiter == "," else ""),
+                        fix="correct the line" + ("; put 1,000 in quotes" if delimiter == "," else ""),
                     )
                 rows.append(row)
                 places.append(reader.line_num)
         except csv.Error as error:
             raise ScalingError(
-                f"is not CSV ({error})", file=path, line=reader.line_num, mend="correct the line"
+                f"is not CSV ({error})", file=path, line=reader.line_num, fix="correct the line"
             ) from None
         finally:
             csv.field_size_limit(before)
@@ -100,7 +100,7 @@ def _separated(path: Path) -> dict[str, list[str]]:
 def _refuse_repeated(header: list[str], path: Path) -> None:
     for name in header:
         if header.count(name) > 1:
-            raise ScalingError(f"two columns are called {name!r}", file=path, line=1, mend="rename one")
+            raise ScalingError(f"two columns are called {name!r}", file=path, line=1, fix="rename one")
 
 
 def _refuse_word(cells: list[str], name: str, path: Path, places: list[int]) -> None:
@@ -112,7 +112,7 @@ def _refuse_word(cells: list[str], name: str, path: Path, places: list[int]) -> 
         # A cell of digits may be 10M, 1,000 or a decimal comma: the whole column decides.
         digits = cell.strip().replace(".", "").replace(",", "").isdigit()
         if not is_empty(cell) and parse_number(cell) is None and not digits:
-            raise ScalingError("is not a number", file=path, line=place, key=name, value=cell, mend="correct the cell")
+            raise ScalingError("is not a number", file=path, line=place, key=name, value=cell, fix="correct the cell")
 
 
 def _json_lines(path: Path) -> dict[str, list[Any]]:
@@ -125,12 +125,12 @@ def _json_lines(path: Path) -> dict[str, list[Any]]:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise ScalingError(
-                    f"is not JSON ({error.msg})", file=path, line=place, mend="correct the line"
+                    f"is not JSON ({error.msg})", file=path, line=place, fix="correct the line"
                 ) from None
             except (RecursionError, ValueError):  # nested without end; a number of too many digits
-                raise ScalingError("is not JSON", file=path, line=place, mend="correct the line") from None
+                raise ScalingError("is not JSON", file=path, line=place, fix="correct the line") from None
             if not isinstance(record, dict):
-                raise ScalingError("is not a record", file=path, line=place, mend='write {"N": …, "loss": …} a line')
+                raise ScalingError("is not a record", file=path, line=place, fix='write {"N": …, "loss": …} a line')
             records.append(dict(_flat(record)))
     names = list(dict.fromkeys(name for record in records for name in record))
     return {name: [record.get(name) for record in records] for name in names}
@@ -155,7 +155,7 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
         return pyarrow.parquet.read_table(path).to_pydict()
     except pyarrow.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
-        raise ScalingError(f"is not parquet ({reason})", file=path, mend="write it again") from None
+        raise ScalingError(f"is not parquet ({reason})", file=path, fix="write it again") from None
 
 
 READERS: dict[str, Callable[[Path], dict[str, list[Any]]]] = {

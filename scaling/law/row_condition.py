@@ -52,7 +52,7 @@ class Condition:
                 file=source or None,
                 key=option,
                 value=str(self),
-                mend="use = or !=",
+                fix="use = or !=",
             )
         same = np.array([str(word) == self.right for word in words], bool)
         return same if self.sign == "=" else ~same
@@ -66,13 +66,13 @@ class Condition:
         try:
             expression = parse(text, option, suffixes=True)
         except ScalingError as error:
-            raise ScalingError(error.what, key=option, value=str(self), mend=error.mend) from None
+            raise ScalingError(error.what, key=option, value=str(self), fix=error.fix) from None
         for name in names(expression):
             if name not in columns:
                 what = f"there is no column {name!r}"
                 if text == self.right == name:
                     what = f"{name!r} is no bound: neither a number nor a column"
-                raise ScalingError(what, file=source or None, key=option, value=str(self), mend=nearest(name, columns))
+                raise ScalingError(what, file=source or None, key=option, value=str(self), fix=nearest(name, columns))
         values = {name: numeric(name, columns[name], source) for name in names(expression)}
         return np.asarray(evaluate(expression, values), float)
 
@@ -90,11 +90,11 @@ def condition(text: str, option: str) -> Condition:
             "is no condition",
             key=option,
             value=text,
-            mend="write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'",
+            fix="write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'",
         )
     left, right = text[: sign.start()].strip(), text[sign.end() :].strip()
     if _SIGN.search(right):
-        raise ScalingError("has two comparisons", key=option, value=text, mend="write them apart: 'N>=1e8' 'N<1e9'")
+        raise ScalingError("has two comparisons", key=option, value=text, fix="write them apart: 'N>=1e8' 'N<1e9'")
     return Condition(left.strip("`"), "=" if sign[0] == "==" else sign[0], right.strip("'\"") or right)
 
 

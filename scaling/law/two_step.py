@@ -27,7 +27,7 @@ class TwoStep:
 
     def __post_init__(self):
         if self.task.form.inputs != ("loss",):
-            raise ScalingError(f"{self.task.form.name} is not a law of a task given loss", mend="fit task_sigmoid, say")
+            raise ScalingError(f"{self.task.form.name} is not a law of a task given loss", fix="fit task_sigmoid, say")
 
     def predict(self, **inputs: Any) -> np.ndarray:
         """The score at these columns of the law of loss."""

@@ -36,14 +36,14 @@ def validated_problem(
         raise ScalingError(
             f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes",
             file=points.source or None,
-            mend="keep one row a run (--best-by run), or some of them (--where)",
+            fix="keep one row a run (--best-by run), or some of them (--where)",
         )
     points.require(form.inputs, len(form.parameters) - len(fixed))
     columns = {name: points.numbers(name) for name in form.inputs}
     target = points.numbers(form.target)
     if objective.space == "log" and target.min() <= 0:
         raise ScalingError(
-            "has no logarithm", key=form.target, value=float(target.min()), mend="fit under the objective squared"
+            "has no logarithm", key=form.target, value=float(target.min()), fix="fit under the objective squared"
         )
     if target.min() == target.max():
         raise ScalingError(
@@ -51,7 +51,7 @@ def validated_problem(
             file=points.source or None,
             key=form.target,
             value=float(target[0]),
-            mend="map the column of the final losses: --map loss=COLUMN",
+            fix="map the column of the final losses: --map loss=COLUMN",
         )
     _refuse_floor(form, fixed, columns, target, points)
     if not fixed and not form.tied:
@@ -59,7 +59,7 @@ def validated_problem(
     _refuse_rising(form, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
     if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
-        raise ScalingError("weights are one positive number a point", key="weights", mend="leave out the other points")
+        raise ScalingError("weights are one positive number a point", key="weights", fix="leave out the other points")
     weight = weight / weight.mean()
     labels = points[clusters] if isinstance(clusters, str) else clusters
     codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
@@ -78,17 +78,15 @@ def validated_problem(
 def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
     for name, value in fixed.items():
         if name in form.tied:
-            raise ScalingError(f"is tied to {form.tied[name]}", key=name, mend=f"fix {form.tied[name]}")
+            raise ScalingError(f"is tied to {form.tied[name]}", key=name, fix=f"fix {form.tied[name]}")
         if name not in form.parameter_names:
-            raise ScalingError("is not a parameter of the law", key=name, mend=nearest(name, form.parameter_names))
+            raise ScalingError("is not a parameter of the law", key=name, fix=nearest(name, form.parameter_names))
         limits = form.parameters[form.parameter_names.index(name)]
         if not limits.lower <= value <= limits.upper:
             what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
-            raise ScalingError(what, key=name, value=value, mend="fix it within them")
+            raise ScalingError(what, key=name, value=value, fix="fix it within them")
     if len(fixed) == len(form.parameters):
-        raise ScalingError(
-            "every parameter is fixed, and none is left to fit", key="fix", mend="leave one of them free"
-        )
+        raise ScalingError("every parameter is fixed, and none is left to fit", key="fix", fix="leave one of them free")
 
 
 def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
@@ -112,7 +110,7 @@ def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, targ
                 file=points.source or None,
                 key=form.parameters[index].name,
                 value=value,
-                mend="hold it below that, or leave it free",
+                fix="hold it below that, or leave it free",
             )
 
 
@@ -141,7 +139,7 @@ def _refuse_one_line(form: Form, columns: Columns, points: Points) -> None:
     raise ScalingError(
         f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
         file=points.source or None,
-        mend=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
+        fix=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
     )
 
 
@@ -162,5 +160,5 @@ def _refuse_rising(form: Form, columns: Columns, target: np.ndarray, points: Poi
             f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall",
             file=points.source or None,
             key="loss",
-            mend="map another column (--map loss=COLUMN), or correct the rows",
+            fix="map another column (--map loss=COLUMN), or correct the rows",
         )

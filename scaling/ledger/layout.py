@@ -45,7 +45,7 @@ def open_layout(root: Path) -> Layout:
     if layout.version > VERSION:
         raise ScalingError(
             f"this ledger has layout {layout.version}, and this version of scaling knows layout {VERSION}",
-            mend="install a newer version of scaling",
+            fix="install a newer version of scaling",
             file=root,
         )
     for version in range(layout.version, VERSION):
@@ -58,9 +58,9 @@ def _read(root: Path) -> Layout:
     try:
         found = read(root / NAME, partial(misfit, form=LAYOUT))
     except Damaged:
-        raise ScalingError("ledger.json is damaged", mend="delete it; it is made anew", file=root / NAME) from None
+        raise ScalingError("ledger.json is damaged", fix="delete it; it is made anew", file=root / NAME) from None
     except OSError as error:
         raise ScalingError(f"cannot be read: {error.strerror}", file=root) from error
     if found is None:
-        raise ScalingError("there is no ledger here", mend="it is made by the first run; or give its folder", file=root)
+        raise ScalingError("there is no ledger here", fix="it is made by the first run; or give its folder", file=root)
     return Layout(found["version"], found["means"])

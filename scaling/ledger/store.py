@@ -70,7 +70,7 @@ class Ledger:
         elif identity(known) != identity(spec):
             raise ScalingError(
                 f"run {name} was entered with another spec: {first_difference(known, spec)}",
-                mend="its spec.json was changed by hand, or keys were renamed; use another folder for new runs",
+                fix="its spec.json was changed by hand, or keys were renamed; use another folder for new runs",
                 file=folder / "spec.json",
             )
         return name
@@ -89,7 +89,7 @@ class Ledger:
         if matches and beginning:
             some = ", ".join(matches[:4])
             raise ScalingError(f"{len(matches)} runs begin so: {some}, …", value=beginning, key="run")
-        raise ScalingError("there is no such run", mend=nearest(beginning, runs), value=beginning, key="run")
+        raise ScalingError("there is no such run", fix=nearest(beginning, runs), value=beginning, key="run")
 
     def folder(self, run: str) -> Path:
         if not RUN_ID.fullmatch(run):
@@ -209,9 +209,9 @@ class Ledger:
             plan = read(path, wrong)
         except Damaged as damage:
             what = f"the plan is damaged: {str(damage).removeprefix(f'{path}: ')}"
-            raise ScalingError(what, mend="delete it and plan again", file=path) from None
+            raise ScalingError(what, fix="delete it and plan again", file=path) from None
         if plan is None:
-            raise ScalingError("there is no such study", mend=nearest(study, self.studies()), key="study", value=study)
+            raise ScalingError("there is no such study", fix=nearest(study, self.studies()), key="study", value=study)
         return plan
 
     def plan_file(self, study: str) -> Path:
@@ -227,7 +227,7 @@ class Ledger:
         after = before.with_name(f"plan-{2 if found is None else int(found[1]) + 1}.json")
         if not publish(after, seal(plan), self._means):
             raise ScalingError(
-                "another command extended the study at the same time", file=after, mend="run the same command again"
+                "another command extended the study at the same time", file=after, fix="run the same command again"
             )
 
     def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
@@ -247,7 +247,7 @@ class Ledger:
         if text(known) != text(plan):
             raise ScalingError(
                 f"the study {study} has another plan: {first_difference(known, plan)}",
-                mend="give the changed study another name",
+                fix="give the changed study another name",
                 file=folder / "plan.json",
             )
 

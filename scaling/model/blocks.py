@@ -46,14 +46,14 @@ class Blocks:
         for key, left in self._unmade.items():
             if left:
                 raise ScalingError(
-                    f"the stack has no block {min(left) + 1}", key=f"blocks.{key}", mend="a shared block is one block"
+                    f"the stack has no block {min(left) + 1}", key=f"blocks.{key}", fix="a shared block is one block"
                 )
 
 
 def _named(key: str, layers: int) -> set[int]:
     if not _KEY.fullmatch(key):
         raise ScalingError(
-            "expected the number of a block, or every N", key="blocks", value=key, mend="write {every 4: {channel: …}}"
+            "expected the number of a block, or every N", key="blocks", value=key, fix="write {every 4: {channel: …}}"
         )
     if key.startswith("every "):
         step = int(key.removeprefix("every "))
@@ -62,5 +62,5 @@ def _named(key: str, layers: int) -> set[int]:
         number = int(key)
         named = {number - 1 if number > 0 else layers + number}
     if not named or not all(0 <= index < layers for index in named):
-        raise ScalingError(f"there are {layers} blocks", key=f"blocks.{key}", mend="set size.layers, or name another")
+        raise ScalingError(f"there are {layers} blocks", key=f"blocks.{key}", fix="set size.layers, or name another")
     return named

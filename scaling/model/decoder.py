@@ -50,7 +50,7 @@ class Decoder(Family):
                 "cross-attention reads an encoder, and a decoder alone has none",
                 key="block.branches",
                 value="cross",
-                mend="leave out cross, or take model.kind=EncoderDecoder",
+                fix="leave out cross, or take model.kind=EncoderDecoder",
             )
         self.decoder.check_writes()
         self.head = built("head", head, shape)

@@ -55,7 +55,7 @@ class Encoder(Family):
                 "cross-attention reads an encoder, and this is one",
                 key="block.branches",
                 value="cross",
-                mend="leave out cross, or take model.kind=EncoderDecoder",
+                fix="leave out cross, or take model.kind=EncoderDecoder",
             )
         self.head = built("head", head, shape)
         self.sentence = built("sentence", sentence, shape) if sentence else None
@@ -65,7 +65,7 @@ class Encoder(Family):
                 f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
                 key="stack.kind",
                 value=type(self.encoder.stack).__name__,
-                mend="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
+                fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
             )
         share_tables({"encoder": self.encoder}, self.head, tie)
         if self.boundary is not None and "head" in tie:
@@ -85,7 +85,7 @@ class Encoder(Family):
             "an encoder sees what comes after and cannot write",
             key="model.kind",
             value="Encoder",
-            mend="take a Decoder or an EncoderDecoder",
+            fix="take a Decoder or an EncoderDecoder",
         )
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:

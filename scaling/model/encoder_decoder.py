@@ -62,14 +62,14 @@ class EncoderDecoder(Family):
                 "cross-attention stands in the encoder, which has nothing to read",
                 key="encoder.block.branches",
                 value="cross",
-                mend="put it into decoder.block.branches",
+                fix="put it into decoder.block.branches",
             )
         if self.encoder.shape.width != self.decoder.shape.width:
             raise ScalingError(
                 "encoder and decoder differ in width",
                 key="size.encoder.width",
                 value=self.encoder.shape.width,
-                mend=f"the decoder reads vectors of {self.decoder.shape.width}",
+                fix=f"the decoder reads vectors of {self.decoder.shape.width}",
             )
         try:
             self.decoder.check_writes()
@@ -87,7 +87,7 @@ class EncoderDecoder(Family):
             raise ScalingError(
                 "an encoder-decoder reads a source, and the objective makes none",
                 key="objective",
-                mend="take objective=SpanCorruption or another that makes pairs",
+                fix="take objective=SpanCorruption or another that makes pairs",
             )
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
         output = self.encoder(
@@ -123,7 +123,7 @@ def _share(encoder: nn.Module, decoder: nn.Module) -> None:
                 f"the decoder's stack has no {name} of the encoder's shape",
                 key="share",
                 value="stacks",
-                mend="let both have the same layers and pieces, but for cross-attention",
+                fix="let both have the same layers and pieces, but for cross-attention",
             )
         owner, _, last = name.rpartition(".")
         setattr(decoder.get_submodule(owner), last, parameter)
@@ -143,7 +143,7 @@ def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
             "layers of different lengths have no mean",
             key="memory.kind",
             value=type(memory).__name__,
-            mend=f"take Last, or a stack other than {type(encoder.stack).__name__}",
+            fix=f"take Last, or a stack other than {type(encoder.stack).__name__}",
         )
     return memory
 
@@ -156,7 +156,7 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
     shape = Shape.of({**both, **(size.get(name) or {})})
     for key in own:
         if key not in common:
-            raise ScalingError("a tower has no such key", key=f"{name}.{key}", mend=nearest(str(key), common))
+            raise ScalingError("a tower has no such key", key=f"{name}.{key}", fix=nearest(str(key), common))
     lines, recipes = overlay(dict(common), dict(own)), {}
     blocks = lines.pop("blocks")
     for slot, line in lines.items():

@@ -81,7 +81,7 @@ class Tower(nn.Module):
                 f"{kind} pools tokens with those that come after, which a decoder is to predict",
                 key="stack.kind",
                 value=kind,
-                mend="take Sequential here; an encoder may pool",
+                fix="take Sequential here; an encoder may pool",
             )
 
     def forward(
@@ -130,7 +130,7 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
                 f"a piece of the slot {slot} declares more than this one does",
                 key="kind",
                 value=type(piece).__name__,
-                mend=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
+                fix=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
             )
         return piece
     except ScalingError as error:
@@ -199,7 +199,7 @@ def _targets(head: Head, batch: Batch) -> Tensor:
             f"the head {name} learns from {head.target}, and the objective makes none",
             key="model.head.kind",
             value=name,
-            mend="choose another objective or another head",
+            fix="choose another objective or another head",
         )
     return targets
 

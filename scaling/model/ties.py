@@ -14,12 +14,12 @@ def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None
     parts = [*tables, "head"]
     for name in names:
         if name not in parts:
-            raise ScalingError("no such part to tie", key="tie", value=name, mend=nearest(name, parts))
+            raise ScalingError("no such part to tie", key="tie", value=name, fix=nearest(name, parts))
     if not names:
         return
     towers = [tables[name] for name in tables if name in names]
     if len(set(names)) < 2 or not towers:
-        raise ScalingError("tying takes two parts", key="tie", value=names, mend=f"name two of {', '.join(parts)}")
+        raise ScalingError("tying takes two parts", key="tie", value=names, fix=f"name two of {', '.join(parts)}")
     first = towers[0].embedding
     for tower in towers[1:]:
         if tower.embedding.form != first.form:
@@ -28,5 +28,5 @@ def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None
     if "head" in names:
         if not isinstance(head, TiedHead):
             kind = type(head).__name__
-            raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, mend="leave out head")
+            raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, fix="leave out head")
         head.tie(first)

@@ -56,7 +56,7 @@ class Distil:
                 f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
                 key="objective.kind",
                 value="Distil",
-                mend="train both on the same data and tokenizer",
+                fix="train both on the same data and tokenizer",
             )
         own = logits[counts].float()
         few = counts.sum().clamp(min=1)  # a micro batch may hold no target

@@ -46,7 +46,7 @@ class NextSentence:
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         if rows.documents is not None:
             raise ScalingError(
-                "two sentences must see one another", key="objective.kind", value="NextSentence", mend="join documents"
+                "two sentences must see one another", key="objective.kind", value="NextSentence", fix="join documents"
             )
         own, other = rows.tokens[: len(keys)], rows.tokens[len(keys) :]
         width = own.shape[1]

@@ -39,7 +39,7 @@ def meet(objective: object, family: Family, families: tuple[Family, ...]) -> Fam
             f"it trains models of the family {' or '.join(families)}, and this is of the family {family}",
             key="kind",
             value=type(objective).__name__,
-            mend="choose another objective or another model",
+            fix="choose another objective or another model",
         )
     return family
 
@@ -66,4 +66,4 @@ def room(length: int, frame: int) -> int:
 
 
 def too_short(length: int) -> ScalingError:
-    return ScalingError(f"a length of {length} is too short for it", mend="take a larger size.length")
+    return ScalingError(f"a length of {length} is too short for it", fix="take a larger size.length")

@@ -41,7 +41,7 @@ class Spans:
         self.hidden = max(1, round(rate * self.reads))
         if self.hidden > self.reads // 2:
             raise ScalingError(
-                "spans that do not touch cannot hide so much", key="rate", value=rate, mend="take at most .5"
+                "spans that do not touch cannot hide so much", key="rate", value=rate, fix="take at most .5"
             )
         self.law = np.cumsum((1 - p) ** np.arange(longest))
         self.disguise = Disguise(self.vocabulary, masked, random)

@@ -39,7 +39,7 @@ def loss_against(fit: Fit, axis: str, *, predict: Predict | None = None, held_ou
     form, points = fit.form, fit.points
     compute = axis == "C" and "C" not in form.inputs and {"N", "D"} <= set(form.inputs)
     if axis not in form.inputs and not compute:
-        raise ScalingError(f"{form.name} has no axis {axis!r}", mend=f"choose from {', '.join(form.inputs)}")
+        raise ScalingError(f"{form.name} has no axis {axis!r}", fix=f"choose from {', '.join(form.inputs)}")
     others = [name for name in form.inputs if name != axis and not (compute and name == "D")]
     sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}."]
     if compute:
@@ -141,7 +141,7 @@ def contours(fit: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None)
     """Lines of equal loss over N and D, the runs, and the compute-optimal frontier (its N and D) where it is given."""
     form, points = fit.form, fit.points
     if set(form.inputs) != {"N", "D"}:
-        raise ScalingError(f"{form.name} is no law of N and D alone", mend="draw its loss along one axis")
+        raise ScalingError(f"{form.name} is no law of N and D alone", fix="draw its loss along one axis")
     size, data = ((points[name].min() / 2, points[name].max() * 2) for name in ("N", "D"))
     x, y = np.geomspace(*size, SAMPLES), np.geomspace(*data, SAMPLES)
     z = fit.predict(N=x[None, :], D=y[:, None])

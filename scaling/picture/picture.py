@@ -28,8 +28,8 @@ def save(picture: Sheet, *paths: str | Path) -> list[Path]:
     files = [Path(path) for path in paths]
     for file in files:
         if file.suffix not in (*PRINTED, ".html"):
-            mend = "choose .pdf, .svg, .png or .html"
-            raise ScalingError("is no kind of picture", key="suffix", value=file.suffix, file=file, mend=mend)
+            fix = "choose .pdf, .svg, .png or .html"
+            raise ScalingError("is no kind of picture", key="suffix", value=file.suffix, file=file, fix=fix)
         file.parent.mkdir(parents=True, exist_ok=True)
     printed = [file for file in files if file.suffix in PRINTED]
     if printed:

@@ -40,5 +40,5 @@ def __getattr__(name: str) -> ModuleType:
 def published_set(name: str) -> ModuleType:
     """The module of a set: its `CREDIT`, `points`, and `reproduce`."""
     if name not in SETS:
-        raise ScalingError("is no published set", key="set", value=name, mend=nearest(name, SETS))
+        raise ScalingError("is no published set", key="set", value=name, fix=nearest(name, SETS))
     return importlib.import_module(f"scaling.published.{name}")

@@ -16,11 +16,11 @@ from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.report import figures, provenance
 from scaling.report.answer import answer, tested
-from scaling.report.doubts import unreliable
-from scaling.report.made import Made, made
+from scaling.report.compute_spent import ComputeSpent, compute_spent
 from scaling.report.markup import Html, join
 from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
+from scaling.report.reliability import unreliable
 from scaling.report.runs import names
 from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
 from scaling.studies.plan import Plan
@@ -34,7 +34,7 @@ def keep(found: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Pat
     """Copy the report beside `written` to FOLDER/NAME, with the study's YAML and a paragraph on what it found."""
     here, there = written.parent, folder / plan.question.name
     atomic.write(there / f"{there.name}.yaml", provenance.asked(found))
-    _write(found, record(found, ledger, plan, store=None), _spent(plan, made(ledger, plan)), there)
+    _write(found, record(found, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), there)
     for name in (POINTS, *([FIT] if found.document else [])):
         shutil.copyfile(here / name, there / name)
     for name in (picture + kind for picture in found.pictures for kind in FIGURES):
@@ -69,7 +69,7 @@ def _kept(text: str, file: Path) -> Record:
     matches = {name: re.search(pattern, text, re.DOTALL) for name, pattern in parts.items()}
     for name, match in matches.items():
         if match is None and name != "day":
-            raise ScalingError(f"the page has no part {name!r}", file=file, mend="keep the report of its ledger again")
+            raise ScalingError(f"the page has no part {name!r}", file=file, fix="keep the report of its ledger again")
     return Record(**{name: Html(match[1] if match else "") for name, match in matches.items()})
 
 
@@ -112,7 +112,7 @@ def _write(found: Findings, record: Record, spent: str, there: Path) -> None:
     atomic.write(there / PARAGRAPH, "\n\n".join(line for line in lines if line) + "\n")
 
 
-def _spent(plan: Plan, how: Made) -> str:
+def _spent(plan: Plan, how: ComputeSpent) -> str:
     hardware = "; ".join(how.hardware)
     spent = f"{plural(sum(how.hardware.values()), 'run')}, {scientific(how.flops)} FLOPs, {span(how.worker_seconds)}"
     return join(f"{spent}{SPENT}{hardware}, {how.day}: `{provenance.command(plan)}`.")

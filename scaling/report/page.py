@@ -12,11 +12,11 @@ from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.report import colour, figures, sections
 from scaling.report.answer import answer, tested
-from scaling.report.doubts import unreliable
-from scaling.report.made import made
+from scaling.report.compute_spent import compute_spent
 from scaling.report.markup import Html, join, tag
 from scaling.report.plot import colours
 from scaling.report.provenance import provenance
+from scaling.report.reliability import unreliable
 from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
 from scaling.studies.findings import Findings
@@ -38,7 +38,7 @@ class Record:
 
 def record(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
     """Without a `store` the runs lead to no settings."""
-    how = made(ledger, plan)
+    how = compute_spent(ledger, plan)
     runs = sections.section("runs", "The runs", runs_table(found, ledger, store))
     again = sections.section("made", "How it was made", provenance(found, plan, how))
     return Record(how.day, sections.compute(how), runs, again)
@@ -103,7 +103,10 @@ def page(found: Findings, record: Record) -> str:
         tabindex=-1,
     )
     footer = tag(
-        "footer", "Made by scaling from the ledger of this study alone. Beside this page: ", sections.beside(found), "."
+        "footer",
+        "Made by scaling from the ledger of this study alone. Beside this page: ",
+        sections.beside(found),
+        ".",
     )
     body = join(
         tag("a", "To the report", href="#main", class_="skip"),

@@ -10,7 +10,7 @@ import yaml
 
 from scaling.config import shipped
 from scaling.number import plural
-from scaling.report.made import Made
+from scaling.report.compute_spent import ComputeSpent
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import scientific, span
 from scaling.studies.findings import Findings
@@ -18,7 +18,7 @@ from scaling.studies.plan import Plan
 from scaling.studies.question import named
 
 
-def provenance(found: Findings, plan: Plan, how: Made) -> Html:
+def provenance(found: Findings, plan: Plan, how: ComputeSpent) -> Html:
     pairs = (join(tag("dt", name), tag("dd", said)) for name, said in _made(how))
     return join(
         tag("dl", *pairs, class_="pairs"),
@@ -32,7 +32,7 @@ def provenance(found: Findings, plan: Plan, how: Made) -> Html:
     )
 
 
-def _made(how: Made) -> Iterator[tuple[str, str]]:
+def _made(how: ComputeSpent) -> Iterator[tuple[str, str]]:
     saved = f"; separate runs would have taken {scientific(how.apart)}" if how.apart > how.flops else ""
     yield "compute", f"{scientific(how.flops)} FLOPs{saved}"
     yield "time", f"{span(how.worker_seconds)} of worker time, {span(how.elapsed_seconds)} from first to last"

@@ -12,13 +12,13 @@ from scaling.law.points import MEANINGS
 from scaling.number import plural
 from scaling.picture.labels import short
 from scaling.report.answer import floor
-from scaling.report.doubts import checklist, diagnostics
-from scaling.report.made import Made
+from scaling.report.compute_spent import ComputeSpent
+from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, known, percent, raised, scientific, signed, span, symbol
+from scaling.report.reliability import checklist, diagnostics
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
-from scaling.report.strip import strip
 from scaling.studies.findings import FIGURES, Findings
 
 
@@ -34,7 +34,7 @@ def key(found: Findings, compute: Html) -> Html:
     return tag("dl", *(_figure(*entry) for entry in _entries(found)), compute, class_="key")
 
 
-def compute(how: Made) -> Html:
+def compute(how: ComputeSpent) -> Html:
     """What the study cost, as a large figure."""
     return _figure(
         "Compute",
@@ -59,7 +59,7 @@ def _entries(found: Findings) -> Iterator[tuple[Any, ...]]:
         against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
         bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
         title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
-        yield title, figure, strip(interval, truth), bounds, against
+        yield title, figure, interval_strip(interval, truth), bounds, against
     held = document.get("held_out")
     if held is not None:
         worst = percent(abs(held["largest_relative_error"]))

@@ -24,12 +24,12 @@ import torch
 
 from scaling import atomic
 from scaling.data.plan import BatchSize, Windows
-from scaling.studies.company import company
+from scaling.studies.busy_cores import busy_cores
 from scaling.studies.size import machine_memory
+from scaling.training.environment import environment
 from scaling.training.experiment import Experiment
 from scaling.training.parametrization import initialise
 from scaling.training.precision import Weights
-from scaling.training.surroundings import surroundings
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
@@ -114,7 +114,7 @@ def _flops(experiment: Experiment) -> float:
 def _key(experiment: Experiment, workers: int) -> str:
     tree = experiment.config.tree
     model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    told = json.dumps([platform.node(), surroundings(), workers, *model], sort_keys=True)
+    told = json.dumps([platform.node(), environment(), workers, *model], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -134,7 +134,7 @@ def _better(one: dict[str, float] | None, other: dict[str, float]) -> dict[str, 
 def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
     """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
     found = [math.inf] * len(experiments)
-    with _one_thread(), company(workers - 1, lambda: _round(experiments)):
+    with _one_thread(), busy_cores(workers - 1, lambda: _round(experiments)):
         steps = [_step(one) for one in experiments]
         for _ in range(TURNS):
             for place, step in enumerate(steps):

@@ -36,9 +36,9 @@ def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None
     """The devices of a name among configs/devices.yaml."""
     known = devices()
     if name not in known:
-        raise ScalingError("there is no such device", key="--on", value=name, mend=nearest(name, known))
+        raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, known))
     if not 0 < utilisation <= 1:
-        raise ScalingError("expected a share from 0 to 1", key="--utilisation", value=utilisation, mend="0.4 is usual")
+        raise ScalingError("expected a share from 0 to 1", key="--utilisation", value=utilisation, fix="0.4 is usual")
     return Elsewhere(name, known[name], layout, utilisation, price)
 
 

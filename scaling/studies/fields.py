@@ -64,15 +64,15 @@ def scales(found: Config) -> dict[str, dict[str, Any]]:
 def check(found: Config, path: Path, told: Line, at: str | None) -> None:
     """Refuse fields of one scale that do not go together: what is needed, and what the law does not know."""
 
-    def error(key: str, what: str, mend: str | None = None) -> ScalingError:
+    def error(key: str, what: str, fix: str | None = None) -> ScalingError:
         """At the field in the scale, where that has it, or else at the top."""
         field = key.partition(".")[0]
         inside = at is not None and field in found[f"at.{at}"]
-        return found.error(f"at.{at}.{key}" if inside else key, what, mend)
+        return found.error(f"at.{at}.{key}" if inside else key, what, fix)
 
-    for key, mend in NEEDED.items():
+    for key, fix in NEEDED.items():
         if key not in told:
-            raise ScalingError("a study needs it", key=key, file=path, mend=mend)
+            raise ScalingError("a study needs it", key=key, file=path, fix=fix)
     if "minutes" in told and SMALL not in told.get("at", {}):
         raise error(
             "minutes", "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"
@@ -104,8 +104,8 @@ def _check_law(told: Line, laws: list[str], error: Callable[..., ScalingError]) 
             if not value > 0:
                 raise error(f"suppose.{name}", "expected a number above 0")
         elif name not in known:
-            mend = nearest(name, [*known, "noise"])
-            raise error(f"suppose.{name}", f"{law.name} has no such parameter", mend)
+            fix = nearest(name, [*known, "noise"])
+            raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
 
 
 def _text(found: Config, key: str, value: Any) -> str:
@@ -118,7 +118,7 @@ def _base(found: Config, key: str, value: Any) -> str:
     try:
         find("model", _text(found, key, value))
     except ScalingError as error:
-        raise error if error.key is not None else found.error(key, error.what, error.mend) from None
+        raise error if error.key is not None else found.error(key, error.what, error.fix) from None
     return value
 
 

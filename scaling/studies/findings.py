@@ -124,7 +124,7 @@ def find(
     from scaling.law.read_points import read_points_file
 
     if not any(row["status"] == "finished" for row in table):
-        raise ScalingError("no run is finished", key="study", value=question.name, mend="`scaling study` trains them")
+        raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
     points = replace(read_points_file(folder / "points.csv"), source=f"study {question.name}")
     if question.law is None:

@@ -116,5 +116,5 @@ def _bounds(told: Sequence[float] | None) -> tuple[float, float]:
     if told is None:
         return 0.0, float("inf")
     if len(told) != 2 or not 0 <= told[0] < told[1]:
-        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=told, mend="as in [1, 300]")
+        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=told, fix="as in [1, 300]")
     return told[0], told[1]

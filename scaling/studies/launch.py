@@ -21,7 +21,7 @@ from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan
 from scaling.studies.progress import Progress, Watch
-from scaling.studies.settled import hopeless
+from scaling.studies.run_status import hopeless
 from scaling.studies.size import Size, sized, threads
 from scaling.training.signals import deferred
 from scaling.training.signals import name as name_of
@@ -223,9 +223,9 @@ class Submitted:
         try:
             import submitit
         except ImportError:
-            mend = "install it: pip install 'scaling[slurm]'"
+            fix = "install it: pip install 'scaling[slurm]'"
             raise ScalingError(
-                "SLURM is spoken to through submitit", key="--launcher", value="slurm", mend=mend
+                "SLURM is spoken to through submitit", key="--launcher", value="slurm", fix=fix
             ) from None
         try:
             executor = submitit.AutoExecutor(folder, cluster=cluster)

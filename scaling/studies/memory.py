@@ -35,7 +35,7 @@ class Layout:
                 f"{self.tensor} devices do not divide {self.devices}",
                 key="tensor",
                 value=self.tensor,
-                mend="take a divisor",
+                fix="take a divisor",
             )
 
     @property

@@ -15,7 +15,7 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_ids
 from scaling.studies.assembly import Words, assembled
 from scaling.studies.grid import Cell
-from scaling.studies.identified import smallest_grid, spelled
+from scaling.studies.identifiability import smallest_grid, spelled
 from scaling.studies.question import Question, compared, flat
 from scaling.studies.rate import Rate
 from scaling.training.experiment import VARIED, Experiment, assemble
@@ -186,7 +186,7 @@ def _distinct(runs: Sequence[Run]) -> None:
             raise ScalingError(
                 f"two cells are one run: {seen[one.run]!r} and {one.name!r}",
                 key="grid",
-                mend="an axis does not change what is computed, or the held-out runs stand in the grid",
+                fix="an axis does not change what is computed, or the held-out runs stand in the grid",
             )
         seen[one.run] = one.name
 
@@ -204,7 +204,7 @@ def _enough(question: Question, runs: Sequence[Run]) -> None:
         raise ScalingError(
             f"{_left(len(points))} left to fit {needed} parameters",
             key="grid",
-            mend="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
+            fix="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
             f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}",
         )
 

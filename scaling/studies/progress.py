@@ -9,7 +9,7 @@ from scaling.ledger import RESULTS, Ledger, Row
 from scaling.studies.calibration import Speed
 from scaling.studies.estimate import evaluating
 from scaling.studies.plan import Job, Plan, Run
-from scaling.studies.settled import settled
+from scaling.studies.run_status import settled
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Questio
     found = document(path)
     layers = {None: fields.layer(found), **fields.scales(found)}
     if at not in layers:
-        raise ScalingError("the study has no such scale", key="at", value=at, mend=nearest(str(at), layers[None]["at"]))
+        raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
     told = {scale: _scaled(found, path, layers, scale) for scale in layers}[at]
     laws = told.pop("law", [])

@@ -73,7 +73,7 @@ def _line(study: str, runs: str) -> tuple[float, float]:
     best = {counts[size]: _best(study, counts[size], losses[size]) for size in counts}
     if not best:
         raise ScalingError(
-            "it has no finished run", key="rate.study", value=study, mend=f"run it first: scaling study {study}"
+            "it has no finished run", key="rate.study", value=study, fix=f"run it first: scaling study {study}"
         )
     sizes, rates = [math.log(size) for size in best], [math.log(rate) for rate in best.values()]
     if len(best) == 1:
@@ -90,6 +90,6 @@ def _best(study: str, size: int, losses: dict[float, list[float]]) -> float:
             f"the best rate of {size:,} parameters is at the edge of those tried, {best:g}",
             key="rate.study",
             value=study,
-            mend="widen the sweep",
+            fix="widen the sweep",
         )
     return best

@@ -55,7 +55,7 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
         question = Question(**document["study"])
     except TypeError as error:
         path = ledger.study_folder(name) / "plan.json"
-        raise ScalingError(f"the plan is of another version: {error}", file=path, mend="plan again") from None
+        raise ScalingError(f"the plan is of another version: {error}", file=path, fix="plan again") from None
     runs = tuple(
         Run(
             run=one["run"],
@@ -85,7 +85,7 @@ def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
             "this is not the run that was planned: its data, its files or the words given here say otherwise",
             key="run",
             value=run,
-            mend="give the changed study another name",
+            fix="give the changed study another name",
         )
     return experiment
 
@@ -139,7 +139,7 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
     reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in words.items()]
     raise ScalingError(
         f"the study {name} has another plan: {'; '.join([*counted, *reasons])}",
-        mend="keep the planned runs and add sizes, budgets or seeds to extend it; or give the changed study another "
+        fix="keep the planned runs and add sizes, budgets or seeds to extend it; or give the changed study another "
         "name (runs that both have are shared)",
         file=path,
     )

@@ -23,7 +23,7 @@ import yaml
 from scaling import parent
 from scaling.errors import BAD_INPUT, DISK, ScalingError
 from scaling.ledger import Ledger
-from scaling.studies.settled import settled
+from scaling.studies.run_status import settled
 from scaling.sweeps.assignment import Assignment, Roster
 from scaling.sweeps.check import experiment
 from scaling.sweeps.command import words_of
@@ -203,7 +203,7 @@ class Agent:
             self._report(one, "refused", "it said why")
         elif code == DISK:
             raise ScalingError(
-                "the disk is full or failing", mend="free some space and start the agent again", code=DISK
+                "the disk is full or failing", fix="free some space and start the agent again", code=DISK
             )
         elif not received():
             self._report(one, "failed", f"its process ended with code {code}")

@@ -123,7 +123,7 @@ def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
         place = sweep.found.error(f"parameters.{named}" if named else "command", "")
         told = {"value": error.value} if error.has_value else {}
         raise ScalingError(
-            error.what, mend=error.mend, code=error.code, file=place.file, line=place.line, key=error.key, **told
+            error.what, fix=error.fix, code=error.code, file=place.file, line=place.line, key=error.key, **told
         ) from None
 
 

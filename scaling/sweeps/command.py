@@ -17,20 +17,20 @@ STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
 def words_of(command: Any, program: Any) -> tuple[str, ...]:
     """The names and overrides that every run of the command has; the module of its `--extend` joins here."""
     if not isinstance(command, list) or not command:
-        raise ScalingError("expected the words of a command", mend=MEND)
+        raise ScalingError("expected the words of a command", fix=MEND)
     for word in command:
         if not isinstance(word, str | int | float):
-            raise ScalingError("a word of the command is text", value=word, mend="put it into quotes")
+            raise ScalingError("a word of the command is text", value=word, fix="put it into quotes")
     words = [program if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
     if words[0] == "/usr/bin/env":
         words = words[1:]
     if words[1:3] == ["-m", "scaling"]:
         words = words[2:]
     if not words or _base(words[0]) != "scaling" or _base(str(program)) != "scaling":
-        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), mend=MEND)
+        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=MEND)
     words = _extended(words)
     if words[1:2] != ["train"]:
-        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), mend=MEND)
+        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=MEND)
     return tuple(_overrides(words[2:]))
 
 
@@ -42,7 +42,7 @@ def _extended(words: list[Any]) -> list[Any]:
     _, given, path = str(words[place]).partition("=")
     end = place + (1 if given else 2)
     if end > len(words):
-        raise ScalingError("--extend names no file", mend="write --extend, PATH")
+        raise ScalingError("--extend names no file", fix="write --extend, PATH")
     build.extend(path if given else str(words[place + 1]))
     return [*words[:place], *words[end:]]
 
@@ -50,11 +50,11 @@ def _extended(words: list[Any]) -> list[Any]:
 def _overrides(words: Sequence[str]) -> list[str]:
     arguments = [word for word in words if word in ARGUMENTS]
     if len(arguments) != 1:
-        raise ScalingError("the parameters reach a run in one place", mend=MEND)
+        raise ScalingError("the parameters reach a run in one place", fix=MEND)
     kept = [word for word in words if word not in ARGUMENTS]
     for word in kept:
         if word.startswith("${"):
-            raise ScalingError("this word of W&B's is none that we read", value=word, mend=nearest(word, ARGUMENTS))
+            raise ScalingError("this word of W&B's is none that we read", value=word, fix=nearest(word, ARGUMENTS))
     return [word.removeprefix("--") for word in kept]
 
 

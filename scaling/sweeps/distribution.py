@@ -99,10 +99,10 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     needed, optional = KINDS[kind]
     for key in line:
         if key not in (*needed, *optional, "distribution"):
-            raise ScalingError(f"{kind} has no such key", key=key, mend=nearest(key, (*needed, *optional)))
+            raise ScalingError(f"{kind} has no such key", key=key, fix=nearest(key, (*needed, *optional)))
     for key in needed:
         if key not in line:
-            raise ScalingError(f"{kind} needs {' and '.join(needed)}", mend=f"write {key}")
+            raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {key}")
     told = {**optional, **line}
     if kind == "constant":
         return Choice((told["value"],))
@@ -122,7 +122,7 @@ def _finite(curve: Curve) -> Curve:
             return curve
     except (OverflowError, ZeroDivisionError, ValueError):
         pass
-    raise ScalingError("its values are larger than numbers can be", mend="narrow min and max, or take a larger q")
+    raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
 
 
 def _kind(line: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _kind(line: Mapping[str, Any]) -> str:
     if (named := line.get("distribution")) is not None:
         if not isinstance(named, str) or named not in KINDS:
             raise ScalingError(
-                "there is no such distribution", key="distribution", value=named, mend=nearest(str(named), KINDS)
+                "there is no such distribution", key="distribution", value=named, fix=nearest(str(named), KINDS)
             )
         return named
     if "value" in line:
@@ -144,15 +144,15 @@ def _kind(line: Mapping[str, Any]) -> str:
         raise ScalingError(
             "a parameter has no such key",
             key=near[0],
-            mend=nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters")),
+            fix=nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters")),
         )
-    raise ScalingError("the parameter says no values", mend="write value, values, or min and max")
+    raise ScalingError("the parameter says no values", fix="write value, values, or min and max")
 
 
 def _choice(told: Mapping[str, Any]) -> Choice:
     values = told["values"]
     if not isinstance(values, list) or not values:
-        raise ScalingError("expected a list of values", key="values", mend="write [1, 2]")
+        raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({_typed(value) for value in values}) < len(values):
         raise ScalingError("a value stands twice", key="values")
     chances = told.get("probabilities")
@@ -174,14 +174,14 @@ def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
         if not is_number(value) or abs(value) > LARGEST:
             # PyYAML, which reads the file for `wandb sweep`, wants a point in the mantissa and a sign in the exponent.
             raise ScalingError(
-                "expected a number", key=key, value=value, mend="W&B reads 1.0e-4 as one, and 1e-4 as text"
+                "expected a number", key=key, value=value, fix="W&B reads 1.0e-4 as one, and 1e-4 as text"
             )
     low, high = numbers.get("min"), numbers.get("max")
     if low is not None and high is not None:
         if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
             raise ScalingError("int_uniform needs whole numbers", key="min", value=low)
         if low >= high:
-            raise ScalingError(f"min {low} is not below max {high}", mend="swap them")
+            raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
         if kind.endswith("_values") and low <= 0:
             raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
     for key in ("q", "sigma", "a", "b"):
@@ -215,7 +215,7 @@ def _curve(kind: str, told: Mapping[str, float]) -> Curve:
 def _steps(low: float, high: float, q: float) -> Sequence[float]:
     """The grid's values of q_uniform: from min in steps of q, max not among them."""
     if (count := (high - low) / q) > LARGEST:
-        raise ScalingError("more steps than can be counted", key="q", value=q, mend="take larger steps")
+        raise ScalingError("more steps than can be counted", key="q", value=q, fix="take larger steps")
     return _Steps(low, q, math.ceil(count))
 
 

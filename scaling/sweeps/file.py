@@ -132,11 +132,11 @@ def read(path: str | Path) -> Sweep:
     path = Path(path)
     if not path.exists():
         near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
-        raise ScalingError("there is no such file", file=path, mend=nearest(path.name, (file.name for file in near)))
+        raise ScalingError("there is no such file", file=path, fix=nearest(path.name, (file.name for file in near)))
     found = document(path)
     tree = _loaded(path)
     if not isinstance(tree, dict) or not tree:
-        raise ScalingError("expected the keys of a sweep", file=path, mend="write method and parameters")
+        raise ScalingError("expected the keys of a sweep", file=path, fix="write method and parameters")
     _plain(tree, found.tree, found)
     return _checked(path.stem, tree, found)
 
@@ -147,11 +147,11 @@ def _loaded(path: Path) -> Any:
         return yaml.safe_load(text(path))
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
-        what, mend = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"
-        raise ScalingError(what, file=path, line=line, mend=mend) from None
+        what, fix = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"
+        raise ScalingError(what, file=path, line=line, fix=fix) from None
     except (yaml.YAMLError, ValueError) as error:
         what = f"W&B reads no such value: {' '.join(str(error).split())}"
-        raise ScalingError(what, file=path, mend="put what is meant as text into quotes") from None
+        raise ScalingError(what, file=path, fix="put what is meant as text into quotes") from None
 
 
 def _plain(value: Any, ours: Any, found: Config, place: str = "") -> None:
@@ -192,9 +192,9 @@ def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
     for key in tree:
         if key not in KEYS:
             raise found.error(key, "a sweep has no such key", nearest(key, KEYS))
-    for key, mend in NEEDED.items():
+    for key, fix in NEEDED.items():
         if tree.get(key) is None:
-            raise ScalingError("a sweep needs it", key=key, file=_file(found), mend=mend)
+            raise ScalingError("a sweep needs it", key=key, file=_file(found), fix=fix)
     for key, value in tree.items():
         if value is not None:
             _at(found, "", lambda key=key, value=value: check(key, value, KEYS[key]))
@@ -239,7 +239,7 @@ def _at(found: Config, place: str, build: Any) -> Any:
         return build()
     except ScalingError as error:
         below = ".".join(part for part in (place, error.key) if part)
-        told = found.error(below, error.what, error.mend)
+        told = found.error(below, error.what, error.fix)
         raise told.at(value=error.value) if error.has_value and not told.has_value else told from None
 
 
@@ -251,7 +251,7 @@ def _metric(tree: Mapping[str, Any], found: Config) -> Metric | None:
                 "bayes and early_terminate need it",
                 key="metric",
                 file=_file(found),
-                mend="write metric: {name: evaluate/loss, goal: minimize}",
+                fix="write metric: {name: evaluate/loss, goal: minimize}",
             )
         return None
     for key, value in told.items():
@@ -271,8 +271,8 @@ def _fits(sweep: Sweep) -> None:
     if sweep.method == "grid":
         for key, one in sweep.parameters.items():
             if one.values is None or (isinstance(one, Choice) and one.chances):
-                mend = "write values: […], or method: random"
-                raise sweep.found.error(f"parameters.{key}", "a grid takes values, not this distribution", mend)
+                fix = "write values: […], or method: random"
+                raise sweep.found.error(f"parameters.{key}", "a grid takes values, not this distribution", fix)
     if sweep.size is not None and sweep.size > MOST_RUNS:
         raise sweep.found.error(
             "parameters", f"the sweep has {sweep.size:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"

@@ -52,10 +52,10 @@ def hyperband(told: Mapping[str, Any]) -> Hyperband:
     """What a sweep's `early_terminate` means."""
     for key, value in told.items():
         if key not in KEYS:
-            raise ScalingError("hyperband has no such key", key=key, mend=nearest(key, KEYS))
+            raise ScalingError("hyperband has no such key", key=key, fix=nearest(key, KEYS))
         check(key, value, KEYS[key])
     if told.get("type") != "hyperband":
-        raise ScalingError("there is no such rule", key="type", value=told.get("type"), mend="W&B knows hyperband")
+        raise ScalingError("there is no such rule", key="type", value=told.get("type"), fix="W&B knows hyperband")
     eta = told.get("eta", 3)
     if "max_iter" in told and "s" in told:
         spans = [told["max_iter"] / eta**step for step in range(1, told["s"] + 1)]
@@ -63,7 +63,7 @@ def hyperband(told: Mapping[str, Any]) -> Hyperband:
     elif "min_iter" in told:
         brackets = [int(told["min_iter"] * eta**step) for step in range(MOST) if told["min_iter"] * eta**step < 2**53]
     else:
-        raise ScalingError("hyperband needs min_iter, or max_iter and s", mend="write min_iter: 3")
+        raise ScalingError("hyperband needs min_iter, or max_iter and s", fix="write min_iter: 3")
     if not brackets:
-        raise ScalingError("there is no bracket", key="max_iter", value=told["max_iter"], mend="take a larger one")
+        raise ScalingError("there is no bracket", key="max_iter", value=told["max_iter"], fix="take a larger one")
     return Hyperband(tuple(brackets), eta, bool(told.get("strict", True)))

@@ -29,10 +29,10 @@ def register(sweep: Sweep) -> str | None:
     except Exception as error:
         why, status = " ".join(str(error).split())[:200], _status(error)
         if 400 <= status < 500 and status not in BUSY:
-            mend, code = f"may the key write to {entity}/{project}?", BAD_INPUT
+            fix, code = f"may the key write to {entity}/{project}?", BAD_INPUT
         else:
-            mend, code = "the same command again, or --local to run it here", 1
-        raise ScalingError(f"W&B did not take the sweep: {why}", mend=mend, code=code) from None
+            fix, code = "the same command again, or --local to run it here", 1
+        raise ScalingError(f"W&B did not take the sweep: {why}", fix=fix, code=code) from None
     return f"{entity}/{project}/{name}"
 
 

@@ -85,5 +85,5 @@ def needs_end(sweep: Sweep) -> None:
             f"{sweep.method} has no end of its own",
             key="run_cap",
             file=sweep.found.error("method", "").file,
-            mend="set run_cap in the file, or --count N",
+            fix="set run_cap in the file, or --count N",
         )

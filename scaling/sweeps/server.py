@@ -90,14 +90,14 @@ class Server:
         """As `found`, where nothing can be done without."""
         server = Server.found(**settings)
         if server is None:
-            raise ScalingError("there is no W&B key", mend="`wandb login`, or set WANDB_API_KEY")
+            raise ScalingError("there is no W&B key", fix="`wandb login`, or set WANDB_API_KEY")
         return server
 
     def entity(self) -> str:
         """Whose the key is; a key that the server does not know is refused."""
         viewer = self.first(VIEWER, {})["viewer"]
         if viewer is None:
-            raise Refused("W&B does not know the key", mend="`wandb login`, or set WANDB_API_KEY")
+            raise Refused("W&B does not know the key", fix="`wandb login`, or set WANDB_API_KEY")
         return viewer["entity"]
 
     def sweep(self, path: Path) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Server:
         except Refused:
             raise
         except ScalingError as error:
-            raise ScalingError(f"{self.base}: {error.what}", mend="check the network and WANDB_BASE_URL") from None
+            raise ScalingError(f"{self.base}: {error.what}", fix="check the network and WANDB_BASE_URL") from None
 
     def ask(self, query: str, variables: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
         """One answer. Where the server is busy or out of reach, again and again, later each time, for `patience`."""
@@ -136,13 +136,13 @@ class Server:
             except urllib.error.HTTPError as error:
                 if error.code not in BUSY:
                     raise Refused(
-                        f"W&B refused ({error.code} {error.reason})", mend="check the key and the path"
+                        f"W&B refused ({error.code} {error.reason})", fix="check the key and the path"
                     ) from None
                 why, wait = f"{error.code} {error.reason}", _retry_after(error) or pause
             except (OSError, http.client.HTTPException, ValueError) as error:
                 why, wait = str(error), pause
             if time.monotonic() + wait - begun > patience:
-                raise ScalingError(f"W&B is out of reach: {why}", mend="the same command goes on", code=1) from None
+                raise ScalingError(f"W&B is out of reach: {why}", fix="the same command goes on", code=1) from None
             logger.warning("W&B: %s; again in %.0f s", why, wait)
             time.sleep(wait)
             pause = min(2 * pause, MOST)
@@ -169,8 +169,8 @@ def _misset(error: ValueError) -> ScalingError:
     what = reasons[0]["msg"] if reasons else " ".join(str(error).split())[:200]
     if variable not in os.environ:
         return ScalingError(f"W&B refuses its settings: {what}", key=name or None)
-    mend = f"correct {variable}, or unset it"
-    return ScalingError(f"W&B refuses it: {what}", key=variable, value=os.environ[variable], mend=mend)
+    fix = f"correct {variable}, or unset it"
+    return ScalingError(f"W&B refuses it: {what}", key=variable, value=os.environ[variable], fix=fix)
 
 
 def _login(base: str) -> str | None:

@@ -75,7 +75,7 @@ def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str,
     runs = {one.run: one for one in plan.runs}
     run = told.get("run", "")
     if run not in runs:
-        raise ScalingError("the study has no such run", key="run", value=run, mend=nearest(run, runs))
+        raise ScalingError("the study has no such run", key="run", value=run, fix=nearest(run, runs))
     return told, ledger, plan, runs[run]
 
 

@@ -44,7 +44,7 @@ def read(path: Path, table: Table) -> Results:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ScalingError(f"not a CSV file: {error}", file=path) from None
     if not lines or set(lines[0]) != set(COLUMNS):
-        raise ScalingError("these are no points of a table", file=path, mend=f"its columns are {', '.join(COLUMNS)}")
+        raise ScalingError("these are no points of a table", file=path, fix=f"its columns are {', '.join(COLUMNS)}")
     points = tuple(_point(line, path, number) for number, line in enumerate(lines, 2))
     if not {point.row for point in points} & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=points[0].row)

@@ -99,7 +99,7 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
         raise ScalingError(
             f"the ledger holds {table.name} in several settings",
             file=ledger.root,
-            mend="choose one: --study " + ", --study ".join(names),
+            fix="choose one: --study " + ", --study ".join(names),
         )
     if found and not found.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])

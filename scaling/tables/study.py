@@ -51,14 +51,14 @@ def lacking(asked: Plan, held: Results, where: str) -> Plan:
                 file=where,
                 key="run",
                 value=known[row, seed],
-                mend="ask for the data and the settings that it was trained with, or train without --from",
+                fix="ask for the data and the settings that it was trained with, or train without --from",
             )
     runs = tuple(one for one in asked.runs if cells[one.run] not in known)
     if len(runs) == len(asked.runs):
         raise ScalingError(
             "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
             file=where,
-            mend="ask for a row and a seed that it holds too, or train without --from",
+            fix="ask for a row and a seed that it holds too, or train without --from",
         )
     name = f"{asked.question.name}-{_digest([one.run for one in runs])}"
     return replace(asked, question=replace(asked.question, name=name), runs=runs)

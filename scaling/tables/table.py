@@ -49,7 +49,7 @@ class Seeds:
         given = told if isinstance(told, Mapping) else {"baseline": told, "others": told}
         for key, count in given.items():
             if key not in ("baseline", "others"):
-                raise ScalingError("no such key", key=f"seeds.{key}", mend=nearest(str(key), ("baseline", "others")))
+                raise ScalingError("no such key", key=f"seeds.{key}", fix=nearest(str(key), ("baseline", "others")))
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ScalingError("expected a number from 1", key="seeds", value=count)
         return Seeds(**given)
@@ -89,7 +89,7 @@ class Table:
         known = [row.name for row in self.rows]
         for name in names:
             if name not in known:
-                raise ScalingError(f"{self.name} has no such row", key="row", value=name, mend=nearest(name, known))
+                raise ScalingError(f"{self.name} has no such row", key="row", value=name, fix=nearest(name, known))
         return replace(self, rows=tuple(row for row in self.rows if row.name in names)) if names else self
 
 
@@ -123,7 +123,7 @@ def read(name: str) -> Table:
                 file=file.path("published"),
                 value=row,
                 key="row",
-                mend=nearest(row, file.rows),
+                fix=nearest(row, file.rows),
             )
     baseline = told.get("baseline", file.rows[0])
     if baseline not in file.rows:
@@ -154,11 +154,11 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     lines = csv.DictReader(io.StringIO(content))
     for key in ("row", "heading"):
         if key not in (lines.fieldnames or ()):
-            raise ScalingError("published figures need this column", file=path, key=key, mend="row,heading,…")
+            raise ScalingError("published figures need this column", file=path, key=key, fix="row,heading,…")
     for line in lines:
         if None in line or None in line.values():
             what = f"expected {len(lines.fieldnames or ())} cells"
-            raise ScalingError(what, file=path, line=lines.line_num, mend="put cells with commas into quotes")
+            raise ScalingError(what, file=path, line=lines.line_num, fix="put cells with commas into quotes")
         row, headings[row] = line.pop("row"), line.pop("heading")
         figures[row] = {column: _figure(cell) for column, cell in line.items() if cell}
     return figures, headings

@@ -54,7 +54,7 @@ class Completeness(Callback):
         if begin == 0 and self.before == _norms(module):
             what = f"none of the weights has changed in {end:,} updates"
             lr = experiment.optimizer.lr
-            raise ScalingError(what, key="optimizer.lr", value=lr, mend="take a larger learning rate")
+            raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
 
 
 def belongs(checkpoint: Checkpoint, experiment: Experiment) -> bool:

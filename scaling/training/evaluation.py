@@ -99,7 +99,7 @@ def evaluate(
     all_losses, all_excess, all_correct, count = sums.tolist()
     if not count:
         raise ScalingError(
-            "the held-out batches have no target", key="objective", mend="let it hide more, or evaluate more windows"
+            "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
         )
     plain = all_losses / count
     found: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}

@@ -291,7 +291,7 @@ def _teacher(config: Config, objective: Any) -> Run | None:
     try:
         return read(objective.teacher, config["runs"])
     except ScalingError as error:
-        raise config.error("objective.teacher", error.what, error.mend) from None
+        raise config.error("objective.teacher", error.what, error.fix) from None
     except OSError as error:
         raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.config import Config
 from scaling.errors import nearest
 from scaling.ledger import Attempt
-from scaling.training.aside import Aside, Entry
+from scaling.training.background import BackgroundListener, Entry
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -73,22 +73,22 @@ def check(config: Config) -> None:
 @contextmanager
 def logged(
     config: Config, spec: Mapping[str, Any], attempt: Attempt | None, given: Collection[Logger] = ()
-) -> Iterator[list[Aside]]:
+) -> Iterator[list[BackgroundListener]]:
     """The loggers that the config names and those that are given; none on a rank without an attempt."""
     if attempt is None:
         yield []
         return
     with ExitStack() as stack:
-        asides = []
+        listeners = []
         named = {
             name: partial(LOGGERS[name][0], config, attempt, attempt.folder / name) for name in config["log.loggers"]
         }
         own = {type(logger).__name__: partial(_itself, logger) for logger in given}
         for name, make in {**named, **own}.items():
-            aside = Aside(name, partial(_tell, make, spec, attempt), PATIENCE)
-            stack.callback(aside.close)
-            asides.append(aside)
-        yield asides
+            listener = BackgroundListener(name, partial(_tell, make, spec, attempt), PATIENCE)
+            stack.callback(listener.close)
+            listeners.append(listener)
+        yield listeners
 
 
 def _itself(logger: Logger) -> Logger:

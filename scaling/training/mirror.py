@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scaling.training.aside import Aside, Entry
+from scaling.training.background import BackgroundListener, Entry
 from scaling.training.point import point
 from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE
@@ -109,7 +109,7 @@ class Mirror:
         self._flops = experiment.cost.flops_train_per_token
         self._given = _given(experiment, run, attempt, folder, found)
         self._result: Mapping[str, Any] = {}
-        self._aside = Aside("W&B", self._mirror, _seconds("WANDB_FINISH_TIMEOUT", EXIT - 5) + 5)
+        self._aside = BackgroundListener("W&B", self._mirror, _seconds("WANDB_FINISH_TIMEOUT", EXIT - 5) + 5)
 
     def __call__(self, entry: Entry) -> None:
         self._aside(entry)

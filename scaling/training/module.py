@@ -107,7 +107,7 @@ class FamilyModule(LightningModule):
                 f"{name} is {len(optimizers)} optimizers of torch, and Lightning steps one by itself",
                 key="optimizer.kind",
                 value=name,
-                mend="take AdamW, or train by scaling.train",
+                fix="take AdamW, or train by scaling.train",
             )
         (optimizer,) = optimizers
         for group in optimizer.param_groups:

@@ -149,5 +149,5 @@ def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, l
 
 def _betas(betas: list[float]) -> tuple[float, float]:
     if len(betas) != 2:
-        raise ScalingError("expected two numbers", key="betas", value=betas, mend="write [0.9, 0.95]")
+        raise ScalingError("expected two numbers", key="betas", value=betas, fix="write [0.9, 0.95]")
     return betas[0], betas[1]

@@ -36,5 +36,5 @@ def advice(experiment: Experiment) -> ScalingError:
     most = (micro or rows) // 2
     varied = experiment.batches.source.lengths is not None  # batches of pairs are split anyhow
     fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
-    mend = "take more devices, or train.precision=bf16" if fewer is None else f"accumulate: train.micro_batch={fewer}"
-    return ScalingError("out of memory", key="train.micro_batch", value=micro, mend=mend, code=1)
+    fix = "take more devices, or train.precision=bf16" if fewer is None else f"accumulate: train.micro_batch={fewer}"
+    return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)

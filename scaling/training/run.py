@@ -31,6 +31,7 @@ from scaling.lightning import (
 )
 from scaling.training import signals
 from scaling.training.completeness import Completeness, belongs
+from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
 from scaling.training.mirror import Listener, mirrored, told_again
@@ -43,7 +44,6 @@ from scaling.training.recorder import Recorder
 from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
-from scaling.training.surroundings import surroundings
 from scaling.training.threads import chosen, cores, suited
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def train(config: Config, observers: Observers = NOBODY, again: bool = False) ->
         "another worker is at this run",
         key="run",
         value=run_id(experiment.spec),
-        mend="wait for it, or, if it is dead, three minutes for its lease to run out",
+        fix="wait for it, or, if it is dead, three minutes for its lease to run out",
     )
 
 
@@ -227,7 +227,7 @@ def _trained(
         first, seconds = 0 if start is None else start.step, time.perf_counter() - begun
         tokens = experiment.tokens(max(first, found["step"])) - experiment.tokens(first)
         circumstances = {
-            **surroundings(),
+            **environment(),
             "ranks": ranks.count,
             "seconds": seconds,
             "from_step": first,

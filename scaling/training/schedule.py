@@ -45,7 +45,7 @@ def check(schedule: Schedule, steps: int) -> None:
             f"the warmup does not end within the run's {steps} steps",
             key="schedule.warmup",
             value=schedule.warmup,
-            mend="take auto, a fraction of the run (10%), or train longer",
+            fix="take auto, a fraction of the run (10%), or train longer",
         )
 
 

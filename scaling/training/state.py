@@ -69,4 +69,4 @@ def _match(file: Path, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]
         if name in found and found[name].shape != tensor.shape
     ]
     if wrong:
-        raise ScalingError("; ".join(wrong), file=file, mend="these are the weights of another model")
+        raise ScalingError("; ".join(wrong), file=file, fix="these are the weights of another model")

@@ -99,7 +99,7 @@ def test_what_is_no_formula_is_refused_in_one_line_with_its_fix(text):
     with pytest.raises(ScalingError) as caught:
         parse(text)
     assert REFUSED[text] in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.fix
     assert "\n" not in str(caught.value)
 
 
@@ -168,7 +168,7 @@ def test_conditions_choose_rows(text):
 def test_what_is_no_condition_is_refused(text, what):
     with pytest.raises(ScalingError, match=what) as caught:
         condition(text, "where").mask(COLUMNS, "where")
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 def test_a_condition_on_computed_compute_is_met_but_for_rounding():

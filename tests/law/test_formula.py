@@ -95,7 +95,7 @@ def test_what_is_no_law_is_refused(text):
     with pytest.raises(ScalingError) as caught:
         law(text)
     assert REFUSED[text] in str(caught.value)
-    assert caught.value.mend
+    assert caught.value.fix
 
 
 def test_bounds_hold_for_coefficients_floors_and_exponents():

@@ -1,4 +1,4 @@
-"""Reading, counting, and every kind of points that is refused: one line that says what and how to mend."""
+"""Reading, counting, and every kind of points that is refused: one line that says what and how to fix."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def refused(call) -> str:
         call()
     line = str(caught.value)
     assert "\n" not in line
-    assert caught.value.mend, "every refusal says how to mend it"
+    assert caught.value.fix, "every refusal says how to fix it"
     assert caught.value.code == 2
     return line
 

@@ -1,4 +1,4 @@
-"""What is wrong with a model is one line with its place, its value and its mend, and exit code 2."""
+"""What is wrong with a model is one line with its place, its value and its fix, and exit code 2."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def words(command: str) -> list[str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_line(name, capsys):
-    command, place, mend = CASES[name]
+    command, place, fix = CASES[name]
     code = main(["inspect", *words(command)])
     out, err = capsys.readouterr()
     assert code == 2
@@ -89,6 +89,6 @@ def test_one_line(name, capsys):
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert place in err
-    assert mend in err
+    assert fix in err
     assert err.startswith("scaling: ")
     assert "command line" in err or ".yaml" in err or "there is no model" in err

@@ -1,6 +1,6 @@
 """A golden trace of every variant: what a piece computes changes only together with its `version`.
 
-The version is part of a run's identity, so runs from before a mend and after it are never taken for each other.
+The version is part of a run's identity, so runs from before a fix and after it are never taken for each other.
 `pytest tests/model/test_traces.py --golden` writes those that are new or of another version, and
 refuses what changed under the same one.
 """
@@ -38,7 +38,7 @@ def test_what_is_computed_changes_only_with_a_version(request):
     found = {case_name((family, change)): trace((family, change)) for change, family in once.items()}
     kept = {name for name in stored.keys() & found.keys() if stored[name]["versions"] == found[name]["versions"]}
     silent = sorted(name for name in kept if not same(stored[name], found[name]))
-    assert not silent, f"these compute something else: raise `version` in the class that was mended: {silent}"
+    assert not silent, f"these compute something else: raise `version` in the class that was fixed: {silent}"
     if request.config.getoption("--golden"):  # machines differ in the last digit: what is still true stands as it is
         GOLDEN.write_text(json.dumps(found | {name: stored[name] for name in kept}, indent=1, sort_keys=True) + "\n")
         return

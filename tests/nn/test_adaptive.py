@@ -185,9 +185,9 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_said_with_its_place(wrong, capsys):
-    overrides, place, mend = WRONG[wrong]
+    overrides, place, fix = WRONG[wrong]
     assert main(["inspect", "encoder_decoder", SIZE, *overrides.split("|")]) == 2
     line = capsys.readouterr().err.strip()
     assert "\n" not in line
     assert place in line, line
-    assert mend in line, line
+    assert fix in line, line

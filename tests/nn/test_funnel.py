@@ -170,7 +170,7 @@ def test_parameters_are_those_of_the_published_graph_and_a_pass_is_cheaper():
 
 
 @pytest.mark.parametrize(
-    ("command", "place", "mend"),
+    ("command", "place", "fix"),
     [
         ("decoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "take Sequential"),
         (
@@ -204,10 +204,10 @@ def test_parameters_are_those_of_the_published_graph_and_a_pass_is_cheaper():
         ),
     ],
 )
-def test_where_a_funnel_cannot_stand_is_said_in_one_line(command, place, mend, capsys):
+def test_where_a_funnel_cannot_stand_is_said_in_one_line(command, place, fix, capsys):
     words = re.split(r" (?=(?:model|size)\.)", command)
     assert main(["inspect", *words]) == 2
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert place in told
-    assert mend in told
+    assert fix in told

@@ -15,9 +15,9 @@ from scaling.picture.palette import BLACK, GREY, KINDS, colour_at
 from scaling.report.answer import answer
 from scaling.report.axis import scale
 from scaling.report.colour import counterpart
+from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, plain, tag
 from scaling.report.numbers import ends, formula, known, percent, span
-from scaling.report.strip import strip
 
 
 class Text(HTMLParser):
@@ -106,7 +106,7 @@ def test_every_law_can_be_written(law):
 
 
 def test_a_strip_shows_open_ends_and_the_truth():
-    drawn = strip({"low": None, "high": 2.0, "estimate": 1.5}, 1.8)
+    drawn = interval_strip({"low": None, "high": 2.0, "estimate": 1.5}, 1.8)
     assert 'x1="0"' in drawn
     assert "the truth is 1.8000" in drawn
 

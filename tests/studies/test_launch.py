@@ -15,7 +15,7 @@ from rich.console import Console
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, Row
-from scaling.studies import size, suited, view
+from scaling.studies import scale_choice, size, view
 from scaling.studies.calibration import Speed, calibrate
 from scaling.studies.launch import Submitted, train
 from scaling.studies.plan import plan
@@ -142,15 +142,15 @@ def test_a_model_has_one_speed_whatever_its_quotients_round_to(found):
 
 @pytest.mark.parametrize(("seconds", "scale"), [(1e-6, None), (1e3, "small")])
 def test_a_slow_machine_gets_a_smaller_quickstart_and_is_told(seconds, scale, tmp_path, monkeypatch):
-    monkeypatch.setattr(suited, "calibrate", lambda *_: Speed(((1e9, seconds),)))
-    found, why = suited.suited("quickstart", None, [f"runs={tmp_path}"], None)
+    monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, seconds),)))
+    found, why = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
     assert found.question.at == scale
     assert found.question.name == "quickstart"
     assert (why is None) == (scale is None)
     enter(found.ledger(), "quickstart", found)
     # Faster or slower since: what was begun is gone on with.
-    monkeypatch.setattr(suited, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
-    again, _ = suited.suited("quickstart", None, [f"runs={tmp_path}"], None)
+    monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
+    again, _ = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
 
 

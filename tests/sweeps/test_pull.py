@@ -16,7 +16,7 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.sweeps.pull import online
-from scaling.sweeps.pull.shown import STEP
+from scaling.sweeps.pull.wandb_run import STEP
 from tests.sweeps.conftest import until
 from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run

@@ -13,10 +13,10 @@ from hypothesis import strategies as some
 
 from scaling.errors import ScalingError
 from scaling.ledger.result import flat
-from scaling.sweeps.pull.complete import merged, missing, short
+from scaling.sweeps.pull.history_check import merged, missing, short
 from scaling.sweeps.pull.offline import BLOCK, HEAD, records
 from scaling.sweeps.pull.reconcile import reconciled
-from scaling.sweeps.pull.shown import STEP, Shown, cell, entries, nested, result, spec
+from scaling.sweeps.pull.wandb_run import STEP, WandbRun, cell, entries, nested, result, spec
 
 POINT = {"N": 1000, "D": 2000, "C": 1.2e7, "N_total": 1500, "C_definition": "as they run", "C_6N": 1.2e7, "S": 20}
 KEY = some.text("abcdef_", min_size=1, max_size=4)
@@ -25,7 +25,7 @@ TREE = some.dictionaries(
 )
 
 
-def shown(path: str = "me/proj/one", outcome: str | None = "finished", **changes: Any) -> Shown:
+def shown(path: str = "me/proj/one", outcome: str | None = "finished", **changes: Any) -> WandbRun:
     summary = {"outcome": outcome, "loss": 2.5, "step": 20, "evaluate/loss": 2.5, "tokens": 2000}
     about = {
         "path": path,
@@ -35,7 +35,7 @@ def shown(path: str = "me/proj/one", outcome: str | None = "finished", **changes
         "config": {"run": "a" * 16, "attempt": 1, "point": POINT},
         "summary": summary if outcome else {},
     }
-    return Shown(**{**about, **changes})
+    return WandbRun(**{**about, **changes})
 
 
 @given(TREE)

@@ -11,7 +11,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.training import aside, loggers
+from scaling.training import background, loggers
 from scaling.training.experiment import assemble
 from tests.training.conftest import left, load, words
 
@@ -74,12 +74,12 @@ def test_one_that_fails_and_one_that_hangs(tmp_path, run, without, monkeypatch, 
         raise OSError("no room\nfor it")
 
     monkeypatch.setattr(loggers, "PATIENCE", 0.5)
-    monkeypatch.setattr(aside, "MOST", 3)
+    monkeypatch.setattr(background, "MOST", 3)
     monkeypatch.setitem(loggers.LOGGERS, "tensorboard", (fails, None))
     monkeypatch.setitem(loggers.LOGGERS, "mlflow", (lambda *_: time.sleep(60), None))
     run(log__loggers="[tensorboard, mlflow, csv]")
     assert left(tmp_path / "runs") == without
-    told = [record.message for record in caplog.records if record.name == "scaling.training.aside"]
+    told = [record.message for record in caplog.records if record.name == "scaling.training.background"]
     assert "tensorboard: no room for it; the run goes on without it" in told
     assert "mlflow did not finish in time; the ledger has everything" in told
     assert any(line.startswith("mlflow was too slow for ") for line in told)

@@ -42,10 +42,10 @@ def _undecodable(file: Path) -> ScalingError | None:
         return ScalingError(
             f"byte {decoded + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8",
             file=file,
-            mend="convert the file to UTF-8",
+            fix="convert the file to UTF-8",
         )
     except Exception as error:  # each compression has an exception of its own
-        return ScalingError(f"it cannot be decompressed: {error}", file=file, mend="copy or compress it again")
+        return ScalingError(f"it cannot be decompressed: {error}", file=file, fix="copy or compress it again")
 
 
 def _no_json(file: Path) -> ScalingError | None:

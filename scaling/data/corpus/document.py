@@ -67,9 +67,7 @@ def size(document: Document) -> int:
         return sum(len(side.encode()) for side in document.sides())
     except UnicodeEncodeError as error:
         shown = ascii(error.object[max(0, error.start - 20) : error.start + 20])
-        raise ScalingError(
-            f"a document holds half a surrogate pair, near {shown}", mend="mend it in the file"
-        ) from error
+        raise ScalingError(f"a document holds half a surrogate pair, near {shown}", fix="fix it in the file") from error
 
 
 def limited(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:

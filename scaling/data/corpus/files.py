@@ -92,5 +92,5 @@ class Parallel:
     def _file(self, key: str) -> list[Path]:
         found = reading.find(getattr(self, key), key)
         if len(found) > 1:
-            raise ScalingError(f"{len(found)} files", key=key, value=getattr(self, key), mend="name one file a side")
+            raise ScalingError(f"{len(found)} files", key=key, value=getattr(self, key), fix="name one file a side")
         return found

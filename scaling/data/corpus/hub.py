@@ -44,7 +44,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         if not self.revision.strip():
-            raise ScalingError("a set on the hub needs a revision", key="revision", mend="give a commit, or main")
+            raise ScalingError("a set on the hub needs a revision", key="revision", fix="give a commit, or main")
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -53,9 +53,9 @@ class Hub:
     def snapshot(self, folder: Path) -> Snapshot:
         local = Path(self.path).expanduser()
         if reading.is_saved(local):
-            mend = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
+            fix = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
             what = "the folder holds a data set that `save_to_disk` wrote"
-            raise ScalingError(what, key="path", value=self.path, mend=mend)
+            raise ScalingError(what, key="path", value=self.path, fix=fix)
         if local.is_dir():
             stamp: dict[str, Any] = {"files": reading.stamp(sorted(f for f in local.rglob("*") if f.is_file()))}
             revision = None
@@ -90,10 +90,10 @@ class Hub:
             raise self._bad_revision() from error
         except RepositoryNotFoundError as error:
             raise ScalingError(
-                "the hub has no such set, or hides it", key="path", value=self.path, mend="log in to it if it is gated"
+                "the hub has no such set, or hides it", key="path", value=self.path, fix="log in to it if it is gated"
             ) from error
         except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
-            raise ScalingError(f"the hub does not answer: {_line(error)}", mend=_OFFLINE) from error
+            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=_OFFLINE) from error
         if commit is None:
             raise self._bad_revision()
         return commit
@@ -127,7 +127,7 @@ class Hub:
             yield from dataset
         except Exception as error:  # as above
             raise ScalingError(
-                f"{self.path} could not be read on: {_line(error)}", mend="run the same command again: it resumes"
+                f"{self.path} could not be read on: {_line(error)}", fix="run the same command again: it resumes"
             ) from error
 
     def _refused(self, error: Exception, split: str) -> ScalingError:
@@ -136,11 +136,11 @@ class Hub:
         if "BuilderConfig" in words or "Config name is missing" in words:
             known = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
             return ScalingError(
-                "the set has no such config", key="config", value=self.config, mend=nearest(str(self.config), known)
+                "the set has no such config", key="config", value=self.config, fix=nearest(str(self.config), known)
             )
         if "split" in words.lower() and isinstance(error, ValueError):
             known = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
-            return ScalingError("the set has no such split", key="split", value=split, mend=nearest(split, known))
+            return ScalingError("the set has no such split", key="split", value=split, fix=nearest(split, known))
         if "evision" in words:
             return self._bad_revision()
         if "scripts are no longer supported" in words:
@@ -148,10 +148,10 @@ class Hub:
                 f"{self.path} is code, which is not run",
                 key="revision",
                 value=self.revision,
-                mend="revision: refs/convert/parquet holds many such sets as tables",
+                fix="revision: refs/convert/parquet holds many such sets as tables",
             )
         if isinstance(error, ConnectionError):
-            return ScalingError(f"no network, and {self.path} is not in the cache", mend=_OFFLINE)
+            return ScalingError(f"no network, and {self.path} is not in the cache", fix=_OFFLINE)
         return ScalingError(f"{self.path} does not open: {_line(error)}", key="path")
 
 
@@ -160,7 +160,7 @@ def _reach(path: str) -> None:
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
-    unreachable = ScalingError(f"no network, and {path} is on the hub", mend=_OFFLINE)
+    unreachable = ScalingError(f"no network, and {path} is on the hub", fix=_OFFLINE)
     if constants.HF_HUB_OFFLINE:
         raise unreachable
     try:

@@ -42,7 +42,7 @@ class Python:
         held = atomic.read_json(record)
         if not file.exists() or reading.sha256(file) != held["sha256"]:
             raise ScalingError(
-                "the snapshot is not what its record says", file=file, mend=f"remove it and {record.name}"
+                "the snapshot is not what its record says", file=file, fix=f"remove it and {record.name}"
             )
         return Snapshot({"snapshot": held["sha256"]}, held["bytes"], lambda: _read(file))
 

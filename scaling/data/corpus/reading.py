@@ -39,7 +39,7 @@ def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FO
             raise _none(pattern, key, endings)
     files = _matches(patterns, endings)
     if all(file.stat().st_size == 0 for file in files):
-        raise ScalingError("the corpus is empty", file=files[0], mend="name files that hold something")
+        raise ScalingError("the corpus is empty", file=files[0], fix="name files that hold something")
     return files
 
 
@@ -47,14 +47,14 @@ def _none(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
     """Why a pattern names no file to read."""
     folder = Path(pattern).expanduser()
     if not folder.is_dir():
-        return ScalingError("there is no such file", key=key, value=pattern, mend="give a path or a glob of files")
+        return ScalingError("there is no such file", key=key, value=pattern, fix="give a path or a glob of files")
     if endings == OF_FOLDERS and is_saved(folder):
-        mend = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
-        return ScalingError("the folder holds a data set that `save_to_disk` wrote", key=key, value=pattern, mend=mend)
+        fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
+        return ScalingError("the folder holds a data set that `save_to_disk` wrote", key=key, value=pattern, fix=fix)
     others = sorted({file.suffix or file.name for file in _within(folder)})
     beside = f"; it holds {', '.join(others[:6])}{' …' if len(others) > 6 else ''}" if others else ""
-    mend = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{others[0] if others else endings[0]}"
-    return ScalingError(f"the folder holds no file of {', '.join(endings)}{beside}", key=key, value=pattern, mend=mend)
+    fix = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{others[0] if others else endings[0]}"
+    return ScalingError(f"the folder holds no file of {', '.join(endings)}{beside}", key=key, value=pattern, fix=fix)
 
 
 def is_saved(folder: Path) -> bool:
@@ -96,7 +96,7 @@ def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
     if len(kinds) > 1:
         raise ScalingError(
             f"files of several formats: {', '.join(sorted(kinds))}",
-            mend="name files of one format, as in text/**/*.txt",
+            fix="name files of one format, as in text/**/*.txt",
         )
     kind = kinds.pop()
     try:

@@ -41,7 +41,7 @@ class Saved:
         train = self._folder(self.split, "split")
         validation = None if self.validation is None else self._folder(self.validation, "validation")
         if train == validation:
-            raise ScalingError("it is trained on", key="validation", value=self.validation, mend="name another split")
+            raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
         named = [train] if validation is None else [train, validation]
         files = [file for one in named for file in sorted(one.iterdir()) if file.is_file()]
 
@@ -62,18 +62,18 @@ class Saved:
             raise ScalingError("there is no such folder", key="path", value=self.path)
         if not reading.is_saved(home):
             what = f"the folder has neither {_SPLITS} nor {_SET}, as one that `save_to_disk` wrote"
-            raise ScalingError(what, key="path", value=self.path, mend="for files of text name it in {kind: Files}")
+            raise ScalingError(what, key="path", value=self.path, fix="for files of text name it in {kind: Files}")
         if not (home / _SPLITS).is_file():
             if key == "split":
                 return home
-            mend = "leave it out: data.validation is the share of documents that is held out"
-            raise ScalingError("the folder holds one set without splits", key=key, value=split, mend=mend)
+            fix = "leave it out: data.validation is the share of documents that is held out"
+            raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
         try:
             known = [str(name) for name in atomic.read_json(home / _SPLITS)["splits"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ScalingError(f"it cannot be read: {error}", file=home / _SPLITS, mend="save the set again") from error
+            raise ScalingError(f"it cannot be read: {error}", file=home / _SPLITS, fix="save the set again") from error
         if split not in known:
-            raise ScalingError("the set has no such split", key=key, value=split, mend=nearest(split, known))
+            raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, known))
         return home / split
 
     def _read(self, folder: Path, split: str | None) -> Iterator[Document]:
@@ -93,4 +93,4 @@ def _rows(folder: Path) -> Iterator[Mapping[str, Any]]:
         raise
     except Exception as error:  # arrow's, json's and the library's own, by what is damaged
         what = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ScalingError(f"the set cannot be read: {what}", file=folder, mend="save it again") from error
+        raise ScalingError(f"the set cannot be read: {what}", file=folder, fix="save it again") from error

@@ -33,9 +33,7 @@ def rows(file: Path) -> Iterator[Mapping[str, str | None]]:
         for line, fields in table:
             if len(fields) != len(names):
                 what = f"the row has {plural(len(fields), 'field')}, and the first row names {len(names)}"
-                raise ScalingError(
-                    what, file=file, line=line, mend="quote fields that hold a separator or a line break"
-                )
+                raise ScalingError(what, file=file, line=line, fix="quote fields that hold a separator or a line break")
             yield {name: field or None for name, field in zip(names, fields)}
 
 
@@ -49,20 +47,20 @@ def _fields(file: Path, table: Any) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            mend = 'write "" for a quote within a quoted field, and close every quote'
-            raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, mend=mend) from error
+            fix = 'write "" for a quote within a quoted field, and close every quote'
+            raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
         if fields:
             yield line, fields
 
 
 def _check_names(file: Path, line: int, names: list[str], separator: str) -> None:
     if not names:
-        raise ScalingError("it is empty", file=file, mend="its first row must name the columns")
+        raise ScalingError("it is empty", file=file, fix="its first row must name the columns")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, mend="rename one of them")
+        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
     other = next((mark for mark in _OTHERS if len(names) == 1 and mark != separator and mark in names[0]), None)
     if other is not None:
         what = f"the first row has no {separator!r}, and is separated by {other!r}"
-        mend = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
-        raise ScalingError(what, file=file, line=line, mend=mend)
+        fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
+        raise ScalingError(what, file=file, line=line, fix=fix)

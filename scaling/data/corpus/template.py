@@ -37,7 +37,7 @@ def _field(path: str, row: Mapping[str, Any], key: str) -> Any:
     for name in path.split("."):
         if isinstance(value, Mapping):
             if name not in value:
-                raise ScalingError(f"the data have no field {path!r}", key=key, mend=nearest(name, map(str, value)))
+                raise ScalingError(f"the data have no field {path!r}", key=key, fix=nearest(name, map(str, value)))
             value = value[name]
         elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdecimal():
             value = value[int(name)] if int(name) < len(value) else None

@@ -45,10 +45,8 @@ class Synthetic:
         check_fields(self)
         if self.symbols ** (self.order + 1) > LARGEST:
             longest = max(k for k in range(1, 26) if self.symbols ** (k + 1) <= LARGEST)
-            mend = f"take an order from 1 to {longest}, or fewer symbols"
-            raise ScalingError(
-                f"{self.symbols} symbols have too large a table", key="order", value=self.order, mend=mend
-            )
+            fix = f"take an order from 1 to {longest}, or fewer symbols"
+            raise ScalingError(f"{self.symbols} symbols have too large a table", key="order", value=self.order, fix=fix)
 
     @cached_property
     def ranks(self) -> Ranks:

@@ -46,8 +46,8 @@ class SyntheticPairs:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.longest < self.shortest:
-            mend = f"take one from {self.shortest}, which is the shortest"
-            raise ScalingError("no sentence is so short", key="longest", value=self.longest, mend=mend)
+            fix = f"take one from {self.shortest}, which is the shortest"
+            raise ScalingError("no sentence is so short", key="longest", value=self.longest, fix=fix)
         _ = self.language  # its own keys are checked too
 
     @cached_property

@@ -44,28 +44,28 @@ def laws() -> dict[str, Form]:
     for kind in build.joined(build.LAW).values():
         law = _made(kind)
         if law.name in known:
-            raise ScalingError(f"there is a law {law.name} already", key="slot", mend="give your class another name")
+            raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your class another name")
         known[law.name] = law
     return known
 
 
 def _made(kind: type) -> Form:
     """The law of a person's class, refused where it lacks what a law states."""
-    mend = "it is a subclass of scaling.law.Form with formula, citation, inputs, parameters and curve (docs/laws.md)"
+    fix = "it is a subclass of scaling.law.Form with formula, citation, inputs, parameters and curve (docs/laws.md)"
     if not issubclass(kind, Form):
-        raise ScalingError(f"{kind.__name__} is no law", key="slot", value=build.LAW, mend=mend)
+        raise ScalingError(f"{kind.__name__} is no law", key="slot", value=build.LAW, fix=fix)
     lacking = [name for name in ("formula", "citation", "inputs", "parameters") if not hasattr(kind, name)]
     if lacking:
-        raise ScalingError(f"the law {kind.__name__} has no {lacking[0]}", key="slot", value=build.LAW, mend=mend)
+        raise ScalingError(f"the law {kind.__name__} has no {lacking[0]}", key="slot", value=build.LAW, fix=fix)
     try:
         return kind()
     except TypeError as error:
-        raise ScalingError(f"the law {kind.__name__} cannot be made: {error}", key="slot", mend=mend) from None
+        raise ScalingError(f"the law {kind.__name__} cannot be made: {error}", key="slot", fix=fix) from None
 
 
 def named(name: str) -> Form:
     """The law of that name."""
     known = laws()
     if name not in known:
-        raise ScalingError(f"there is no law {name!r}", mend=nearest(name, known))
+        raise ScalingError(f"there is no law {name!r}", fix=nearest(name, known))
     return known[name]

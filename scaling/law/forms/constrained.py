@@ -104,13 +104,13 @@ def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]
     for option, names in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
         for name in names:
             if name not in kinds:
-                raise ScalingError("is not a parameter of the law", key=f"{option} {name}", mend=nearest(name, kinds))
+                raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
     roots = {}
     for name in ties:
         root, seen = name, set[str]()
         while root in ties:
             if root in seen:
-                raise ScalingError("ties parameters in a circle", key="tie", value=name, mend="leave one of them free")
+                raise ScalingError("ties parameters in a circle", key="tie", value=name, fix="leave one of them free")
             seen.add(root)
             root = ties[root]
         if kinds[name] != kinds[root]:
@@ -118,10 +118,10 @@ def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]
                 f"{name} and {root} are of different kinds",
                 key="tie",
                 value=f"{name}={root}",
-                mend="tie two exponents, say",
+                fix="tie two exponents, say",
             )
         if name in limits:
-            raise ScalingError(f"is tied to {root}", key=f"bounds {name}", mend=f"bound {root}")
+            raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")
         roots[name] = root
     return Constrained(law, roots, limits) if roots or limits else law
 
@@ -134,7 +134,7 @@ def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
             "are no bounds",
             key=f"bounds {parameter.name}",
             value=f"{low:g}:{high:g}",
-            mend="write low:high, such as 0:2",
+            fix="write low:high, such as 0:2",
         )
     kind = "linear" if low < 0 else parameter.scale
     start = parameter.start

@@ -84,7 +84,7 @@ def read_law(path: str | Path) -> Written:
         if key in config.tree and not isinstance(config.tree[key], str):
             raise config.error(key, "is not a text", "put it in quotes")
     if "formula" not in config.tree:
-        raise ScalingError("has no formula", file=path, key="formula", mend="write formula: E + A*N^-a + B*D^-b")
+        raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
     limits, ties = (config.tree.get(key) or {} for key in ("bounds", "tie"))
     if not isinstance(limits, dict) or not all(_is_pair(pair) for pair in limits.values()):
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
@@ -118,7 +118,7 @@ def formula(law: Written, points: Points) -> Formula:
         raise _wrong(law.text, f"has {lacks}", "write one such as E + A*N^-alpha + B*D^-beta")
     for name in limits:
         if name not in unknown:
-            raise ScalingError("is not a parameter of the law", key=f"bounds {name}", mend=nearest(name, unknown))
+            raise ScalingError("is not a parameter of the law", key=f"bounds {name}", fix=nearest(name, unknown))
     parameters = _parameters(expression, target, inputs, unknown, limits, points)
     head = f"{target}({', '.join(inputs)}) = "
     return Formula(
@@ -132,8 +132,8 @@ def formula(law: Written, points: Points) -> Formula:
     )
 
 
-def _wrong(text: str, what: str, mend: str) -> ScalingError:
-    return ScalingError(what, key="law", value=text, mend=mend)
+def _wrong(text: str, what: str, fix: str) -> ScalingError:
+    return ScalingError(what, key="law", value=text, fix=fix)
 
 
 def _sides(text: str) -> tuple[str, tuple[str, ...] | None, str]:
@@ -168,7 +168,7 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
             raise ScalingError(
                 f"{name} is a column of the table and may be a parameter",
                 key="law",
-                mend=f"list the columns: '{target}(N, D) = …', with {name} if it is one",
+                fix=f"list the columns: '{target}(N, D) = …', with {name} if it is one",
             )
     return tuple(columns)
 

@@ -40,7 +40,7 @@ def with_areas(points: Points, schedules: Mapping[str, np.ndarray], decay: float
     steps, runs = points.numbers("step").astype(int), np.array([str(run) for run in points["run"]])
     for run in sorted(set(runs)):
         if run not in schedules:
-            raise ScalingError("has no schedule", key="run", value=run, mend=nearest(run, schedules))
+            raise ScalingError("has no schedule", key="run", value=run, fix=nearest(run, schedules))
         rows = runs == run
         if steps[rows].min() < 1 or steps[rows].max() > len(schedules[run]):
             raise ScalingError(
@@ -48,7 +48,7 @@ def with_areas(points: Points, schedules: Mapping[str, np.ndarray], decay: float
                 f"{steps[rows].max()}",
                 key="run",
                 value=run,
-                mend="give the learning rate of every step",
+                fix="give the learning rate of every step",
             )
         forward, annealed = areas(schedules[run], decay)
         S1[rows], S2[rows] = forward[steps[rows] - 1], annealed[steps[rows] - 1]

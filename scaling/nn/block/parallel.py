@@ -25,7 +25,7 @@ class Parallel(Serial):
                     "parallel branches must add to the stream",
                     key="residual.kind",
                     value=type(branch).__name__,
-                    mend="take Pre or Sandwich, or a Serial block",
+                    fix="take Pre or Sandwich, or a Serial block",
                 )
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:

@@ -65,14 +65,14 @@ def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
 def _pieces(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | None]) -> dict[str, nn.Module]:
     """The pieces in order; a name that comes again is numbered."""
     if not names:
-        raise ScalingError("a block needs a branch", key="branches", value=names, mend="write [mixer, channel]")
+        raise ScalingError("a block needs a branch", key="branches", value=names, fix="write [mixer, channel]")
     pieces: dict[str, nn.Module] = {}
     for name in names:
         if name not in recipes:
-            raise ScalingError("a block has no such branch", key="branches", value=name, mend=nearest(name, recipes))
+            raise ScalingError("a block has no such branch", key="branches", value=name, fix=nearest(name, recipes))
         recipe = recipes[name]
         if recipe is None:
-            raise ScalingError("the branch has no piece", key=name, value=None, mend=f"write {name}: {{kind: …}}")
+            raise ScalingError("the branch has no piece", key=name, value=None, fix=f"write {name}: {{kind: …}}")
         again = sum(key.split("_")[0] == name for key in pieces)
         pieces[f"{name}_{again + 1}" if again else name] = piece_of(name, recipe, shape)
     return pieces

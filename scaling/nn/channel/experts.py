@@ -37,7 +37,7 @@ class MixtureOfExperts(Routed):
     ):
         if not 2 <= choices <= experts:
             raise ScalingError(
-                f"expected 2 to {experts} choices", key="choices", value=choices, mend="Switch chooses one expert"
+                f"expected 2 to {experts} choices", key="choices", value=choices, fix="Switch chooses one expert"
             )
         super().__init__(
             shape,

@@ -35,11 +35,9 @@ class ProductKeys(nn.Module, Channel):
     ):
         super().__init__()
         if key_width % 2:
-            raise ScalingError("expected two halves", key="key_width", value=key_width, mend="take an even number")
+            raise ScalingError("expected two halves", key="key_width", value=key_width, fix="take an even number")
         if nearest > keys:
-            raise ScalingError(
-                f"there are {keys} half keys", key="nearest", value=nearest, mend=f"take {keys} or fewer"
-            )
+            raise ScalingError(f"there are {keys} half keys", key="nearest", value=nearest, fix=f"take {keys} or fewer")
         half = key_width // 2
         self.nearest = nearest
         self.query = declare(nn.Linear(shape.width, heads * key_width), weight="query")

@@ -27,7 +27,7 @@ class Factorized(Embedding):
         own = counted("rank", rank, shape.width)
         if own == shape.width:
             raise ScalingError(
-                f"expected less than the width {own}", key="rank", value=rank, mend="take Token for a full table"
+                f"expected less than the width {own}", key="rank", value=rank, fix="take Token for a full table"
             )
         rows = Rows([0, shape.vocabulary], [own], shape.width, "input")
         super().__init__(shape, rows=rows, scale=scale, segments=segments, norm=norm, dropout=dropout)

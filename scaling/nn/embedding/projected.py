@@ -36,7 +36,7 @@ class Projected(Embedding):
         own = shape.fraction("width", width)
         if own == shape.width:
             raise ScalingError(
-                "expected another width than the stream's", key="width", value=width, mend="take Token for a full table"
+                "expected another width than the stream's", key="width", value=width, fix="take Token for a full table"
             )
         table = nn.Parameter(torch.empty(shape.vocabulary, own))
         within = replace(shape, width=own)

@@ -42,13 +42,13 @@ class AdaptiveSoftmax(Linear):
 
     def tie(self, embedding: Any) -> None:
         if self.rows is not None:
-            raise ScalingError("a tied head's widths are the embedding's", key="head.widths", mend="leave them out")
+            raise ScalingError("a tied head's widths are the embedding's", key="head.widths", fix="leave them out")
         if embedding.rows is not None and embedding.rows.bounds != self.bounds:
             raise ScalingError(
                 "a tied head has the clusters of the embedding",
                 key="head.cutoffs",
                 value=list(self.bounds[1:-1]),
-                mend=f"take {list(embedding.rows.bounds[1:-1])}",
+                fix=f"take {list(embedding.rows.bounds[1:-1])}",
             )
         super().tie(embedding)
 

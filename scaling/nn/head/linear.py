@@ -44,7 +44,7 @@ class Linear(nn.Module, Head):
             raise ScalingError(
                 f"the head predicts by vectors of {self.width}, and the embedding's have {embedding.width}",
                 key="tie",
-                mend=f"take {{kind: Transform, width: {embedding.width}, …}} as head, or leave head out of tie",
+                fix=f"take {{kind: Transform, width: {embedding.width}, …}} as head, or leave head out of tie",
             )
         self.weight, self.rows = embedding.table, embedding.rows
 

@@ -47,7 +47,7 @@ class BidirectionalLSTM(nn.Module, Mixer):
                 "a stack that looks back only is not read backwards",
                 key="model.block.mixer.kind",
                 value="BidirectionalLSTM",
-                mend="take LSTM",
+                fix="take LSTM",
             )
         before, after = visible(context, 1, 0), visible(context, 0, 1)
         forwards = self.forwards(x, None if before is None else before[..., 0], context.state(self))

@@ -41,7 +41,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
                 f"windows of {shape.length} tokens are longer than the {self.reach} synthetic positions",
                 key="length",
                 value=length,
-                mend=f"set mixer.length to {shape.length} or size.length to {self.reach}",
+                fix=f"set mixer.length to {shape.length} or size.length to {self.reach}",
             )
         if shape.key_heads != shape.heads:
             raise ScalingError(
@@ -49,7 +49,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
                 f"size.key_heads is {shape.key_heads}",
                 key="kind",
                 value=type(self).__name__,
-                mend="leave out size.key_heads, or take Attention",
+                fix="leave out size.key_heads, or take Attention",
             )
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width = shape.heads * shape.head_width
@@ -111,13 +111,13 @@ class _Synthesizer(nn.Module, Mixer, ABC):
                 f"a sequence of {positions.shape[1]} tokens is longer than the {self.reach} synthetic positions",
                 key="model.block.mixer.length",
                 value=self.reach,
-                mend="shorten the sequence or synthesize more positions",
+                fix="shorten the sequence or synthesize more positions",
             )
         if context.position.reads_content and (self.query is None or self.key is None):
             raise ScalingError(
                 f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none",
                 key="model.position",
-                mend="take mix=plus, or a position that does not read content",
+                fix="take mix=plus, or a position that does not read content",
             )
 
 

@@ -31,7 +31,7 @@ class Weighted(nn.Module, Mixer):
                 "branches are heads, each with its rows of a projection without bias",
                 key="mixer.kind",
                 value=type(self.mixer).__name__,
-                mend="take Attention or CrossAttention with bias: false",
+                fix="take Attention or CrossAttention with bias: false",
             )
         self.slot, self.takes_queries = self.mixer.slot, self.mixer.takes_queries
         self.out = out

@@ -29,7 +29,7 @@ class Learned(Hooks):
                 f"windows of {shape.length} tokens are longer than the {self.length} learned positions",
                 key="length",
                 value=self.length,
-                mend=f"set position.length to {shape.length} or size.length to {self.length}",
+                fix=f"set position.length to {shape.length} or size.length to {self.length}",
             )
         self.table = nn.Parameter(torch.empty(self.length + offset, shape.width))
         declare(self, table="table")
@@ -44,6 +44,6 @@ class Learned(Hooks):
                 f"a sequence of {x.shape[1]} tokens is longer than the {self.length} learned positions",
                 key="size.length",
                 value=self.length,
-                mend="shorten the sequence or learn more positions",
+                fix="shorten the sequence or learn more positions",
             )
         return x + nn.functional.embedding(positions + self.offset, self.table)

@@ -35,7 +35,7 @@ class Rotary(Hooks):
                 f"rotary positions turn pairs, and {self.turning} of the head width {shape.head_width} would turn",
                 key="kind",
                 value="Rotary",
-                mend="make size.head_width even",
+                fix="make size.head_width even",
             )
 
     def rotate(

@@ -133,7 +133,7 @@ class _Opening(nn.Module, Block):
                 "the block that begins a stage pools the queries of its attention, and this one cannot",
                 key="block.kind",
                 value=type(block).__name__,
-                mend="take a Serial block with the mixer Attention",
+                fix="take a Serial block with the mixer Attention",
             )
         self.branches, self.asking = block.branches, asking[0]
 
@@ -169,9 +169,7 @@ def _at(context: Context, places: Places, keys: Places) -> Context:
 def _shared_out(layers: int, stages: int) -> list[range]:
     """The layers of each stage."""
     if stages > layers == 1:
-        raise ScalingError(
-            "one layer is one stage, and pools nothing", key="stages", value=stages, mend="size.layers=2"
-        )
+        raise ScalingError("one layer is one stage, and pools nothing", key="stages", value=stages, fix="size.layers=2")
     count = min(stages, layers)
     each, over = divmod(layers, count)
     starts = [stage * each + min(stage, over) for stage in range(count + 1)]

@@ -72,6 +72,6 @@ def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[i
             f"{len(order)} executions for {layers} layers",
             key="order",
             value=order,
-            mend=f"set size.layers={len(order)}",
+            fix=f"set size.layers={len(order)}",
         )
     return list(order)

@@ -21,9 +21,9 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import seal
 from scaling.ledger.exclusive import disk
-from scaling.sweeps.pull.complete import Fetched
+from scaling.sweeps.pull.history_check import Fetched
 from scaling.sweeps.pull.reconcile import Reconciled
-from scaling.sweeps.pull.shown import Shown, result, spec
+from scaling.sweeps.pull.wandb_run import WandbRun, result, spec
 
 MARK = "pulled"  # a file that only copies have
 
@@ -42,7 +42,7 @@ class Copy:
 
     def __init__(self, folder: Path):
         if (folder / "ledger.json").exists() and not (folder / MARK).exists():
-            raise ScalingError("holds runs that were trained, not pulled", file=folder, mend="name another: --to")
+            raise ScalingError("holds runs that were trained, not pulled", file=folder, fix="name another: --to")
         with disk("cannot write there"):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / MARK).touch()
@@ -54,7 +54,7 @@ class Copy:
                 if told is not None and "wandb" in claim:
                     self.known[claim["wandb"]] = Known(record.number, claim["seen"], tuple(told["missing"]))
 
-    def wants(self, one: Shown) -> bool:
+    def wants(self, one: WandbRun) -> bool:
         """Whether the history of an ended run is yet to be fetched, or was not whole, or has grown since."""
         known = self.known.get(one.path)
         return one.outcome is not None and (known is None or known.seen != one.seen or bool(known.missing))
@@ -65,7 +65,7 @@ class Copy:
         free = (number for number in count(1) if number not in set(taken.values()))
         return {one.path: taken.get(one.path) or next(free) for one in found.attempts}
 
-    def enter(self, one: Shown, number: int, found: Fetched) -> None:
+    def enter(self, one: WandbRun, number: int, found: Fetched) -> None:
         """An attempt, whole or not at all."""
         assert one.run is not None
         folder = self.ledger.folder(one.run) / "attempts" / f"{number:03d}"
@@ -113,7 +113,7 @@ def _name(told: Mapping[str, Any]) -> str | None:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    """The file with this document. A copy need not outlive a power cut; its checksum tells, and a pull mends it."""
+    """The file with this document. A copy need not outlive a power cut; its checksum tells, and a pull fixes it."""
     content = seal(document)
     if path.exists() and path.read_bytes() == content:
         return

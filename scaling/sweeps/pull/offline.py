@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError
-from scaling.sweeps.pull.complete import Fetched, fetched, merged
-from scaling.sweeps.pull.shown import History, Shown
+from scaling.sweeps.pull.history_check import Fetched, fetched, merged
+from scaling.sweeps.pull.wandb_run import History, WandbRun
 
 BLOCK, HEAD, START = 32 * 1024, 7, b":W&B"
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
@@ -30,14 +30,14 @@ class Offline:
     def __init__(self, folder: Path):
         self._read = {one.path: (one, history) for one, history in map(read, files(folder))}
 
-    def listed(self) -> list[Shown]:
+    def listed(self) -> list[WandbRun]:
         return [one for one, _ in self._read.values()]
 
     def sweeps(self, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
         """None: the files name their sweeps, and do not say what these are."""
         return {}
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]:
+    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
         return ((one, fetched(self._read[one.path][1], one)) for one in wanted)
 
 
@@ -45,11 +45,11 @@ def files(folder: Path) -> list[Path]:
     """Every offline run's file under a folder, or the one file that was named."""
     found = [folder] if folder.is_file() else sorted(folder.glob("**/offline-run-*/run-*.wandb"))
     if not found:
-        raise ScalingError("there is no offline run of W&B here", file=folder, mend="name a folder above wandb/")
+        raise ScalingError("there is no offline run of W&B here", file=folder, fix="name a folder above wandb/")
     return found
 
 
-def read(path: Path) -> tuple[Shown, History]:
+def read(path: Path) -> tuple[WandbRun, History]:
     """The run in a file, and its history. A file that ends without an end, or is torn, is of a run that was killed."""
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as wandb
@@ -80,14 +80,14 @@ def read(path: Path) -> tuple[Shown, History]:
             state = "finished" if record.exit.exit_code == 0 else "failed"
     if "_step" in told["summary"]:
         told["last"] = told["summary"]["_step"]
-    return Shown(path=str(path), state=state, created=created, lines=len(history), **told), history
+    return WandbRun(path=str(path), state=state, created=created, lines=len(history), **told), history
 
 
 class Damaged(ScalingError):
     """A file whose bytes are not those that were written."""
 
     def __init__(self, path: Path, what: str):
-        super().__init__(f"the file is damaged: {what}", file=path, mend="move it away to pull the other runs")
+        super().__init__(f"the file is damaged: {what}", file=path, fix="move it away to pull the other runs")
 
 
 def records(path: Path) -> Iterator[bytes]:

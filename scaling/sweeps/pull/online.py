@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from scaling.errors import ScalingError
-from scaling.sweeps.pull.complete import Fetched, fetched, merged, short
+from scaling.sweeps.pull.history_check import Fetched, fetched, merged, short
 from scaling.sweeps.pull.paged import PAGE, Pages, page, readers
-from scaling.sweeps.pull.shown import History, Shown
+from scaling.sweeps.pull.wandb_run import History, WandbRun
 from scaling.sweeps.server import Server
 
 RUNS = 100  # of one page of the list
@@ -78,7 +78,7 @@ class Online:
         self._api = _patient(lambda: wandb.Api(timeout=60))
         self._runs: dict[str, Any] = {}
 
-    def listed(self) -> list[Shown]:
+    def listed(self) -> list[WandbRun]:
         """Every run, without its history; paged, and counted against what the server says there are."""
         place = self.place
         filters = {"sweep": place.sweep} if place.sweep else {}
@@ -86,7 +86,7 @@ class Online:
         found = _patient(lambda: list(runs))
         self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in found}
         if len(self._runs) < (total := len(runs)):
-            raise ScalingError(f"W&B lists {len(self._runs)} of {total} runs", mend="try again", code=1)
+            raise ScalingError(f"W&B lists {len(self._runs)} of {total} runs", fix="try again", code=1)
         return [_shown(path, run) for path, run in self._runs.items()]
 
     def sweeps(self, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
@@ -97,11 +97,11 @@ class Online:
             for name in names
         }
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]:
+    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
         """The histories, as they come."""
         pages = Pages(self._server, self.place.entity, self.place.project, PATIENCE)
         waiting = iter(wanted)
-        under_way: dict[Future[Fetched], Shown] = {}
+        under_way: dict[Future[Fetched], WandbRun] = {}
         with readers(len(wanted), AT_ONCE) as pool:
             while True:
                 while len(under_way) < AT_ONCE and (one := next(waiting, None)) is not None:
@@ -115,7 +115,7 @@ class Online:
                         found = _patient(lambda one=one: fetched(self._scanned(one), one))
                     yield one, found
 
-    def _scanned(self, one: Shown) -> History:
+    def _scanned(self, one: WandbRun) -> History:
         run = self._runs[one.path]
         history = merged(History(), run.scan_history(page_size=page(one), use_cache=False))
         for key in short(history, one):
@@ -123,12 +123,12 @@ class Online:
         return history
 
 
-def _shown(path: str, run: Any) -> Shown:
+def _shown(path: str, run: Any) -> WandbRun:
     keys, summary = run.history_keys or {}, dict(run.summary_metrics)
     counts = {
         key: sum(kind.get("count", 0) for kind in one["typeCounts"]) for key, one in (keys.get("keys") or {}).items()
     }
-    return Shown(
+    return WandbRun(
         path=path,
         name=run.name,
         state=run.state,
@@ -153,4 +153,4 @@ def _patient(call: Callable[[], T]) -> T:
         raise
     except Exception as error:
         why = " ".join(str(error).split())[:200]
-        raise ScalingError(f"W&B: {why}", mend="the same command goes on where this one stopped", code=1) from None
+        raise ScalingError(f"W&B: {why}", fix="the same command goes on where this one stopped", code=1) from None

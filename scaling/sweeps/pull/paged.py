@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 
-from scaling.sweeps.pull.complete import Fetched, fetched, merged
-from scaling.sweeps.pull.shown import History, Row, Shown
+from scaling.sweeps.pull.history_check import Fetched, fetched, merged
+from scaling.sweeps.pull.wandb_run import History, Row, WandbRun
 from scaling.sweeps.server import Server
 
 PAGE = 1_000  # rows that a server gives at once
@@ -41,7 +41,7 @@ class Pages:
     project: str
     patience: float  # seconds in which a page has to come
 
-    def fetch(self, run: str, one: Shown) -> Fetched:
+    def fetch(self, run: str, one: WandbRun) -> Fetched:
         history, size, steps = History(), page(one), 0 if one.last is None else one.last + 1
         for first in range(0, steps, size):
             merged(history, self._rows(run, first, size))
@@ -56,7 +56,7 @@ class Pages:
         return json.loads(f"[{','.join(rows)}]")
 
 
-def page(one: Shown) -> int:
+def page(one: WandbRun) -> int:
     """The steps to ask for at once: a server cuts a page off at PAGE rows, and rows may be many steps apart."""
     if not one.lines or one.last is None:
         return PAGE

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from scaling.errors import ScalingError
 from scaling.studies.question import Question
 from scaling.sweeps import file
-from scaling.sweeps.pull.complete import Fetched
 from scaling.sweeps.pull.copy import Copy
+from scaling.sweeps.pull.history_check import Fetched
 from scaling.sweeps.pull.reconcile import Reconciled, reconciled
-from scaling.sweeps.pull.shown import Shown, cell, point
+from scaling.sweeps.pull.wandb_run import WandbRun, cell, point
 from scaling.sweeps.table import name as named
 from scaling.sweeps.table import ordered, row
 
@@ -23,11 +23,11 @@ MISSING = "missing"
 class Source(Protocol):
     """Where runs come from: a server, or the files of one's client."""
 
-    def listed(self) -> list[Shown]: ...
+    def listed(self) -> list[WandbRun]: ...
 
     def sweeps(self, names: Collection[str]) -> Mapping[str, Mapping[str, Any]]: ...
 
-    def histories(self, wanted: list[Shown]) -> Iterator[tuple[Shown, Fetched]]: ...
+    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]: ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def pull(source: Source, copy: Copy, tell: Callable[[int, int], None] = lambda d
     )
 
 
-def _lacks(copy: Copy, one: Shown) -> bool:
+def _lacks(copy: Copy, one: WandbRun) -> bool:
     return one.path in copy.known and bool(copy.known[one.path].missing)
 
 
@@ -108,7 +108,7 @@ def points(pulled: Pulled, copy: Copy) -> list[dict[str, Any]]:
     return ordered(told)
 
 
-def _named(shown: Shown, sweep: file.Sweep | None) -> str:
+def _named(shown: WandbRun, sweep: file.Sweep | None) -> str:
     """What sets it apart in its sweep, as `--local` names it; else what W&B shows it under."""
     drawn = {} if sweep is None else cell(shown, sweep.parameters)
     whole = sweep is not None and len(drawn) == len(sweep.parameters)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scaling.ledger import RESULTS
 from scaling.ledger.result import differences
-from scaling.sweeps.pull.shown import Shown, result
+from scaling.sweeps.pull.wandb_run import WandbRun, result
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Reconciled:
     """A run's attempts, oldest first, the one whose result stands (None: not done), and where others found another."""
 
     run: str
-    attempts: tuple[Shown, ...]
-    stands: Shown | None
+    attempts: tuple[WandbRun, ...]
+    stands: WandbRun | None
     differing: tuple[str, ...]
 
     @property
@@ -24,16 +24,16 @@ class Reconciled:
         return all(one.trunk for one in self.attempts)
 
 
-def reconciled(runs: Iterable[Shown]) -> list[Reconciled]:
+def reconciled(runs: Iterable[WandbRun]) -> list[Reconciled]:
     """The runs of the ledger among W&B's, in the order of their first attempts."""
-    attempts: dict[str, list[Shown]] = {}
+    attempts: dict[str, list[WandbRun]] = {}
     for one in sorted(runs, key=lambda one: (one.created, one.path)):
         if one.run is not None:
             attempts.setdefault(one.run, []).append(one)
     return [_reconciled(run, every) for run, every in attempts.items()]
 
 
-def _reconciled(run: str, attempts: Sequence[Shown]) -> Reconciled:
+def _reconciled(run: str, attempts: Sequence[WandbRun]) -> Reconciled:
     """As in the ledger, the first result stands, and later ones are held to it."""
     done = [one for one in attempts if one.outcome in RESULTS]
     if not done:
@@ -46,7 +46,7 @@ def _reconciled(run: str, attempts: Sequence[Shown]) -> Reconciled:
     return Reconciled(run, tuple(attempts), first, tuple(told))
 
 
-def _claims(one: Shown) -> dict[str, object]:
+def _claims(one: WandbRun) -> dict[str, object]:
     """What another attempt has to repeat."""
     found = {key: value for key, value in result(one).items() if key != "circumstances"}
     return {"outcome": one.outcome, **found}

@@ -1,4 +1,4 @@
-"""Suited: a study that promises to be done in so many minutes takes its scale `small` on a machine that is too slow."""
+"""A study that promises to be done in so many minutes takes its scale `small` on a machine that is too slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaling.studies.question import read
 from scaling.studies.size import sized
 
 
-def suited(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
+def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
     """The plan of a study, and why it is smaller than was asked for, where it is.
 
     What was once begun is gone on with: the machine is timed before the first run alone.

@@ -12,8 +12,8 @@ import pytest
 
 from scaling.cli import main
 from scaling.law import LAWS, named
-from scaling.studies.identified import lacking, smallest_grid
-from scaling.studies.outlook import outlook
+from scaling.studies.identifiability import lacking, smallest_grid
+from scaling.studies.predicted_interval import predicted_interval
 from scaling.studies.question import Question, read
 
 SMALL = str(Path(__file__).parent / "small.yaml")
@@ -62,14 +62,14 @@ def test_the_smallest_grid_of_a_law_identifies_it(law: Any) -> None:
 
 
 def test_published_constants_are_not_supposed_outside_their_range() -> None:
-    small = outlook(_asked(), _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
+    small = predicted_interval(_asked(), _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
     assert small is not None
     assert "published" in small["reason"]
     assert "low" not in small
-    large = outlook(_asked(), _rows(_range(1e8, 5), _range(1e10, 3)), {}, [32000] * 15)
+    large = predicted_interval(_asked(), _rows(_range(1e8, 5), _range(1e10, 3)), {}, [32000] * 15)
     assert large is not None
     assert large["low"] < large["loss"] < large["high"] < math.log(32000)
-    beyond = outlook(
+    beyond = predicted_interval(
         replace(_asked(), target={"N": 1e12, "D": 1e10}), _rows(_range(1e8, 5), _range(1e10, 3)), {}, [9] * 15
     )
     assert beyond is not None
@@ -79,7 +79,7 @@ def test_published_constants_are_not_supposed_outside_their_range() -> None:
 @pytest.mark.parametrize(("floor", "said"), [(7.0, "above ln V"), (-9.0, "no loss")])
 def test_a_law_that_predicts_an_impossible_loss_is_not_supposed(floor: float, said: str) -> None:
     question = _asked(E=floor, A=40.0, B=200.0, alpha=0.5, beta=0.6)
-    told = outlook(question, _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
+    told = predicted_interval(question, _rows(_range(1e4, 5), _range(1e5, 3)), {}, [512] * 15)
     assert told is not None
     assert said in told["reason"]
     assert "low" not in told

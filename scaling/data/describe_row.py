@@ -30,7 +30,7 @@ class Run:
     text: str
 
 
-def spelled(batch: Batch, row: int, source: Source, vocabulary: Vocabulary, family: str) -> dict[str, list[Run]]:
+def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary, family: str) -> dict[str, list[Run]]:
     """The runs of a row's `source` (where it has one), `reads` and `predicts`, as a model of the family meets it."""
     spelling = _Spelling(source, {index: f"<{name}>" for name, index in vocabulary.specials.items()})
     tokens, targets = _row(batch.tokens, row), _row(batch.targets, row)

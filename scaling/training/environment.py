@@ -1,4 +1,4 @@
-"""Surroundings: what a run's numbers depend on beside its spec."""
+"""Environment: what a run's numbers depend on beside its spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from scaling.kernel.compiled import library
 
 
-def surroundings() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """Hardware and versions: two runs are comparable to the bit where these agree."""
     return {
         "processor": processor(),

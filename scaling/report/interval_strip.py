@@ -11,7 +11,7 @@ from scaling.report.numbers import ends, known
 WIDTH, MIDDLE, ROOM = 200, 13, 8
 
 
-def strip(interval: Mapping[str, Any], truth: float | None) -> Html:
+def interval_strip(interval: Mapping[str, Any], truth: float | None) -> Html:
     """An open end runs out of the strip."""
     low, high, best = interval["low"], interval["high"], interval["estimate"]
     seen = [value for value in (low, high, best, truth) if value is not None]

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from scaling.report import summary
-from scaling.report.summary import headline, mirror
+from scaling.report import wandb_summary
+from scaling.report.wandb_summary import headline, mirror
 
 
 def test_the_headline_has_the_law_with_its_intervals(study):
@@ -23,8 +23,8 @@ def test_the_headline_has_the_law_with_its_intervals(study):
 
 def test_disabled_it_never_imports_wandb(study, monkeypatch):
     ledger, found, findings, page = study
-    monkeypatch.setattr(summary, "mode", lambda experiment: "disabled")
-    monkeypatch.setattr(summary, "_show", lambda *given: pytest.fail("spoke to W&B"))
+    monkeypatch.setattr(wandb_summary, "mode", lambda experiment: "disabled")
+    monkeypatch.setattr(wandb_summary, "_show", lambda *given: pytest.fail("spoke to W&B"))
     mirror(findings, page, ledger, found)
 
 
@@ -38,12 +38,12 @@ def test_trouble_is_one_line_and_bounded(study, monkeypatch, caplog, trouble):
         time.sleep(3)
 
     ledger, found, findings, page = study
-    monkeypatch.setattr(summary, "mode", lambda experiment: "offline")
-    monkeypatch.setattr(summary, "START", 0.1)
-    monkeypatch.setattr(summary, "EXIT", 0.4 if trouble == "hangs" else 30.0)
+    monkeypatch.setattr(wandb_summary, "mode", lambda experiment: "offline")
+    monkeypatch.setattr(wandb_summary, "START", 0.1)
+    monkeypatch.setattr(wandb_summary, "EXIT", 0.4 if trouble == "hangs" else 30.0)
     monkeypatch.setattr(wandb, "init", init)
     begun = time.monotonic()
-    with caplog.at_level(logging.WARNING, "scaling.report.summary"):
+    with caplog.at_level(logging.WARNING, "scaling.report.wandb_summary"):
         mirror(findings, page, ledger, found)
     assert time.monotonic() - begun < 2.5
     (record,) = caplog.records
@@ -54,7 +54,7 @@ def test_trouble_is_one_line_and_bounded(study, monkeypatch, caplog, trouble):
 def test_offline_it_leaves_the_table_the_figures_and_the_page(study, monkeypatch):
     ledger, found, findings, page = study
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setattr(summary, "mode", lambda experiment: "offline")
+    monkeypatch.setattr(wandb_summary, "mode", lambda experiment: "offline")
     mirror(findings, page, ledger, found)
     written = list((page.parent.parent / "wandb").rglob("*"))
     assert [path for path in written if path.suffix == ".wandb"]

@@ -1,4 +1,4 @@
-"""Company: processes that keep the other cores busy while something is timed, as workers will."""
+"""Busy cores: processes that keep the other cores busy while something is timed, as workers will."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import torch
 
-Deed = Callable[[], None]
+Work = Callable[[], None]
 
 
 @contextmanager
-def company(number: int, begin: Callable[[], Deed]) -> Iterator[None]:
+def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
     """So many processes that do over and over what `begin` gives them, until this is left or this process is gone.
 
     They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
@@ -32,7 +32,7 @@ def company(number: int, begin: Callable[[], Deed]) -> Iterator[None]:
             os.waitpid(process, 0)
 
 
-def _forked(begin: Callable[[], Deed], processes: list[int]) -> int:
+def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
     """One more, and a pipe that can be read as soon as it has begun or failed."""
     parent = os.getpid()
     reader, writer = os.pipe()

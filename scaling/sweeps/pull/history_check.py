@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scaling.ledger.document import stamp
-from scaling.sweeps.pull.shown import History, Row, Shown, entries
+from scaling.sweeps.pull.wandb_run import History, Row, WandbRun, entries
 
 INTERNAL = ("_step", "_timestamp", "_runtime", "_wandb")
 
@@ -20,7 +20,7 @@ class Fetched:
     missing: tuple[str, ...]
 
 
-def fetched(history: History, shown: Shown) -> Fetched:
+def fetched(history: History, shown: WandbRun) -> Fetched:
     return Fetched(b"".join(map(stamp, entries(history))), tuple(missing(history, shown)))
 
 
@@ -31,7 +31,7 @@ def merged(history: History, rows: Iterable[Row]) -> History:
     return history
 
 
-def short(history: History, shown: Shown) -> dict[str, tuple[int, int]]:
+def short(history: History, shown: WandbRun) -> dict[str, tuple[int, int]]:
     """The keys of which values are missing: how many were found, and how many W&B counts."""
     if not shown.counts:
         return {}
@@ -44,7 +44,7 @@ def short(history: History, shown: Shown) -> dict[str, tuple[int, int]]:
     }
 
 
-def missing(history: History, shown: Shown) -> list[str]:
+def missing(history: History, shown: WandbRun) -> list[str]:
     """What the history lacks, a sentence each; empty where it is whole."""
     told = []
     if shown.lines is not None and len(history) < shown.lines:

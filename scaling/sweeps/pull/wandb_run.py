@@ -1,4 +1,4 @@
-"""Shown: one W&B run as its server or its file tells it, and what it says of a run of the ledger. All of it is pure."""
+"""One W&B run as its server or its file tells it, and what it says of a run of the ledger. All of it is pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Parts = list[tuple[str, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
-class Shown:
+class WandbRun:
     """A W&B run without its history; `lines`, `counts` (values by key) and `last` (row) say what that has to hold."""
 
     path: str  # entity/project/id, or the file
@@ -80,24 +80,24 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
     return opened
 
 
-def point(shown: Shown) -> dict[str, Any]:
+def point(shown: WandbRun) -> dict[str, Any]:
     """What it contributes to a table or a law besides its loss, as the ledger's runs do."""
     return canonical(shown.config["point"])
 
 
-def spec(shown: Shown) -> dict[str, Any]:
+def spec(shown: WandbRun) -> dict[str, Any]:
     """What the run computes: its config without what stands beside that. Where a sweep chose a whole section by name
     (`size: ladder/30k`), W&B keeps the name, and the spec is not whole; its hash tells.
     """
     return {key: value for key, value in nested(shown.config).items() if key not in OWN}
 
 
-def cell(shown: Shown, parameters: Iterable[str]) -> dict[str, Any]:
+def cell(shown: WandbRun, parameters: Iterable[str]) -> dict[str, Any]:
     """What its sweep drew for it: by parameter, dotted, as far as the config tells."""
     return {name: value for name in parameters if (value := _at(shown.config, name)) is not None}
 
 
-def result(shown: Shown) -> dict[str, Any]:
+def result(shown: WandbRun) -> dict[str, Any]:
     """What the ledger's result of it holds, from its point and the last value of every metric."""
     about, summary = point(shown), shown.summary
     last = {

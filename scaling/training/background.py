@@ -1,4 +1,4 @@
-"""Aside: a run's entries told to someone in a thread of their own, who can neither hold the training up nor fail it."""
+"""Listeners to a run's entries, each in a thread of its own: none can hold the training up or fail it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 Entry = Mapping[str, Any]
 
 
-class Aside:
+class BackgroundListener:
     """Hands entries to `tell`, which takes them one after the other until there are no more, under the name `name`."""
 
     def __init__(self, name: str, tell: Callable[[Iterator[Entry]], None], patience: float):

@@ -1,4 +1,4 @@
-"""Outlook: what interval a study's design will give, and a better grid for the same compute where there is one."""
+"""The interval that a study's design is expected to give, and a better grid for the same compute where there is one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PUBLISHED = {
 }
 
 
-def outlook(
+def predicted_interval(
     question: Question, rows: Sequence[Mapping[str, Any]], fitted: Mapping[str, float], vocabularies: Sequence[int]
 ) -> dict[str, Any] | None:
     """The interval of the target that these runs are expected to give, were the law as supposed; or the reason why

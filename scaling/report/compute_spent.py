@@ -13,7 +13,7 @@ from scaling.studies.plan import Plan
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputeSpent:
     """`flops` were spent on runs and trunks that stand, `apart` would have been without shared trunks."""
 
     flops: float
@@ -31,7 +31,7 @@ class Made:
     versions: Mapping[str, tuple[str, ...]]
 
 
-def made(ledger: Ledger, found: Plan) -> Made:
+def compute_spent(ledger: Ledger, found: Plan) -> ComputeSpent:
     """From the results and attempts of a study's runs and trunks."""
     results = {one.run: result for one in found.runs if (result := ledger.result(one.run)) is not None}
     attempts = {run: ledger.attempts(run) for run in (*(one.run for one in found.runs), *found.trunks)}
@@ -45,7 +45,7 @@ def made(ledger: Ledger, found: Plan) -> Made:
     for circumstances in where:
         for name, version in circumstances.get("versions", {}).items():
             versions.setdefault(name, set()).add(str(version))
-    return Made(
+    return ComputeSpent(
         flops=spent,
         apart=whole if branched else spent,
         attempts=sum(map(len, attempts.values())),

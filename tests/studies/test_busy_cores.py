@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.studies.company import company
+from scaling.studies.busy_cores import busy_cores
 
 
 def alive(pid: int) -> bool:
@@ -27,7 +27,7 @@ def test_they_work_beside_until_they_are_left(number, tmp_path):
 
         return deed
 
-    with company(number, begin):
+    with busy_cores(number, begin):
         pids = [int(path.name) for path in tmp_path.iterdir()]  # all have begun
         assert len(set(pids) - {os.getpid()}) == number
         until = time.monotonic() + 60
@@ -40,5 +40,5 @@ def test_one_that_fails_is_done_without(tmp_path):
     def begin():
         raise RuntimeError("no memory, say")
 
-    with company(1, begin):
+    with busy_cores(1, begin):
         pass
