@@ -18,6 +18,8 @@ from jaxtyping import install_import_hook  # noqa: E402
 # Every shape that a piece's `forward` promises is checked while the tests run.
 install_import_hook("scaling.nn", "beartype.beartype")
 
+from scaling import build  # noqa: E402
+
 # No deadline: a test's outcome may not depend on how busy the machine is.
 settings.register_profile("scaling", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("scaling")
@@ -25,6 +27,13 @@ settings.load_profile("scaling")
 
 def pytest_addoption(parser):
     parser.addoption("--golden", action="store_true", help="write golden files anew instead of comparing with them")
+
+
+@pytest.fixture(autouse=True)
+def only_shipped_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds that a test adds by a file of its own are gone after it."""
+    monkeypatch.setattr(build, "_joined", {})
+    monkeypatch.setattr(build, "_extensions", {})
 
 
 @pytest.fixture

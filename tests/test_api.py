@@ -259,9 +259,7 @@ def test_an_explanation_is_the_command_s(name, capsys):
     assert capsys.readouterr().out == f"{explanation}\n"
 
 
-def test_an_explanation_has_the_pieces_of_a_file_and_is_safe_to_show(tmp_path, monkeypatch):
-    monkeypatch.setattr("scaling.build._joined", {})
-    monkeypatch.setattr("scaling.build._extensions", {})
+def test_an_explanation_has_the_pieces_of_a_file_and_is_safe_to_show(tmp_path):
     (tmp_path / "mine.py").write_text(
         'class Halved:\n    """y = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n\n'
         "    def __init__(self, shape, *, times: int = 1): ...\n"

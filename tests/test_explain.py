@@ -58,8 +58,7 @@ class Halved:
 '''
 
 
-def test_a_piece_of_ones_own_is_explained_beside_ours(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(build, "_joined", {})
+def test_a_piece_of_ones_own_is_explained_beside_ours(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(MINE)
     kinds = {
         kind["kind"]: kind for kind in explained(capsys, "channel", "--extend", str(tmp_path / "mine.py"))["kinds"]

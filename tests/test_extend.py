@@ -17,12 +17,6 @@ from scaling.law import fit, laws, named
 SMALL = Path(__file__).parent / "studies" / "small.yaml"
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
-    monkeypatch.setattr(build, "_joined", {})
-    monkeypatch.setattr(build, "_extensions", {})
-
-
 def written(folder: Path, text: str) -> str:
     (folder / "mine.py").write_text(text)
     return str(folder / "mine.py")

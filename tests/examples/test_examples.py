@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from scaling import build
 from scaling.build import extend
 from scaling.cli import main
 from scaling.law import named
@@ -50,7 +49,6 @@ def test_the_list_names_every_folder():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(copied(tmp_path) / folder)
-    monkeypatch.setattr(build, "_joined", {})
     monkeypatch.delenv("SCALING_DATA", raising=False)
     assert len(commands(folder)) >= 3
     for _, *words in short(folder):
@@ -79,7 +77,6 @@ def test_both_ways_to_write_a_law_are_one_law(monkeypatch):
     from scaling.law.forms.formula import formula, read_law
     from scaling.law.read_points import read_points_file as points_of
 
-    monkeypatch.setattr(build, "_joined", {})
     extend(EXAMPLES / "own_law" / "law.py")
     points = points_of(EXAMPLES / "own_law" / "points.csv")
     one = fit(named("delayed"), points)

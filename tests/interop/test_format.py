@@ -40,11 +40,6 @@ class Skewed(Llama):
 '''
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_joined", {})
-
-
 def sections(model: str, lines: dict[str, Any] | None = None, **sizes: Any) -> dict[str, Any]:
     return {"model": overlay(load(model)["model"], lines or {}), "size": {**parity.SIZE, **sizes}}
 
