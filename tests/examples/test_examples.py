@@ -72,7 +72,7 @@ def test_an_example_runs_as_its_page_says(folder, tmp_path):
         assert "Traceback" not in done.stderr
 
 
-def test_both_ways_to_write_a_law_are_one_law(monkeypatch):
+def test_both_ways_to_write_a_law_are_one_law():
     from scaling.law import fit
     from scaling.law.forms.formula import formula, read_law
     from scaling.law.read_points import read_points_file as points_of

@@ -28,7 +28,7 @@ def test_every_row_trains(table: Table, row: str, tmp_path: Path):
     experiment = assemble(table.load(row, [*WORDS, *data, f"runs={tmp_path}"]))
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
     weights = Weights(model, "float32").parameters
-    start = {one.place.name: one.tensor.detach().clone() for one in weights}
+    start = {one.spec.name: one.tensor.detach().clone() for one in weights}
     optimizers = experiment.optimizer.make(weights, experiment.parametrization)
     for step in range(experiment.steps):
         loss = model.loss(experiment.batches.batch(step)).total
@@ -37,4 +37,4 @@ def test_every_row_trains(table: Table, row: str, tmp_path: Path):
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-    assert [one.place.name for one in weights if torch.equal(one.tensor, start[one.place.name])] == []
+    assert [one.spec.name for one in weights if torch.equal(one.tensor, start[one.spec.name])] == []
