@@ -95,7 +95,7 @@ def test_data_that_end_early_fail_the_run(run: Run, tmp_path: Path, monkeypatch:
 def test_a_loader_that_ends_early_fails_the_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from scaling.data.module import Loader
 
-    monkeypatch.setattr(Loader, "_steps", lambda self: iter(range(5)))
+    monkeypatch.setattr(Loader, "_steps", lambda self, first: iter(range(first, 5)))
     with pytest.raises(Exception, match="updates applied: 5 instead of 12"):
         run()
     assert ends(tmp_path / "runs") == ["failed"]

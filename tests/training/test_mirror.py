@@ -83,6 +83,7 @@ def test_a_process_keeps_its_own_settings_of_wandb(monkeypatch):
     with mirror._without_environment():
         assert wandb.setup().settings.run_notes is None
     assert wandb.setup().settings.run_notes == "a person's"
+    wandb.teardown()  # a process forked from this one would speak to the service that was set up here
 
 
 def test_a_kill_with_the_mirror_on_loses_nothing(tmp_path, fork, unbroken):
