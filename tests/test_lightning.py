@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def told(program: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -19,6 +21,7 @@ def test_no_metrics_are_loaded():
     )
 
 
+@pytest.mark.slow
 def test_a_metric_is_known_as_one_though_it_came_later():
     program = """
 from scaling import process
@@ -35,6 +38,7 @@ print(isinstance(1.0, module.Metric))
     assert told(program) == ["False", "True", "True", "False"]
 
 
+@pytest.mark.slow
 def test_a_person_s_program_has_the_whole_of_lightning():
     program = """
 import scaling.lightning

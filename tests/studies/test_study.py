@@ -132,7 +132,8 @@ def attempts(folder: Path) -> int:
     return len(list((folder / "store").glob("*/attempts/*/claim.json")))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 10])
 def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
     chance, runs = random.Random(kills), tmp_path / "runs"
     for _ in range(kills):

@@ -154,6 +154,7 @@ def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(frag
     assert (code, lacking(runs)) == (0, []), err
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path):
     runs = small_disk / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(8))}), f"runs={runs}", "--workers", "2")

@@ -66,6 +66,7 @@ def ours(server: Server, *words: str) -> list[str]:
     return [SCALING, "agent", f"me/proj/{max(server.world.sweeps)}", *words]
 
 
+@pytest.mark.slow
 def test_from_the_clients_sweep_to_our_table(server, go, tmp_path):
     small(tmp_path)
     go(sys.executable, "-m", "wandb", "sweep", "small.yaml", "-p", "proj")
