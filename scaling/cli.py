@@ -1,4 +1,4 @@
-"""The door: `scaling VERB …`. Each verb is a module of `scaling.command`, imported when it is called and not before."""
+"""The command line: `scaling VERB …`. Each verb is a module of `scaling.command`, imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
 
 VERBS = {
-    "train": "train one run, go on with it, or tell what came of it",
+    "train": "train one run, resume it, or print its result",
     "study": "plan a grid of runs, train them, fit a law, test it",
-    "report": "a study's page, of what is done so far: law, test, runs, doubts",
-    "plan": "what a study will cost and tell, before it is run: time, memory, money, the interval",
+    "report": "write a study's page from the runs that are done: law, test, runs, reliability",
+    "plan": "estimate a study before it runs: time, memory, money, the expected interval",
     "work": "one worker of a study, on any machine that sees its folder",
-    "table": "a paper's ablation table: count its rows, train them, print them beside the paper's figures",
+    "table": "a paper's ablation table: count its rows, train them, print them next to the published figures",
     "sweep": "check a W&B sweep, register it, or run it here with no server",
     "agent": "one agent of a W&B sweep, for a whole node",
-    "pull": "bring runs back from W&B, whole, as points and as a ledger that tables and fits read",
+    "pull": "bring runs back from W&B, complete, as points and as a ledger that tables and fits read",
     "inspect": "parameters, FLOPs and memory of models, side by side",
     "explain": "what a name in a config means: slots, kinds, sections, laws; formulas, keys, citations",
     "fit": "fit a scaling law to a table of runs: estimates, intervals, diagnostics, figures",
-    "data": "list, prepare and show corpora: counts, bytes a token, windows",
+    "data": "list, prepare and show corpora: counts, bytes per token, windows",
     "runs": "list runs: state, progress, loss, speed, host, age",
     "show": "one run: result, attempts, settings, loss curve",
     "diff": "what two runs or configs differ in",
@@ -43,7 +43,7 @@ SIGINT_EXIT = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code; what a user can fix is one line on standard error."""
+    """Run one verb and return its exit code; a mistake of the user is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         process.take()
@@ -163,7 +163,7 @@ class _Parser(argparse.ArgumentParser):
 def _help() -> str:
     width = max(map(len, VERBS))
     lines = [f"  {verb:<{width}}  {summary}" for verb, summary in VERBS.items()]
-    usage = "usage: scaling VERB … (`scaling VERB --help` tells more)"
+    usage = "usage: scaling VERB … (`scaling VERB --help` prints more)"
     spelling = [
         "Overrides of a config are key=value, anywhere among the words.",
         "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,",

@@ -20,7 +20,10 @@ _ABSENT = object()
 
 
 class ScalingError(Exception):
-    """A mistake of the input or the machine, told to the person who can fix it."""
+    """A mistake of the input or the machine: `what` is wrong, at which `file`, `line` and `key`, and how to `fix` it.
+
+    `code` is the exit code of the command line: 2 for bad input, 74 for a full or failing disk.
+    """
 
     def __init__(
         self,
