@@ -39,9 +39,11 @@ def test_intervals_cover_over_the_grid(objective):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("objective", "studies"), [(LogSquared(), 500), (LogHuber(), 100)], ids=str)
-def test_intervals_cover_or_doubt_themselves_under_other_errors(objective, studies):
+@pytest.mark.parametrize("objective", [LogSquared(), LogHuber()], ids=lambda o: o.name)
+def test_intervals_cover_or_doubt_themselves_under_other_errors(objective):
+    # A share of 89% scatters by 1.4% in 500 studies, by 3.1% in 100.
+    studies, least = (500, 0.89) if objective == LogSquared() else (100, 0.85)
     for cell in stress(objective):
         counts = simulate(cell, studies)
         if counts.trusted > studies / 2:
-            assert all(counts.trusted_covered[name] >= 0.89 * counts.trusted for name in NAMES), cell
+            assert all(counts.trusted_covered[name] >= least * counts.trusted for name in NAMES), cell
