@@ -182,7 +182,12 @@ DEEP_MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP_MODELS)
+SLOW = "every layer of the encoder"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for name in DEEP_MODELS]
+)
 def test_a_deep_model_costs_what_counting_all_its_layers_says(name, monkeypatch):
     words = DEEP_MODELS[name]
     model = words[0] if words and "=" not in words[0] else "decoder"

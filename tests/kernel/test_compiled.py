@@ -74,7 +74,7 @@ def _flags() -> set[str]:
 
 @COMPILER
 @pytest.mark.parametrize("tests", ["test_kernels.py", pytest.param("test_inputs.py", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("without", ["avx512f", "avx2"])
+@pytest.mark.parametrize("without", ["avx512f", pytest.param("avx2", marks=pytest.mark.slow)])
 def test_narrower_registers_compute_the_same(without, tests, tmp_path):
     """Every test of the kernels once more, as the compiler of an older processor makes them."""
     if without not in _flags():

@@ -123,6 +123,7 @@ def fragile(tmp_path, monkeypatch):
     return flag
 
 
+@pytest.mark.slow
 def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(fragile, tmp_path):
     runs = tmp_path / "runs"
     words = ["study", write(tmp_path), f"runs={runs}", "--workers", "2"]
