@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.api.runs import RUNS
-from scaling.api.words import words
+from scaling.api.words import resolved, words
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -29,14 +29,12 @@ def inspect(
 
     scaling.inspect("gpt2", "size=gpt2/xl").parameters
     """
-    if model is not None and "=" in model:
-        model, overrides = None, (model, *overrides)
-    resolved = config.load(model, words(overrides, settings), overlays=overlays, extend=extend).check()
+    checked = resolved(model, overrides, settings, overlays, extend).check()
 
     from scaling.cost import cost  # imports torch: after the config has been checked
     from scaling.training.vocabulary import sized
 
-    return cost(sized(resolved))
+    return cost(sized(checked))
 
 
 def diff(one: Any, other: Any, *overrides: str, runs: str | None = None, **settings: Any) -> dict[str, tuple[Any, Any]]:

@@ -351,7 +351,7 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
     """Refuse what the law cannot use, and values that no law can, before the table is read."""
     kind = "law" if not isinstance(law, str) else law.partition("_")[0]
     for option, kinds in USED_BY.items():
-        if given[option] and kind not in kinds:
+        if given[option] not in (None, (), [], {}) and kind not in kinds:  # 0 is a seed that was given
             raise ScalingError(
                 f"{name} cannot use it",
                 key=option.replace("_", "-"),

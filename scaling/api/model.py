@@ -137,7 +137,7 @@ def _device(name: str | None) -> Any:
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError, NotImplementedError):  # torch built without it raises any of these
         raise ScalingError("there is no such device here", key="device", value=name, fix="take cpu") from None
     return device
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from scaling import config
-from scaling.api.words import words
+from scaling.api.words import resolved
 
 if TYPE_CHECKING:
     from scaling.data.module import DataModule
@@ -63,7 +62,4 @@ def _experiment(
     from scaling.training.experiment import assemble
     from scaling.training.values import checked
 
-    if model is not None and "=" in model:
-        model, overrides = None, (model, *overrides)
-    resolved = config.load(model, words(overrides, settings), overlays=overlays, extend=extend)
-    return assemble(checked(resolved))
+    return assemble(checked(resolved(model, overrides, settings, overlays, extend)))

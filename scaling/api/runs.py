@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.api.model import Model, load
-from scaling.api.words import words
+from scaling.api.words import resolved
 from scaling.config import Config
 from scaling.errors import ScalingError
 
@@ -105,14 +105,12 @@ def train(
 
         run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
     """
-    if model is not None and "=" in model:
-        model, overrides = None, (model, *overrides)
-    resolved = config.load(model, words(overrides, settings), overlays=overlays, extend=extend)
-    return train_config(resolved, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    asked = resolved(model, overrides, settings, overlays, extend)
+    return train_config(asked, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
 
 
 def train_config(
-    resolved: Config,
+    asked: Config,
     *,
     again: bool = False,
     progress: bool = True,
@@ -122,18 +120,19 @@ def train_config(
     """The run that a resolved config describes, trained."""
     from scaling.training.values import checked
 
-    resolved = checked(resolved)
+    asked = checked(asked)
+
     from scaling.training.experiment import assemble
 
-    assemble(resolved)  # what is wrong with it is reported before Lightning is imported, which takes seconds
-    config.print_remarks([resolved])
+    assemble(asked)  # what is wrong with it is reported before Lightning is imported, which takes seconds
+    config.print_remarks([asked])
 
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
     with _listeners(progress) as tell:
-        result = train_run(resolved, Observers(tell, callbacks, loggers), again=again)
-    path = Path(resolved["runs"]) / "store" / result["run"] if "run" in result else Path()
+        result = train_run(asked, Observers(tell, callbacks, loggers), again=again)
+    path = Path(asked["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"], result.get("differences"))
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scaling.config import Config, load
+
 SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
 """Keys that are asked for so often that their section may be left out."""
 
@@ -22,6 +24,14 @@ def _word(key: str, value: Any) -> str:
     return f"{SHORT.get(key, key)}={value if isinstance(value, str) else json.dumps(value)}"
 
 
-def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names, and overrides."""
-    return [word for word in words if "=" not in word], [word for word in words if "=" in word]
+def resolved(
+    model: str | None,
+    overrides: Sequence[str],
+    settings: Mapping[str, Any],
+    overlays: Sequence[str] = (),
+    extend: str | None = None,
+) -> Config:
+    """The config of a model under overrides as words and as keywords; a first word with `=` is an override too."""
+    if model is not None and "=" in model:
+        model, overrides = None, (model, *overrides)
+    return load(model, words(overrides, settings), overlays=overlays, extend=extend)

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from scaling.config.arguments import split
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    names = [word for word in arguments.words if "=" not in word]
-    words = [word for word in arguments.words if "=" in word]
+    names, words = split(arguments.words)
     if len(names) != 1:
         raise ScalingError("name one sweep", key="SWEEP", fix="as in scaling agent me/scaling/abcd1234")
     environment = dict(os.environ)

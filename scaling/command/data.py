@@ -71,10 +71,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> Config:
-    from scaling.config import load
+    from scaling.config import load, split
 
-    names = [word for word in arguments.words if "=" not in word]
-    overrides = [word for word in arguments.words if "=" in word]
+    names, overrides = split(arguments.words)
     if len(names) > 1:
         raise ScalingError("one at a time", value=" ".join(names), key="NAME")
     if not names and not any(word.lstrip("-").startswith("data=") for word in overrides):

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from scaling.api.configs import diff
-from scaling.api.words import split
 from scaling.command.show import SOME, compact
+from scaling.config.arguments import split
 from scaling.errors import ScalingError
 
 

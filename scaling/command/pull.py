@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.api.pull import bring
 from scaling.api.runs import RUNS
 from scaling.command.document import numbered
+from scaling.config.arguments import split
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -43,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    names = [word for word in arguments.words if "=" not in word]
-    words = [word for word in arguments.words if "=" in word]
+    names, words = split(arguments.words)
     if len(names) != 1:
         raise ScalingError("name one project, sweep or folder", key="PROJECT", fix="as in scaling pull me/scaling")
     overrides = [word for word in words if not word.startswith("runs=")]

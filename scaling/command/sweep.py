@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from scaling.api.sweeps import MISSING
 from scaling.command.document import numbered
+from scaling.config.arguments import split
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -45,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.api.sweeps import sweep
 
-    names = [word for word in arguments.words if "=" not in word]
-    words = [word for word in arguments.words if "=" in word]
+    names, words = split(arguments.words)
     if arguments.study is not None:
         return _study(arguments, names, words)
     if len(names) != 1:

@@ -19,8 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def configs(arguments: argparse.Namespace) -> dict[str, Config]:
     """A config for each name; overrides, overlays and the extension hold for all."""
-    names = [word for word in arguments.words if "=" not in word]
-    overrides = [word for word in arguments.words if "=" in word]
+    names, overrides = split(arguments.words)
     told = {"overlays": arguments.overlay, "extend": arguments.extend}
     return {name or "model": load(name, overrides, **told) for name in names or [None]}
 
@@ -29,3 +28,11 @@ def print_remarks(configs: Iterable[Config]) -> None:
     """Print what a row or the command line may have changed by half, each remark once, on standard error."""
     for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
         print(f"scaling: {remark}", file=sys.stderr, flush=True)
+
+
+def split(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Names, and overrides."""
+    names, overrides = [], []
+    for word in words:
+        (overrides if "=" in word else names).append(word)
+    return names, overrides
