@@ -55,6 +55,7 @@ SLOTS = {
     "model": "scaling.model",
     "decode": "scaling.decode.strategy",
     "format": "scaling.interop.formats",
+    "metric": "scaling.metric",
     "data": "scaling.data",
     "corpus": "scaling.data.corpus",
     "tokenizer": "scaling.data.tokenizer",

@@ -12,12 +12,13 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `number`, `outline`, `batch` and `lightning` are files that later rooms share.
 FLOORS = """
     errors atomic parent process standard_error number build outline shape batch lightning config kernel nn model cost
-    data objective law picture published fit_report coverage
+    metric data objective law picture published fit_report coverage
     ledger decode interop training studies sweeps tables report api command cli __main__ __init__
 """
 ROOMS = FLOORS.split()
 ALONE = {
     "config": {"omegaconf", "yaml"},
+    "metric": {"numpy", "scipy"},
     "law": {"numpy", "scipy", "pyarrow"},
     "picture": {"numpy", "matplotlib", "plotly"},
     "published": {"numpy", "scipy"},

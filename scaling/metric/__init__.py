@@ -1,0 +1,31 @@
+"""Metrics of tasks: what predictions are worth beside what is right, as sums over examples, and intervals of them.
+
+Every value is higher for better predictions. A prediction of None is an invalid output and counts as wrong.
+"""
+
+from scaling.metric.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
+from scaling.metric.classes import F1, MCC, Accuracy, F1AndAccuracy, GenderParity
+from scaling.metric.correlation import Correlation
+from scaling.metric.interval import bootstrap, over_seeds
+from scaling.metric.tags import EntityF1, TagAccuracy
+from scaling.metric.text import BLEU, ROUGE
+
+__all__ = [
+    "BLEU",
+    "F1",
+    "MCC",
+    "ROUGE",
+    "Accuracy",
+    "Correlation",
+    "EntityF1",
+    "ExactMatch",
+    "F1AndAccuracy",
+    "GenderParity",
+    "MultiRC",
+    "ReCoRD",
+    "SQuAD",
+    "SQuAD2",
+    "TagAccuracy",
+    "bootstrap",
+    "over_seeds",
+]

@@ -1,0 +1,174 @@
+"""Metrics of classes: one class, or a list of several, for each example; an id or a name."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.metric.metric import Metric, f1, ratio
+from scaling.number import NonNegativeInt
+
+Average = Literal["binary", "macro", "micro"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(Metric):
+    """accuracy = the fraction of examples whose prediction is right; of several classes, all of them."""
+
+    main = "accuracy"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        return np.array([(_set(p) == _set(r), 1) for p, r in zip(predictions, references)], float)
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {"accuracy": ratio(sums[:, 0], sums[:, 1], np.nan)}
+
+    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
+        return class_counts(predictions, references)
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1(Metric):
+    """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
+    classes counted together (`micro`).
+
+    `macro` is over the classes that some reference or prediction has. `precision` and `recall` are averaged alike. Each
+    is 0 where its denominator is.
+    """
+
+    average: Average = "binary"
+    positive: NonNegativeInt | str = 1
+    main = "f1"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        found, right = [_set(p) for p in predictions], [_set(r) for r in references]
+        classes = _classes(found, right)
+        if self.average == "binary":
+            if not isinstance(self.positive, type(next(iter(classes), self.positive))):
+                fix = f"name one of {', '.join(map(str, classes))}"
+                raise ScalingError("no example has such a class", key="metric.positive", value=self.positive, fix=fix)
+            classes = [self.positive]
+        each = [(_member(found, one), _member(right, one)) for one in classes]
+        correct, predicted, real = ([p * r for p, r in each], [p for p, _ in each], [r for _, r in each])
+        equal = np.array([p == r for p, r in zip(found, right)], float)
+        return np.column_stack([equal, np.ones_like(equal), *correct, *predicted, *real])
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, predicted, real = np.split(sums[:, 2:], 3, axis=1)
+        if self.average == "micro":
+            correct, predicted, real = (part.sum(1, keepdims=True) for part in (correct, predicted, real))
+        some = (predicted + real > 0) if self.average == "macro" else np.ones_like(real, bool)
+        each = {
+            "f1": f1(correct, predicted, real),
+            "precision": ratio(correct, predicted),
+            "recall": ratio(correct, real),
+        }
+        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each.items()}
+        return {**values, "accuracy": ratio(sums[:, 0], sums[:, 1], np.nan)}
+
+    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
+        return class_counts(predictions, references)
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1AndAccuracy(F1):
+    """mean = (F1 + accuracy) / 2: MRPC and QQP of GLUE (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018)"""
+
+    main = "mean"
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        values = super().values(sums)
+        return {"mean": (values["f1"] + values["accuracy"]) / 2, **values}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCC(Metric):
+    """Matthews' correlation, for any number of classes (c·s − Σ p t) / √((s² − Σ p²)(s² − Σ t²)): c of s examples are
+    right, and a class has p predictions and t references. 0 where either has one class only. (Gorodkin 2004)
+    """
+
+    main = "mcc"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        every = sorted({*map(str, predictions), *map(str, references)})
+        found, right = (np.array([every.index(str(one)) for one in side]) for side in (predictions, references))
+        one_hot = np.eye(len(every))
+        return np.column_stack([found == right, np.ones(len(found)), one_hot[found], one_hot[right]])
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, count = sums[:, 0], sums[:, 1]
+        predicted, real = np.split(sums[:, 2:], 2, axis=1)
+        scale = (count**2 - (predicted**2).sum(1)) * (count**2 - (real**2).sum(1))
+        mcc = ratio(correct * count - (predicted * real).sum(1), np.sqrt(scale))
+        return {"mcc": mcc, "accuracy": ratio(correct, count, np.nan)}
+
+    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
+        return class_counts(predictions, references)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenderParity(Accuracy):
+    """accuracy, and `gender_parity`: the fraction of groups, two texts that differ in a pronoun's gender, whose
+    predictions are equal. (Rudinger et al. 2018; AX-g of SuperGLUE)
+    """
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        each = super().rows(predictions, references)
+        members = grouped(groups, len(predictions))
+        parity = [[len({str(predictions[index]) for index in group}) == 1, 1] for group in members]
+        return np.array([[*each[group].sum(0), *equal] for group, equal in zip(members, parity)], float)
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {**super().values(sums), "gender_parity": ratio(sums[:, 2], sums[:, 3], np.nan)}
+
+
+def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
+    """The examples of each group, in the order of first mention; each by itself where there are no groups."""
+    members: dict[Hashable, list[int]] = {}
+    for index in range(count):
+        members.setdefault(index if groups is None else groups[index], []).append(index)
+    return list(members.values())
+
+
+def class_counts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, int]]:
+    """By class: how many references and predictions have it, and how many examples both."""
+    found, right = [_set(p) for p in predictions], [_set(r) for r in references]
+    return {
+        str(one): {
+            "references": sum(one in r for r in right),
+            "predictions": sum(one in p for p in found),
+            "correct": sum(one in p and one in r for p, r in zip(found, right)),
+        }
+        for one in _classes(found, right)
+    }
+
+
+def _set(value: Any) -> frozenset[Any]:
+    """The classes of an example: one, or those listed; None of an invalid output, which equals nothing."""
+    if value is None:
+        return frozenset({_INVALID})
+    return frozenset(value) if isinstance(value, list | tuple | set | frozenset | np.ndarray) else frozenset({value})
+
+
+_INVALID = object()  # the class of an invalid output
+
+
+def _classes(found: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    every = {one for side in (found, right) for classes in side for one in classes if one is not _INVALID}
+    return sorted(every, key=lambda one: (isinstance(one, str), one))
+
+
+def _member(sets: Sequence[Any], one: Any) -> np.ndarray:
+    return np.array([one in classes for classes in sets], float)

@@ -1,0 +1,69 @@
+"""Metrics of written text, by the packages that papers are compared by."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.metric.answers import texts
+from scaling.metric.metric import Metric, ratio
+
+
+def _package(name: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ScalingError(f"it needs the package {name}", key="metric", fix="pip install 'scaling[eval]'") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BLEU(Metric):
+    """bleu, from 0 to 100: the geometric mean of the precisions of 1- to 4-grams of the corpus, with the brevity
+    penalty, by sacrebleu. (Papineni et al. 2002, Post 2018)
+    """
+
+    tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a"
+    lowercase: bool = False
+    main = "bleu"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
+        scorer = bleu(tokenize=self.tokenize, lowercase=self.lowercase, effective_order=True)
+        each = [scorer.sentence_score(p or "", texts(r)) for p, r in zip(predictions, references)]
+        return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in each], float)
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
+        whole = sums.round().astype(int).tolist()
+        return {"bleu": np.array([bleu.compute_bleu(row[:4], row[4:8], row[8], row[9]).score for row in whole])}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ROUGE(Metric):
+    """rouge_l: the mean F1 of the longest common subsequence with the best reference; `rouge_1` and `rouge_2` of words
+    and of pairs of words, by rouge-score. (Lin 2004)
+    """
+
+    stem: bool = True
+    main = "rouge_l"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        kinds = ["rouge1", "rouge2", "rougeL"]
+        scorer = _package("rouge-score", "rouge_score.rouge_scorer").RougeScorer(kinds, use_stemmer=self.stem)
+        each = (scorer.score_multi(texts(r), p or "") for p, r in zip(predictions, references))
+        return np.array([[*(one[kind].fmeasure for kind in kinds), 1] for one in each])
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: ratio(sums[:, index], sums[:, 3], np.nan)
+            for index, name in enumerate(("rouge_1", "rouge_2", "rouge_l"))
+        }

@@ -1,0 +1,73 @@
+"""Intervals over examples and over seeds."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from scaling.build import build
+from scaling.metric import bootstrap, over_seeds
+
+
+def test_the_bootstrap_of_an_accuracy_is_the_binomials():
+    generator = np.random.default_rng(0)
+    references = [1] * 400
+    predictions = (generator.random(400) < 0.8).astype(int).tolist()
+    interval = bootstrap(build("metric", "Accuracy"), predictions, references)["accuracy"]
+    p = np.mean(predictions)
+    half = 1.96 * math.sqrt(p * (1 - p) / 400)
+    assert interval.low == pytest.approx(p - half, abs=0.01)
+    assert interval.high == pytest.approx(p + half, abs=0.01)
+
+
+@pytest.mark.parametrize("line", ["Correlation", "MCC", {"kind": "F1", "average": "macro"}])
+def test_a_sample_scores_as_its_examples_would(line):
+    """The values of weights are those of a list in which each example is as often as its weight."""
+    generator = np.random.default_rng(3)
+    references, predictions = generator.integers(0, 4, (2, 30)).astype(float)
+    metric = build("metric", line)
+    rows = metric.rows(list(predictions), list(references), None)
+    drawn = generator.integers(0, 30, (5, 30))
+    weights = np.stack([np.bincount(one, minlength=30) for one in drawn]).astype(float)
+    found = metric.weighted(rows, weights)
+    for index, one in enumerate(drawn):
+        alone = metric.score(list(predictions[one]), list(references[one]))
+        for name, value in alone.items():
+            assert found[name][index] == pytest.approx(value, abs=1e-9)
+
+
+def test_equal_seeds_give_equal_intervals():
+    predictions, references = np.random.default_rng(4).normal(size=(2, 60)).tolist()
+    first, second, other = (
+        bootstrap(build("metric", "Correlation"), predictions, references, seed=seed) for seed in (0, 0, 1)
+    )
+    assert first == second
+    assert first != other
+
+
+def test_groups_are_drawn_whole():
+    """All answers of a question are right or wrong together, so that a sample has a multiple of ten right."""
+    metric = build("metric", "MultiRC")
+    groups = [index // 10 for index in range(100)]
+    predictions = [1] * 50 + [0] * 50
+    interval = bootstrap(metric, predictions, [1] * 100, groups, resamples=500)["exact_match"]
+    assert interval.low < 0.35
+    assert interval.high > 0.65
+
+
+def test_forty_thousand_examples_take_seconds():
+    generator = np.random.default_rng(0)
+    predictions, references = generator.integers(0, 2, (2, 40_000)).tolist()
+    begun = time.perf_counter()
+    bootstrap(build("metric", "F1AndAccuracy"), predictions, references)
+    assert time.perf_counter() - begun < 10
+
+
+def test_an_interval_over_seeds_is_students():
+    interval = over_seeds([0.8, 0.82, 0.84])
+    half = 4.302652729911275 * 0.02 / math.sqrt(3)  # t of 2 degrees of freedom
+    assert (interval.value, interval.low, interval.high) == pytest.approx((0.82, 0.82 - half, 0.82 + half))
+    assert over_seeds([0.8]).low == -math.inf
