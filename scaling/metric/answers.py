@@ -175,7 +175,7 @@ class MultiRC(Metric):
             both = sum(p == 1 and r == 1 for p, r in zip(found, right))
             # An invalid output is wrong either way: it is counted among the yes where the answer is no.
             yes = sum(p == 1 or (p is None and r == 0) for p, r in zip(found, right))
-            rows.append([found == right, 1, both, yes, sum(right)])
+            rows.append([found == right, 1, both, yes, right.count(1)])
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
