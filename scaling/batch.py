@@ -26,7 +26,9 @@ class Batch:
     positions: Tensor | None = None  # [b t], position within the document
     prefix: Tensor | None = None  # [b], how many leading tokens see one another (prefix LM)
     segments: Tensor | None = None  # [b t], BERT's sentence A (0) or B (1)
-    labels: Tensor | None = None  # [b], a target for the whole sequence (next sentence, a class)
+    labels: Tensor | None = None  # targets for the text: [b] or [b k], [b c], [b t] or [b 2] (docs/pieces.md)
+    reads: Tensor | None = None  # [b k], where the vectors are that a head of the whole text reads; −1: none
+    language: Tensor | None = None  # [b], the weight of a row's loss of next tokens beside that of its label; None: 1
     source: Tensor | None = None  # [b s]
     source_documents: Tensor | None = None  # [b s]
     source_positions: Tensor | None = None  # [b s]

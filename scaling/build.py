@@ -47,6 +47,7 @@ SLOTS = {
     "channel": "scaling.nn.channel",
     "head": "scaling.nn.head",
     "sentence": "scaling.nn.head",
+    "language": "scaling.nn.head",
     "boundary": "scaling.nn.head.boundary",
     "block": "scaling.nn.block",
     "stack": "scaling.nn.stack",

@@ -233,8 +233,7 @@ def _window(model: Family, rows: int) -> Batch:
     source = None
     if isinstance(model, EncoderDecoder):
         source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
-    labels = torch.zeros(rows, dtype=torch.long)
-    return Batch(tokens, tokens, labels=labels, source=source)
+    return Batch(tokens, tokens, labels=model.head.labels_like(tokens), language=torch.ones(rows), source=source)
 
 
 def _towers(model: Family) -> list[Tower]:

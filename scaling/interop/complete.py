@@ -40,7 +40,7 @@ def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
         channel = part["block"].get("channel") or {}
         sizes.clear()
         sizes.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
-    for slot in ("head", "sentence"):
+    for slot in ("head", "sentence", "language"):
         model[slot] = _spelled(slot, model.get(slot))
     if len(parts) > 1:
         model["memory"] = _spelled("memory", model.get("memory", "Last"))

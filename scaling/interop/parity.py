@@ -29,6 +29,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.build import build
 from scaling.config import load
 from scaling.interop import huggingface, weights
+from scaling.model.family import vectors
 from scaling.nn.context import Cache, Places
 
 MODELS = (
@@ -252,9 +253,9 @@ def _ours(model: Any, batch: Batch, reading: str) -> list[Tensor]:
         memory, cache = model.encode(batch), Cache()
         read = [model.head(model.decode(part, memory, cache).hidden) for part in _chunks(batch)]
         return [torch.cat(read, 1)]
-    hidden = model(batch).hidden
-    sentence = getattr(model, "sentence", None)
-    return [model.head(hidden)] + ([] if sentence is None else [sentence(hidden)])
+    output = model(batch)
+    heads = [model.head, getattr(model, "sentence", None)]
+    return [head(vectors(head, output, batch)) for head in heads if head is not None]
 
 
 def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:

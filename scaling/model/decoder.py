@@ -3,12 +3,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from scaling.batch import Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Output, Tower, built
+from scaling.model.built import built
+from scaling.model.family import Family, Output, Tower
 from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
+from scaling.nn.contract import Head
 from scaling.shape import Shape
 
 
@@ -16,7 +20,9 @@ class Decoder(Family):
     """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
     prefix LM)
 
-    `tie: [decoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
+    `language` is a second head, of every next token, whose loss is added with the objective's weight while the first
+    learns a task (Radford et al. 2018, equation 5). `tie: [decoder, head]` lets the head predict by the embedding's
+    table, `[decoder, language]` the second. `blocks` names those that differ, and how.
     """
 
     family = "decoder"
@@ -33,6 +39,7 @@ class Decoder(Family):
         head: Recipe,
         tie: list[str],
         blocks: Mapping[str, Any] = {},
+        language: Recipe | None = None,
     ):
         super().__init__()
         shape = Shape.of(size)
@@ -54,7 +61,9 @@ class Decoder(Family):
             )
         self.decoder.check_writes()
         self.head = built("head", head, shape)
-        share_tables({"decoder": self.decoder}, self.head, tie)
+        self.language = built("language", language, shape) if language else None
+        heads = {"head": self.head} if self.language is None else {"head": self.head, "language": self.language}
+        share_tables({"decoder": self.decoder}, heads, tie)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         return self.decoder(
@@ -65,3 +74,6 @@ class Decoder(Family):
             segments=batch.segments,
             cache=cache,
         )
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        return {} if self.language is None else {"language": (self.language, batch.language)}

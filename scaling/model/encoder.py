@@ -8,9 +8,11 @@ from torch import Tensor
 from scaling.batch import Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Loss, Output, Tower, built, counted, mean_loss
+from scaling.model.built import built
+from scaling.model.family import Family, Output, Tower
 from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
+from scaling.nn.contract import Head
 from scaling.shape import Shape
 
 
@@ -67,7 +69,7 @@ class Encoder(Family):
                 value=type(self.encoder.stack).__name__,
                 fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
             )
-        share_tables({"encoder": self.encoder}, self.head, tie)
+        share_tables({"encoder": self.encoder}, {"head": self.head}, tie)
         if self.boundary is not None and "head" in tie:
             self.boundary.tie(self.encoder.embedding)
 
@@ -88,19 +90,7 @@ class Encoder(Family):
             fix="take a Decoder or an EncoderDecoder",
         )
 
-    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        output = self(batch)
-        auxiliary = output.auxiliary
-        if self.sentence is not None and batch.labels is not None:
-            auxiliary = {**auxiliary, "sentence": mean_loss(self.sentence, output.hidden, batch, smoothing)}
-        if self.boundary is not None:
-            auxiliary = {**auxiliary, "boundary": mean_loss(self.boundary, output.hidden, batch, smoothing)}
-        return Loss(mean_loss(self.head, output.hidden, batch, smoothing), auxiliary)
-
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
-        counts = super().counts(batch)
-        if self.sentence is not None and batch.labels is not None:
-            counts["sentence"] = counted(self.sentence, batch)
-        if self.boundary is not None:
-            counts["boundary"] = counted(self.boundary, batch)
-        return counts
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        sentence = None if batch.labels is None else self.sentence
+        heads = {"sentence": sentence, "boundary": self.boundary}
+        return {name: (head, None) for name, head in heads.items() if head is not None}

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
 from scaling.errors import ScalingError, nearest
-from scaling.model.family import Family, Output, Tower, built
+from scaling.model.built import built
+from scaling.model.family import Family, Output, Tower
 from scaling.model.ties import share_tables
 from scaling.nn.context import Cache
 from scaling.nn.contract import Memory
@@ -79,7 +80,7 @@ class EncoderDecoder(Family):
             _share(self.encoder.get_submodule("stack"), self.decoder.get_submodule("stack"))
         self.memory = _memory(memory, self.encoder, self.decoder)
         self.head = built("head", head, self.decoder.shape)
-        share_tables({"encoder": self.encoder, "decoder": self.decoder}, self.head, tie)
+        share_tables({"encoder": self.encoder, "decoder": self.decoder}, {"head": self.head}, tie)
 
     def encode(self, batch: Batch) -> Output:
         """The encoder's output on the source."""

@@ -18,12 +18,11 @@ from scaling.batch import IGNORE, Batch
 from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.blocks import Blocks
+from scaling.model.built import built
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Position, Stack
+from scaling.nn.contract import Embedding, Head, Mixer, Stack
 from scaling.nn.pattern import render
 from scaling.shape import Shape
-
-CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 
 
 @dataclass
@@ -120,25 +119,6 @@ def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> M
     return Mask(real & (documents[:, :, None] == memory_documents[:, None, :]))
 
 
-def built(slot: str, recipe: Recipe, *shared: object) -> Any:
-    """The piece of a slot; an error in it is placed under the slot."""
-    try:
-        piece = recipe(*shared)
-        contract = CONTRACTS.get(slot)
-        if contract is not None and not isinstance(piece, contract):
-            raise ScalingError(
-                f"a piece of the slot {slot} declares more than this one does",
-                key="kind",
-                value=type(piece).__name__,
-                fix=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
-            )
-        return piece
-    except ScalingError as error:
-        # A stack makes its blocks and positions; their errors are placed under their own lines, not the stack's.
-        beside = slot == "stack" and str(error.key).startswith(("block.", "blocks.", "position."))
-        raise error if beside else error.under(slot) from None
-
-
 @dataclass
 class Loss:
     """The mean loss of the targets in nats, and the auxiliary losses by name: a second head's, averaged over its own
@@ -172,26 +152,50 @@ class Family(nn.Module, ABC):
         return self(batch, cache)
 
     def logits(self, batch: Batch, cache: Cache | None = None) -> Tensor:
-        return self.head(self(batch, cache).hidden)
+        return self.head(vectors(self.head, self(batch, cache), batch))
 
     def losses(self, batch: Batch) -> Tensor:
         """The loss of each target, 0 where it is ignored: what evaluation averages as it needs."""
-        return self.head.loss(self(batch).hidden, _targets(self.head, batch))
+        return self.head.loss(vectors(self.head, self(batch), batch), targets_of(self.head, batch))
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        """Heads by name whose losses are added to that of `head` on this batch, with the weight of each row [b]."""
+        return {}
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """What training minimises."""
         output = self(batch)
-        return Loss(mean_loss(self.head, output.hidden, batch, smoothing), output.auxiliary)
+        auxiliary = dict(output.auxiliary)
+        for name, (head, weights) in self.further(batch).items():
+            auxiliary[name] = mean_loss(head, output, batch, smoothing, weights)
+        return Loss(mean_loss(self.head, output, batch, smoothing), auxiliary)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """How many terms each mean of `loss` has, by which the means of parts make that of the whole: `tokens`, a
-        second head's by its name, and `rows`, over which the pieces take theirs.
+        further head's by its name, and `rows`, over which the pieces take theirs.
         """
         rows = torch.tensor(batch.rows, device=batch.tokens.device)
-        return {"tokens": counted(self.head, batch), "rows": rows}
+        further = {name: counted(head, batch) for name, (head, _) in self.further(batch).items()}
+        return {"tokens": counted(self.head, batch), **further, "rows": rows}
 
 
-def _targets(head: Head, batch: Batch) -> Tensor:
+def vectors(head: Head, output: Output, batch: Batch) -> Tensor:
+    """What a head is given of a pass: a vector for each token, or for each of `batch.reads`, the first token's where
+    that is None; 0 where nothing is read.
+    """
+    hidden = output.hidden
+    if head.reads == "text":
+        if batch.reads is None:
+            return hidden[:, :1]
+        read = hidden.gather(1, batch.reads.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[-1]))
+        return read.masked_fill((batch.reads < 0)[..., None], 0)
+    if head.omits_padding and output.documents is not None:
+        return hidden.masked_fill((output.documents == 0)[..., None], 0)
+    return hidden
+
+
+def targets_of(head: Head, batch: Batch) -> Tensor:
+    """What of a batch a head learns."""
     targets = batch.targets if head.target == "targets" else batch.labels
     if targets is None:
         name = type(head).__name__
@@ -204,11 +208,14 @@ def _targets(head: Head, batch: Batch) -> Tensor:
     return targets
 
 
-def mean_loss(head: Head, hidden: Tensor, batch: Batch, smoothing: float) -> Tensor:
-    """The head's loss, averaged over the targets that count."""
-    return head.loss(hidden, _targets(head, batch), smoothing).sum() / counted(head, batch).clamp(min=1)
+def mean_loss(head: Head, output: Output, batch: Batch, smoothing: float, weights: Tensor | None = None) -> Tensor:
+    """The head's loss, averaged over the targets that count; those of row i count `weights[i]` times."""
+    losses = head.loss(vectors(head, output, batch), targets_of(head, batch), smoothing)
+    if weights is not None:
+        losses = losses * weights[:, None]
+    return losses.sum() / counted(head, batch).clamp(min=1)
 
 
 def counted(head: Head, batch: Batch) -> Tensor:
     """How many targets of a head bear a loss."""
-    return (_targets(head, batch) != IGNORE).sum()
+    return (targets_of(head, batch) != IGNORE).sum()

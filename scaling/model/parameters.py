@@ -20,6 +20,7 @@ COUNTED_UNDER = {
     "halting": "stack",
     "memory": "cross",
     "sentence": "head",
+    "language": "head",
     "boundary": "head",
 }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from scaling.errors import ScalingError, nearest
 from scaling.model.family import Tower
 from scaling.nn.contract import Head, TiedHead
 
 
-def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None:
+def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Head], names: Sequence[str]) -> None:
     """Let the named parts share the vectors of one embedding, that of the first tower among them: the other towers read
-    them, the head predicts by them.
+    them, the heads predict by them.
     """
-    parts = [*tables, "head"]
+    parts = [*tables, *heads]
     for name in names:
         if name not in parts:
             raise ScalingError("no such part to tie", key="tie", value=name, fix=nearest(name, parts))
@@ -25,8 +27,11 @@ def share_tables(tables: dict[str, Tower], head: Head, names: list[str]) -> None
         if tower.embedding.form != first.form:
             raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
         tower.embedding.tie(first)
-    if "head" in names:
-        if not isinstance(head, TiedHead):
-            kind = type(head).__name__
-            raise ScalingError(f"the head {kind} has no table to tie", key="tie", value=names, fix="leave out head")
-        head.tie(first)
+    for name, head in heads.items():
+        if name in names:
+            if not isinstance(head, TiedHead):
+                kind = type(head).__name__
+                raise ScalingError(
+                    f"the head {kind} has no table to tie", key="tie", value=names, fix=f"leave out {name}"
+                )
+            head.tie(first)

@@ -16,6 +16,7 @@ from scaling.nn.context import Context, Pattern, Position
 __all__ = [
     "Activation",
     "Additive",
+    "Answer",
     "Block",
     "Channel",
     "Embedding",
@@ -33,6 +34,9 @@ __all__ = [
     "Stack",
     "TiedHead",
 ]
+
+
+Answer = Literal["class", "classes", "number", "options", "tags", "span"]
 
 
 @runtime_checkable
@@ -172,11 +176,17 @@ class Head(Protocol):
 
     slot = "head"
     target: Literal["targets", "labels"]  # what of a batch it learns from
-    reads: Literal["tokens", "text"] = "tokens"  # a vector for every token, or the whole text
+    reads: Literal["tokens", "text"] = "tokens"  # a vector for every token, or those of the whole text [b k w]
+    omits_padding: bool = False  # vectors of padding reach it as 0, and it gives them no chance
+    answer: Answer | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
 
     def __call__(self, hidden: Tensor) -> Tensor: ...
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor: ...
+
+    def labels_like(self, tokens: Tensor) -> Tensor:
+        """Labels of the shape that it learns from, all 0, for rows of such tokens."""
+        return tokens.new_zeros(len(tokens))
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
 from scaling.data.source import Source
 from scaling.errors import ScalingError
-from scaling.model.family import Family
+from scaling.model.family import Family, targets_of, vectors
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -75,10 +75,10 @@ def evaluate(
     model.eval()
     total = excess = correct = counted = torch.zeros((), dtype=torch.float64)
     by_position: torch.Tensor | None = None
-    known = False
+    known = classified = False
     for batch in batches:
-        targets = getattr(batch, model.head.target)
-        hidden = model(batch).hidden
+        targets = targets_of(model.head, batch)
+        hidden = vectors(model.head, model(batch), batch)
         losses = model.head.loss(hidden, targets).double()
         bears = targets != IGNORE
         counted = counted + bears.sum().cpu()
@@ -87,9 +87,10 @@ def evaluate(
             known = True
             excess = excess + (losses - batch.truth.double())[bears].sum().cpu()
         predictions = model.head(hidden)
-        if predictions.shape[:-1] == targets.shape:
+        classified = predictions.shape[:-1] == targets.shape
+        if classified:
             correct = correct + (predictions.argmax(-1) == targets)[bears].sum().cpu()
-        if targets.ndim == 2:
+        if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
             by_position = table if by_position is None else _longer(by_position, table)
     model.train(training)
@@ -109,8 +110,9 @@ def evaluate(
         found["entropy"] = source.entropy
     if is_code and source.bytes_per_token:
         found["bits_per_byte"] = found["loss"] / math.log(2) / source.bytes_per_token
-    if by_position is not None:
+    if classified:
         found["accuracy"] = all_correct / count
+    if by_position is not None:
         found["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
     return found
 

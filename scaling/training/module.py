@@ -28,7 +28,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.errors import ScalingError
 from scaling.lightning import LightningModule, hook
-from scaling.model.family import Family, Loss
+from scaling.model.family import Family, Loss, targets_of
 from scaling.model.parameters import parameters
 from scaling.objective import Distil
 from scaling.training import state
@@ -87,7 +87,7 @@ class FamilyModule(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """`evaluate/loss` is the mean over all targets; where the data's law is known, without the sample's noise."""
-        losses, targets = self.model.losses(batch), getattr(batch, self.model.head.target)
+        losses, targets = self.model.losses(batch), targets_of(self.model.head, batch)
         bears = targets != IGNORE
         count = max(1, int(bears.sum()))
         loss = losses.sum() / count

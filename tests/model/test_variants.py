@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load as load_tensors
@@ -20,6 +22,7 @@ LINES = {
     ("head", "Transform"): {"activation": "GeLU", "norm": "LayerNorm"},
     ("head", "Sequence"): {"classes": 3, "activation": "Tanh"},
     ("head", "NextSentence"): {"activation": "Tanh"},
+    ("head", "Classes"): {"classes": 3, "activation": "Tanh"},
     ("head", "Tokens"): {"classes": 5},
     ("channel", "Dense"): {"activation": "GeLU"},
     ("channel", "Gated"): {"activation": "Swish"},
@@ -49,7 +52,7 @@ PATHS = {
 }
 EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channel": "{kind: Dense, activation: Swish}"}
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
-CLASS_HEADS = ("Sequence", "NextSentence", "Span")
+TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
 # Mixers that know order by themselves: a position with parameters would be idle beside them.
 WITHOUT_POSITION = ("Convolution", "DynamicConvolution", "LightweightConvolution", "LSTM")
 POSITIONLESS = "; model.position=NoPosition"
@@ -81,7 +84,7 @@ def cases() -> list[tuple[str, str]]:
             if kind in ("CrossAttention", "BidirectionalLSTM"):
                 continue  # one stands in every encoder-decoder, the other in stacks that look ahead
             for family in FAMILIES:
-                if slot == "head" and kind in (*CLASS_HEADS, "Tokens") and family != "encoder":
+                if slot == "head" and kind in TASK_HEADS and family == "encoder_decoder":
                     continue
                 if slot == "pattern" and family != "decoder":
                     continue
@@ -120,6 +123,11 @@ def cases() -> list[tuple[str, str]]:
         ("decoder", "model.block.branches=[channel, mixer, channel]"),
         ("encoder", "model.embedding.segments=2"),
         ("encoder", "model.sentence={kind: NextSentence, activation: Tanh}"),
+        ("encoder", "model.head={kind: Sequence, classes: 3, activation: Tanh, weights: [0.5, 1, 2]}"),
+        ("encoder", "model.head={kind: Tokens, classes: 5, weights: [0.5, 1, 2, 1, 1]}"),
+        ("encoder", "model.head={kind: Options, activation: Tanh}"),
+        ("decoder", "model.head={kind: Sequence, classes: 3}; model.language=Linear"),
+        ("decoder", "model.head={kind: Number, added: true}; model.language=Linear; model.tie=[decoder, language]"),
         ("encoder", "model.boundary={kind: Boundary, activation: GeLU, norm: LayerNorm}"),
         *(("encoder_decoder", f"model.tie={tie}; model.embedding={ADAPTIVE}") for tie in TIES),
         ("encoder_decoder", f"model.head={{kind: AdaptiveSoftmax, cutoffs: [20, 40]}}; model.embedding={ADAPTIVE}"),
@@ -199,16 +207,34 @@ def tokens(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def batch_for(model, rows: int = 3, length: int = 12) -> Batch:
-    labels = torch.arange(rows) % 2
-    if getattr(model.head, "target", None) == "labels" and type(model.head).__name__ == "Span":
-        labels = torch.stack([labels, labels + 1], 1)
     source = tokens(rows, 9, 1) if hasattr(model, "encode") else None
     targets = tokens(rows, length, 2)
-    if type(model.head).__name__ == "Tokens":
-        targets = targets % 5
     targets[0, :2] = IGNORE
     segments = torch.arange(length).expand(rows, -1).ge(length // 2).long()
-    return Batch(tokens(rows, length), targets, labels=labels, source=source, segments=segments)
+    read = torch.tensor([[0, length // 2, length - 1], [length // 2, 1, -1]])[torch.arange(rows) % 2]
+    batch = Batch(tokens(rows, length), targets, labels=labels_for(model, rows, length), source=source)
+    language = torch.full((rows,), 0.5) if getattr(model, "language", None) is not None else None
+    return replace(batch, segments=segments, language=language, reads=read if reads_several(model) else None)
+
+
+def labels_for(model, rows: int, length: int) -> torch.Tensor:
+    """Labels for the model's head that differ from row to row, none of them missing."""
+    rising = torch.arange(rows)
+    match model.head.answer:
+        case "tags":
+            return tokens(rows, length, 2) % 5
+        case "span":
+            return torch.stack([rising % 2, rising % 2 + 1], 1)
+        case "classes":
+            return (rising[:, None] + torch.arange(model.head.classes)) % 2
+        case "number":
+            return rising - 0.5
+    return rising % 2
+
+
+def reads_several(model) -> bool:
+    """Whether the head makes one prediction of several vectors of a row."""
+    return model.head.answer in ("classes", "options") or getattr(model.head, "added", False)
 
 
 def hidden(model, batch: Batch) -> torch.Tensor:
@@ -222,7 +248,7 @@ def test_gradient_reaches_every_parameter(case):
     loss.backward()
     untouched = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     # What moves all of a softmax's logits alike has no gradient in exact arithmetic: a key's bias, a span's.
-    alike = ("key.bias", "head.out.bias") if type(model.head).__name__ == "Span" else "key.bias"
+    alike = ("key.bias", "head.out.bias") if model.head.answer in ("span", "options") else "key.bias"
     assert [name for name in untouched if not name.endswith(alike)] == []
 
 

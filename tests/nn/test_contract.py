@@ -28,6 +28,7 @@ SLOTS = {
     "head": contract.Head,
     "sentence": contract.Head,
     "boundary": contract.Head,
+    "language": contract.Head,
     "halting": contract.Halting,
     "memory": contract.Memory,
 }

@@ -1,37 +1,45 @@
 from __future__ import annotations
 
-import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from scaling.batch import IGNORE
 from scaling.build import Recipe
-from scaling.kernel.operations import drop
-from scaling.nn.contract import Head
-from scaling.nn.head.log_chances import at_least_float32
-from scaling.nn.role import declare
+from scaling.nn.head.class_loss import Weights, check_weights, class_loss
+from scaling.nn.head.pooled import Pooled, alone
 from scaling.number import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 
-class Sequence(nn.Module, Head):
-    """logits = φ(h₁ U + c) W + b, h₁ the first token's vector: a class for the whole text. (Devlin et al. 2018)"""
+class Sequence(Pooled):
+    """logits = φ(h U + c) W + b, h the vector that is read, by default the first token's: a class for the whole text.
+    (Devlin et al. 2018) Without `activation`, logits = h W + b. (Radford et al. 2018)
 
-    target, reads = "labels", "text"
+    `added` adds up the vectors read of a row, as of a pair in both orders. The loss of a class counts `weights` times;
+    `balanced` weights are n / (classes · n_c) of the training examples.
+    """
 
-    def __init__(self, shape: Shape, *, classes: PositiveInt, activation: Recipe, dropout: BelowOne = 0.0):
-        super().__init__()
-        self.pool, self.activation, self.dropout = nn.Linear(shape.width, shape.width), activation(), dropout
-        self.out = declare(nn.Linear(shape.width, classes), weight="output")
+    answer = "class"
 
-    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b c"]:
-        return self.out(drop(self.activation(self.pool(hidden[:, 0])), self.dropout, self.training))
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        classes: PositiveInt,
+        activation: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+        added: bool = False,
+        weights: Weights = None,
+    ):
+        super().__init__(shape, classes, activation, dropout, added)
+        self.weights = check_weights(weights, classes)
+
+    def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
+        return alone(self.scores(hidden))
 
     def loss(
-        self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, " b"], smoothing: float = 0.0
-    ) -> Float[Tensor, " b"]:
-        logits = at_least_float32(self(hidden))
-        return F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
+        self, hidden: Float[Tensor, "b k w"], labels: Int[Tensor, "b ..."], smoothing: float = 0.0
+    ) -> Float[Tensor, "b ..."]:
+        return class_loss(self.scores(hidden), labels, self.weights, smoothing)
 
 
 class NextSentence(Sequence):
