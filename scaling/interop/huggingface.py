@@ -158,6 +158,8 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
         raise ScalingError(f"{has} {theirs}{others}", key=key, value=value)
     for key, value in form.config.items():
         put(config, key, value)
+    if "id2label" in config:
+        config["label2id"] = {name: int(index) for index, name in config["id2label"].items()}
     return form, config
 
 

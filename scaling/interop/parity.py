@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from unittest import mock
 
 import torch
@@ -37,6 +37,21 @@ MODELS = (
     *("t5", "t5_v1_1", "bart", "marian", "llama", "mistral", "qwen2", "gemma", "pythia"),
 )
 _SENTENCE = "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}"
+_HEADS = {
+    "classifying": "{kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}",
+    "tagging": "{kind: Tokens, classes: 5, dropout: 0.1}",
+    "answering": "Span",
+}
+
+
+def _headed(name: str, model: str, **heads: str) -> dict[str, tuple[str, ...]]:
+    """A model of record with the heads of tasks."""
+    return {
+        f"{name} {task}": (model, f"model.head={head}", "model.sentence=null", "model.tie=[]")
+        for task, head in {**_HEADS, **heads}.items()
+    }
+
+
 # What releases turn in a model of record, or users do, each compared on its own: the model and its lines.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "opt untied": ("opt", "model.tie=[]"),
@@ -75,10 +90,22 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "qwen2 tied": ("qwen2", "model.tie=[decoder, head]"),
     "gemma untied": ("gemma", "model.tie=[]", "model.block.mixer.bias=true"),
     "pythia tied": ("pythia", "model.tie=[decoder, head]"),
+    **_headed("bert", "bert"),
+    **_headed("roberta", "roberta"),
+    **_headed("distilbert", "distilbert", classifying="{kind: Sequence, classes: 3, activation: ReLU, dropout: 0.2}"),
+    "xlm-r": ("roberta",),
+    **_headed("xlm-r", "roberta"),
 }
 COMPARED = (*MODELS, *VARIANTS)
 # Formats that another one says as well.
-NAMED = {"electra plain": "PlainELECTRA", "mistral windowless": "WindowlessMistral"}
+NAMED = {
+    "electra plain": "PlainELECTRA",
+    "mistral windowless": "WindowlessMistral",
+    "xlm-r": "XLMR",
+    "xlm-r classifying": "ClassifyingXLMR",
+    "xlm-r tagging": "TaggingXLMR",
+    "xlm-r answering": "AnsweringXLMR",
+}
 BOUNDS = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 SIZE = {"width": 32, "layers": 3, "heads": 4, "vocabulary": 97, "length": 48}
@@ -170,7 +197,9 @@ def difference(case: Case, both: Pair) -> float:
     largest = 0.0
     for a, b in zip(ours, theirs, strict=True):
         apart = (a - b).abs()
-        largest = max(largest, float((apart[real] if a.ndim == 3 else apart).max()))
+        if a.ndim == 3:
+            apart = (apart if apart.shape[:2] == real.shape else apart.transpose(1, 2))[real]  # a span's: [b 2 t]
+        largest = max(largest, float(apart.max()))
     return largest
 
 
@@ -181,11 +210,13 @@ def gradient_difference(case: Case, both: Pair) -> float:
         tensor.grad = None
     both.ours.loss(batch).total.backward()
     with both.exactly:
-        logits, *sentence = _theirs(both.theirs, batch, "whole")
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE)
-        if batch.labels is not None:
-            loss = loss + F.cross_entropy(sentence[0], batch.labels)
-        loss.backward()
+        logits = _theirs(both.theirs, batch, "whole")
+        heads = [both.ours.head, getattr(both.ours, "sentence", None)]
+        for head, scores in zip(filter(None, heads), logits, strict=True):
+            targets = cast(Tensor, batch.targets if head.target == "targets" else batch.labels)
+            if head.omits_padding and batch.documents is not None:  # theirs lets an answer begin in padding
+                scores = scores.masked_fill((batch.documents == 0)[:, None], -float("inf"))
+            F.cross_entropy(scores.flatten(0, -2), targets.flatten(), ignore_index=IGNORE).backward(retain_graph=True)
     theirs = _gradients(both.theirs)
     ours = {name: _gradient(tensor) for name, tensor in weights.of(both.ours).items()}
     assert ours.keys() == theirs.keys()
@@ -233,7 +264,7 @@ def _draw(case: Case, model: Any) -> Batch:
     if model.family == "encoder" and model.encoder.embedding.segments is not None:
         kinds = model.encoder.embedding.segments.shape[0]
         segments = torch.randint(kinds, read.shape, generator=draw)
-    labels = torch.randint(2, (ROWS,), generator=draw) if getattr(model, "sentence", None) is not None else None
+    labels = _labels(model, read, documents, draw)
     targets = torch.randint(SIZE["vocabulary"], read.shape, generator=draw)
     if documents is not None:
         targets = targets.where(documents > 0, IGNORE)
@@ -246,6 +277,18 @@ def _draw(case: Case, model: Any) -> Batch:
         source=source,
         source_documents=source_documents,
     )
+
+
+def _labels(model: Any, read: Tensor, documents: Tensor | None, draw: torch.Generator) -> Tensor | None:
+    """What the head of a task learns, or one of the next sentence."""
+    head = getattr(model, "sentence", None) or model.head
+    if head.target == "targets":
+        return None
+    shape = head.labels_like(read).shape
+    if head.answer == "span":
+        return torch.randint(TOKENS - max(PADDED), shape, generator=draw)
+    labels = torch.randint(head.out.out_features, shape, generator=draw)
+    return labels if documents is None or shape != read.shape else labels.where(documents > 0, IGNORE)
 
 
 def _ours(model: Any, batch: Batch, reading: str) -> list[Tensor]:
@@ -268,6 +311,8 @@ def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
     else:
         given = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
     said = model(**given)
+    if "start_logits" in said:
+        return [torch.stack([said["start_logits"], said["end_logits"]], 1)]
     return [said[name] for name in _LOGITS if name in said]
 
 

@@ -30,8 +30,10 @@ class Blank:
 
     def read(self, config: Mapping[str, Any]) -> Any:
         """Our value, from theirs."""
-        found = ((key, at(config, key)) for key in self.keys)
-        key, value = next(((key, value) for key, value in found if value is not NOTHING), (self.keys[0], self.default))
+        found = [(key, value) for key in self.keys if (value := at(config, key)) is not NOTHING]
+        # A key that is null leaves the value to the next one.
+        found = [one for one in found if one[1] is not None] or found
+        key, value = found[0] if found else (self.keys[0], self.default)
         if value is NOTHING:
             raise ScalingError("it is not there", key=key)
         if self.values is not None:
@@ -54,6 +56,20 @@ class Blank:
         if self.least is not None and ours < self.least:
             return NOTHING
         return ours + self.less if self.less else ours
+
+
+@dataclass(frozen=True)
+class Names(Blank):
+    """The number of classes, from the map of their names by id that config.json has where they are not two."""
+
+    def read(self, config: Mapping[str, Any]) -> int:
+        names, count = at(config, self.keys[0]), at(config, "num_labels")
+        if isinstance(names, Mapping) and names:
+            return len(names)
+        return count if isinstance(count, int) else 2
+
+    def write(self, ours: Any) -> Any:
+        return {str(index): f"LABEL_{index}" for index in range(ours)}
 
 
 def blank(

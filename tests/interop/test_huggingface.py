@@ -68,7 +68,18 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt1": ("OpenAIGPTLMHeadModel", {key: value for key, value in GPT.items() if not key.endswith("_id")}),
     "bert": ("BertForPreTraining", LONG),
     "bert masked": ("BertForMaskedLM", {**LONG, "type_vocab_size": 3, "hidden_act": "relu", "layer_norm_eps": 1e-3}),
+    "bert classifying": ("BertForSequenceClassification", {**LONG, "num_labels": 3, "classifier_dropout": 0.3}),
+    "bert of two classes": ("BertForSequenceClassification", LONG),
+    "bert tagging": ("BertForTokenClassification", {**LONG, "num_labels": 9, "type_vocab_size": 3}),
+    "bert answering": ("BertForQuestionAnswering", LONG),
     "roberta": ("RobertaForMaskedLM", LONG),
+    "roberta classifying": ("RobertaForSequenceClassification", {**LONG, "num_labels": 3}),
+    "roberta tagging": ("RobertaForTokenClassification", {**LONG, "num_labels": 5}),
+    "roberta answering": ("RobertaForQuestionAnswering", LONG),
+    "xlm-r": ("XLMRobertaForMaskedLM", {**LONG, "type_vocab_size": 1}),
+    "xlm-r classifying": ("XLMRobertaForSequenceClassification", {**LONG, "num_labels": 3}),
+    "xlm-r tagging": ("XLMRobertaForTokenClassification", {**LONG, "num_labels": 3}),
+    "xlm-r answering": ("XLMRobertaForQuestionAnswering", LONG),
     "t5": ("T5ForConditionalGeneration", T5),
     "t5 gated": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "t5 buckets": ("T5ForConditionalGeneration", {**T5, "relative_attention_num_buckets": 8}),
@@ -106,6 +117,9 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bloom untied": ("BloomForCausalLM", {**BLOOM, "n_head": 3, "tie_word_embeddings": False, "seq_length": 40}),
     "distilbert": ("DistilBertForMaskedLM", DISTILBERT),
     "distilbert untied": ("DistilBertForMaskedLM", {**DISTILBERT, "tie_word_embeddings": False, "activation": "relu"}),
+    "distilbert classifying": ("DistilBertForSequenceClassification", {**DISTILBERT, "num_labels": 4}),
+    "distilbert tagging": ("DistilBertForTokenClassification", {**DISTILBERT, "num_labels": 3}),
+    "distilbert answering": ("DistilBertForQuestionAnswering", DISTILBERT),
     "electra": ("ElectraForMaskedLM", {**LONG, "embedding_size": 8}),
     "electra wide": ("ElectraForMaskedLM", {**LONG, "embedding_size": 40, "type_vocab_size": 1, "hidden_act": "relu"}),
     "electra plain": ("ElectraForMaskedLM", {**LONG, "embedding_size": 24, "hidden_act": "relu"}),
@@ -139,7 +153,8 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 # Models that another format says as well.
-WRITTEN = {"electra plain": "ElectraForMaskedLM", "mistral windowless": "MistralForCausalLM"}
+XLMR = {name: architecture for name, (architecture, _) in THEIRS.items() if name.startswith("xlm-r")}
+WRITTEN = {**XLMR, "electra plain": "ElectraForMaskedLM", "mistral windowless": "MistralForCausalLM"}
 
 
 def theirs(name: str) -> Any:
@@ -156,6 +171,8 @@ def theirs(name: str) -> Any:
 def logits(model: Any, tokens: Tensor) -> Tensor:
     given = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
     said = model(input_ids=tokens, **given)
+    if "start_logits" in said:
+        return torch.stack([said.start_logits, said.end_logits], 1)
     return said.prediction_logits if "prediction_logits" in said else said.logits
 
 

@@ -3,9 +3,23 @@
 from scaling.interop.format import Format
 from scaling.interop.formats.albert import ALBERT, MaskedALBERT
 from scaling.interop.formats.bart import BART, Marian
-from scaling.interop.formats.bert import BERT, MaskedBERT, RoBERTa
+from scaling.interop.formats.bert import (
+    BERT,
+    XLMR,
+    AnsweringBERT,
+    AnsweringRoBERTa,
+    AnsweringXLMR,
+    ClassifyingBERT,
+    ClassifyingRoBERTa,
+    ClassifyingXLMR,
+    MaskedBERT,
+    RoBERTa,
+    TaggingBERT,
+    TaggingRoBERTa,
+    TaggingXLMR,
+)
 from scaling.interop.formats.bloom import BLOOM
-from scaling.interop.formats.distilbert import DistilBERT
+from scaling.interop.formats.distilbert import AnsweringDistilBERT, ClassifyingDistilBERT, DistilBERT, TaggingDistilBERT
 from scaling.interop.formats.electra import ELECTRA, PlainELECTRA
 from scaling.interop.formats.gpt2 import GPT1, GPT2
 from scaling.interop.formats.llama import Gemma, GPTNeoX, Llama, Mistral, Qwen2, WindowlessMistral
@@ -19,8 +33,21 @@ FORMATS: tuple[type[Format], ...] = (
     BLOOM,
     BERT,
     MaskedBERT,
+    ClassifyingBERT,
+    TaggingBERT,
+    AnsweringBERT,
     RoBERTa,
+    ClassifyingRoBERTa,
+    TaggingRoBERTa,
+    AnsweringRoBERTa,
+    XLMR,
+    ClassifyingXLMR,
+    TaggingXLMR,
+    AnsweringXLMR,
     DistilBERT,
+    ClassifyingDistilBERT,
+    TaggingDistilBERT,
+    AnsweringDistilBERT,
     ELECTRA,
     PlainELECTRA,
     ALBERT,

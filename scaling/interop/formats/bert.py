@@ -1,12 +1,13 @@
-"""BERT (Devlin et al. 2018), with and without its next-sentence head, and RoBERTa (Liu et al. 2019)."""
+"""BERT (Devlin et al. 2018), RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020), pretrained and with task heads."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.names import table
-from scaling.interop.template import blank
+from scaling.interop.template import Names, blank
 
 _ACTIVATION = blank("hidden_act", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-12)}
@@ -42,6 +43,19 @@ BODY = """
 """
 
 
+CLASSES = Names(("id2label",))
+# A head of tasks drops as the stack does where its own fraction is not written.
+_HEAD_DROPOUT = blank("classifier_dropout", "hidden_dropout_prob", default=0.1)
+_MASKED = {"kind": "Transform", "activation": _ACTIVATION, "norm": _NORM, "bias": True}
+_CLASSIFYING = {"kind": "Sequence", "classes": CLASSES, "activation": "Tanh", "dropout": _HEAD_DROPOUT}
+_TAGGING = {"kind": "Tokens", "classes": CLASSES, "dropout": _HEAD_DROPOUT}
+
+
+def task_model(model: Mapping[str, Any], head: Any) -> dict[str, Any]:
+    """The same encoder with another head, which has its own table."""
+    return {**model, "head": head, "sentence": None, "tie": []}
+
+
 def _model(position: Any, sentence: Any) -> dict[str, Any]:
     return {
         "kind": "Encoder",
@@ -66,10 +80,17 @@ def _model(position: Any, sentence: Any) -> dict[str, Any]:
             "channel": {"kind": "Dense", "activation": _ACTIVATION, "bias": True},
         },
         "stack": {"kind": "Sequential", "norm": "NoNorm"},
-        "head": {"kind": "Transform", "activation": _ACTIVATION, "norm": _NORM, "bias": True},
+        "head": _MASKED,
         "sentence": sentence,
         "tie": ["encoder", "head"],
     }
+
+
+_PLACES = {"block": "encoder.stack.blocks.*.branches"}
+_IN_BERT = {"name": "bert", "layer": "bert.encoder.layer.*", **_PLACES}
+_IN_ROBERTA = {"name": "roberta", "layer": "roberta.encoder.layer.*", **_PLACES}
+_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
+_SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
 
 
 class BERT(Format):
@@ -88,9 +109,7 @@ class BERT(Format):
         sentence.pool.{weight,bias}                          bert.pooler.dense.{weight,bias}
         sentence.out.{weight,bias}                           cls.seq_relationship.{weight,bias}
         """,
-        name="bert",
-        block="encoder.stack.blocks.*.branches",
-        layer="bert.encoder.layer.*",
+        **_IN_BERT,
     )
     prefix = "bert."
     copies = {
@@ -105,6 +124,36 @@ class MaskedBERT(BERT):
 
     architecture = "BertForMaskedLM"
     model = _model("Learned", None)
+
+
+class ClassifyingBERT(BERT):
+    """BERT with a class for the whole text. (Devlin et al. 2018, section 4.1)"""
+
+    architecture = "BertForSequenceClassification"
+    model = task_model(BERT.model, _CLASSIFYING)
+    names = table(
+        BODY + "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT,
+        **_IN_BERT,
+    )
+    copies = {}
+
+
+class TaggingBERT(BERT):
+    """BERT with a class for each token. (Devlin et al. 2018, section 5.3)"""
+
+    architecture = "BertForTokenClassification"
+    model = task_model(BERT.model, _TAGGING)
+    names = table(BODY + _OUT, **_IN_BERT)
+    copies = {}
+
+
+class AnsweringBERT(BERT):
+    """BERT with a span of the text. (Devlin et al. 2018, section 4.2)"""
+
+    architecture = "BertForQuestionAnswering"
+    model = task_model(BERT.model, {"kind": "Span"})
+    names = table(BODY + _SPAN, **_IN_BERT)
+    copies = {}
 
 
 class RoBERTa(Format):
@@ -122,9 +171,7 @@ class RoBERTa(Format):
         head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}
         head.bias                                            lm_head.bias
         """,
-        name="roberta",
-        block="encoder.stack.blocks.*.branches",
-        layer="roberta.encoder.layer.*",
+        **_IN_ROBERTA,
     )
     prefix = "roberta."
     copies = {
@@ -132,3 +179,74 @@ class RoBERTa(Format):
         "lm_head.decoder.bias": "lm_head.bias",
     }
     derived = ("roberta.embeddings.position_ids",)
+
+
+class ClassifyingRoBERTa(RoBERTa):
+    """RoBERTa with a class for the whole text. (Liu et al. 2019)
+
+    transformers drops before the head's first layer too; ours drops behind it alone.
+    """
+
+    architecture = "RobertaForSequenceClassification"
+    model = task_model(RoBERTa.model, _CLASSIFYING)
+    names = table(
+        BODY
+        + """
+        head.pool.{weight,bias}                              classifier.dense.{weight,bias}
+        head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
+        """,
+        **_IN_ROBERTA,
+    )
+    copies = {}
+
+
+class TaggingRoBERTa(RoBERTa):
+    """RoBERTa with a class for each token. (Liu et al. 2019)"""
+
+    architecture = "RobertaForTokenClassification"
+    model = task_model(RoBERTa.model, _TAGGING)
+    names = table(BODY + _OUT, **_IN_ROBERTA)
+    copies = {}
+
+
+class AnsweringRoBERTa(RoBERTa):
+    """RoBERTa with a span of the text. (Liu et al. 2019)"""
+
+    architecture = "RobertaForQuestionAnswering"
+    model = task_model(RoBERTa.model, {"kind": "Span"})
+    names = table(BODY + _SPAN, **_IN_ROBERTA)
+    copies = {}
+
+
+_XLMR = {**RoBERTa.config, "model_type": "xlm-roberta"}
+
+
+class XLMR(RoBERTa):
+    """XLM-R: RoBERTa over a hundred languages. (Conneau et al. 2020)"""
+
+    architecture = "XLMRobertaForMaskedLM"
+    config = _XLMR
+
+
+class ClassifyingXLMR(ClassifyingRoBERTa):
+    """XLM-R with a class for the whole text. (Conneau et al. 2020)
+
+    transformers drops before the head's first layer too; ours drops behind it alone.
+    """
+
+    architecture = "XLMRobertaForSequenceClassification"
+    config = _XLMR
+
+
+class TaggingXLMR(TaggingRoBERTa):
+    """XLM-R with a class for each token. (Conneau et al. 2020)"""
+
+    architecture = "XLMRobertaForTokenClassification"
+    config = _XLMR
+
+
+class AnsweringXLMR(AnsweringRoBERTa):
+    """XLM-R with a span of the text. (Conneau et al. 2020)"""
+
+    architecture = "XLMRobertaForQuestionAnswering"
+    config = _XLMR

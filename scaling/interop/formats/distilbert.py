@@ -1,16 +1,29 @@
-"""DistilBERT (Sanh et al. 2019)."""
+"""DistilBERT (Sanh et al. 2019), pretrained and with the heads of tasks."""
 
 from __future__ import annotations
 
 from scaling.build import overlay
 from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.formats.bert import MaskedBERT
+from scaling.interop.formats.bert import CLASSES, MaskedBERT, task_model
 from scaling.interop.names import table
 from scaling.interop.template import blank, tied
 
 _ACTIVATION = blank("activation", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": 1e-12}
 _DROPOUT = blank("dropout", default=0.1)
+
+
+_BODY = """
+    encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
+    encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
+    encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
+    <block>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
+    <block>.mixer.norm.{gain,bias}                           <layer>.sa_layer_norm.{weight,bias}
+    <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.ffn.{lin1,lin2}.{weight,bias}
+    <block>.channel.norm.{gain,bias}                         <layer>.output_layer_norm.{weight,bias}
+"""
+_PLACES = {"block": "encoder.stack.blocks.*.branches", "layer": "distilbert.transformer.layer.*"}
+_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
 
 
 class DistilBERT(Format):
@@ -44,21 +57,52 @@ class DistilBERT(Format):
         "length": blank("max_position_embeddings", default=512),
     }
     names = table(
-        """
-        encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
-        encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
-        encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
-        <block>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
-        <block>.mixer.norm.{gain,bias}                           <layer>.sa_layer_norm.{weight,bias}
-        <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.ffn.{lin1,lin2}.{weight,bias}
-        <block>.channel.norm.{gain,bias}                         <layer>.output_layer_norm.{weight,bias}
+        _BODY
+        + """
         head.dense.{weight,bias}                                 vocab_transform.{weight,bias}
         head.norm.{gain,bias}                                    vocab_layer_norm.{weight,bias}
         head.{weight,bias}                                       vocab_projector.{weight,bias}
         """,
-        block="encoder.stack.blocks.*.branches",
-        layer="distilbert.transformer.layer.*",
+        **_PLACES,
     )
     prefix = "distilbert."
     copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
     derived = ("distilbert.embeddings.position_ids",)
+
+
+class ClassifyingDistilBERT(DistilBERT):
+    """DistilBERT with a class for the whole text. (Sanh et al. 2019)"""
+
+    architecture = "DistilBertForSequenceClassification"
+    model = task_model(
+        DistilBERT.model,
+        {
+            "kind": "Sequence",
+            "classes": CLASSES,
+            "activation": "ReLU",
+            "dropout": blank("seq_classif_dropout", default=0.2),
+        },
+    )
+    names = table(_BODY + "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT, **_PLACES)
+    copies = {}
+
+
+class TaggingDistilBERT(DistilBERT):
+    """DistilBERT with a class for each token. (Sanh et al. 2019)"""
+
+    architecture = "DistilBertForTokenClassification"
+    model = task_model(DistilBERT.model, {"kind": "Tokens", "classes": CLASSES, "dropout": _DROPOUT})
+    names = table(_BODY + _OUT, **_PLACES)
+    copies = {}
+
+
+class AnsweringDistilBERT(DistilBERT):
+    """DistilBERT with a span of the text. (Sanh et al. 2019)
+
+    transformers drops what this head reads; ours does not.
+    """
+
+    architecture = "DistilBertForQuestionAnswering"
+    model = task_model(DistilBERT.model, {"kind": "Span"})
+    names = table(_BODY + "head.out.{weight,bias}   qa_outputs.{weight,bias}", **_PLACES)
+    copies = {}
