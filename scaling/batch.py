@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 IGNORE = -100  # a target that bears no loss
-SPARE = {"targets": IGNORE, "labels": IGNORE, "documents": 1, "source_documents": 1}  # what a spare row is filled with
+# What a spare row is filled with.
+SPARE = {"targets": IGNORE, "labels": IGNORE, "documents": 1, "source_documents": 1, "examples": -1}
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Batch:
     labels: Tensor | None = None  # targets for the text: [b] or [b k], [b c], [b t] or [b 2] (docs/pieces.md)
     reads: Tensor | None = None  # [b k], where the vectors are that a head of the whole text reads; −1: none
     language: Tensor | None = None  # [b], the weight of a row's loss of next tokens beside that of its label; None: 1
+    examples: Tensor | None = None  # [b], which example of a task a row is of; −1: none
+    starts: Tensor | None = None  # [b], which token of its document a row begins with, where a document has several
     source: Tensor | None = None  # [b s]
     source_documents: Tensor | None = None  # [b s]
     source_positions: Tensor | None = None  # [b s]

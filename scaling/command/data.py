@@ -97,14 +97,15 @@ def _family(config: Config) -> str:
 def _prepare(config: Config, arguments: argparse.Namespace) -> None:
     from scaling.data.prepare import prepare
     from scaling.data.store import root
+    from scaling.data.task import Task
     from scaling.data.text import Text
     from scaling.data.tokens import Tokens
 
-    data = config.build("data")
-    if not isinstance(data, Text | Tokens):
+    data, folder = config.build("data"), root(config["runs"])
+    if not isinstance(data, Text | Tokens | Task):
         raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
     # Tokens stay where they are; to open them is to look through them once.
-    home = prepare(data, root(config["runs"])) if isinstance(data, Text) else None
+    home = data.prepare(folder) if isinstance(data, Task) else prepare(data, folder) if isinstance(data, Text) else None
     _tell(home, _sources(config, data), config, arguments)
 
 
@@ -183,14 +184,20 @@ def _tell(
 
 def _counts(split: str, source: Source, home: Path | None, length: int | None) -> dict[str, Any]:
     from scaling.data.manifest import Manifest
+    from scaling.data.task.task import is_task
 
     counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
-    if home is not None:
+    if home is not None and not is_task(source):
         manifest = Manifest.read(home)
         counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
     if length is not None:
         windows = source.windows(length)
-        counts |= {"pairs": windows} if source.lengths is not None else {"windows": windows, "window_length": length}
+        if is_task(source):
+            counts |= {"examples": windows}
+        elif source.lengths is not None:
+            counts |= {"pairs": windows}
+        else:
+            counts |= {"windows": windows, "window_length": length}
     counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
     return counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
 

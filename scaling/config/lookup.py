@@ -16,6 +16,7 @@ from scaling.errors import ScalingError, nearest
 
 SUFFIXES = (".yaml", ".yml")
 LADDER = "ladder"
+GROUPS = {"data": ("data", "task")}  # the folders of a group that has more than its own
 TOKENS = (".npy", ".bin")  # endings of arrays of token ids
 SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
 
@@ -38,7 +39,7 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
-    for folder in (beside, shipped() / group, shipped()):
+    for folder in (beside, *(shipped() / one for one in GROUPS.get(group, (group,))), shipped()):
         if folder is not None and _exists(found := folder / f"{name}.yaml"):
             return found
     folder, slash, _ = name.partition("/")
@@ -70,7 +71,7 @@ def _exists(path: Path) -> bool:
 
 def names(group: str) -> list[str]:
     """The shipped names of a group."""
-    return sorted(path.stem for path in (shipped() / group).glob("*.yaml"))
+    return sorted(path.stem for one in GROUPS.get(group, (group,)) for path in (shipped() / one).glob("*.yaml"))
 
 
 def find_size(name: str, *, beside: Path | None = None) -> Node:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, cast
 
 import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.order import ENDLESS
-from scaling.data.plan import BatchSize, Buckets, Drawn, Plan, Windows
+from scaling.data.plan import BatchSize, Buckets, ByLength, Drawn, Plan, Windows
 from scaling.data.source import Rows, Source
+from scaling.data.task.task import is_task
 from scaling.errors import ScalingError
 
-Takes = Literal["windows", "pairs"]
+Takes = Literal["windows", "pairs", "examples"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """The rows that an objective makes of a task's examples: one each, or several of a long one."""
+
+    examples: np.ndarray  # [rows], the example of each
+    starts: np.ndarray  # [rows], where in its second text it begins
+    lengths: np.ndarray  # [rows], its tokens
+
+
+class Framing(Protocol):
+    """What a batch of examples needs of its objective beside."""
+
+    def features(self, source: Source) -> Features: ...
 
 
 class Maker(Protocol):
@@ -47,6 +63,7 @@ class Batches:
     plan: Plan
     seed: int
     documents: Literal["join", "mask"] = "join"  # whether packed documents see one another
+    features: Features | None = None  # where the source gives examples
 
     def batch(self, step: int, rank: int = 0, ranks: int = 1) -> Batch:
         """One rank's rows of the batch of a step; put together in order of rank they are the global batch.
@@ -62,6 +79,10 @@ class Batches:
 
     def _made(self, drawn: Drawn, mine: slice) -> Batch:
         keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
+        if self.features is not None:
+            rows = drawn.rows[mine]
+            read = self.source.read(self.features.examples[rows], drawn.length)
+            return self.objective(replace(read, starts=self.features.starts[rows], width=drawn.length), keys)
         rows = [drawn.rows[mine]]
         for number in range(self.objective.others):
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
@@ -83,12 +104,17 @@ def training(
 ) -> Batches:
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count = _windows(source, objective)
-    if source.lengths is None:
-        plan: Plan = Windows(count, objective.reads, size, seed)
-    elif len(size.sizes) == 1:
-        plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
-    else:
-        raise ScalingError("pairs come in batches of one size", key="train.batch", fix="give one number")
+    if objective.takes == "windows":
+        return Batches(source, objective, Windows(count, objective.reads, size, seed), seed, documents)
+    if len(size.sizes) > 1:
+        fix = "give one number"
+        raise ScalingError(f"{objective.takes} come in batches of one size", key="train.batch", fix=fix)
+    if objective.takes == "examples":
+        features = _features(source, objective)
+        plan: Plan = ByLength(features.lengths, objective.reads, size, seed)
+        return Batches(source, objective, plan, seed, documents, features)
+    assert source.lengths is not None
+    plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
     return Batches(source, objective, plan, seed, documents)
 
 
@@ -103,21 +129,35 @@ def evaluation(
     count = _windows(source, objective)
     if rows is None and count is None:
         raise ScalingError("there is no end to the data", key="evaluate.windows", fix="say how many windows to take")
+    features = _features(source, objective) if objective.takes == "examples" else None
+    count = count if features is None else len(features.lengths)
     limit = min(number for number in (rows, count) if number is not None)
+    if features is not None:
+        every = ByLength(features.lengths, objective.reads, BatchSize.of(size), seed=0, limit=limit)
+        return Batches(source, objective, every, 0, documents, features), -(-limit // size)
     plan = Windows(count, objective.reads, BatchSize.of(size), seed=0, limit=limit)
     return Batches(source, objective, plan, 0, documents), -(-limit // size)
+
+
+def _features(source: Source, objective: Maker) -> Features:
+    return cast(Framing, objective).features(source)
 
 
 def _windows(source: Source, objective: Maker) -> int | None:
     """How many rows there are of what the objective takes, and at least one."""
     kind = type(objective).__name__
-    held: Takes = "windows" if source.lengths is None else "pairs"
+    held: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
     if held != objective.takes:
+        fixes = {
+            "windows": "choose Causal or another objective of one text",
+            "pairs": "choose Sequence",
+            "examples": "choose Answer",
+        }
         raise ScalingError(
             f"it learns from {objective.takes}, and the data are {held}",
             key="objective.kind",
             value=kind,
-            fix="choose Causal or another objective of one text" if held == "windows" else "choose Sequence",
+            fix=fixes[held],
         )
     count = source.windows(objective.reads)
     if count == 0:

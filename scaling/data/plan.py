@@ -143,5 +143,53 @@ class Buckets:
         return step / len(self._batches)
 
 
+@dataclass(frozen=True)
+class ByLength:
+    """Rows of a task in batches of one size whose rows are of about one length, so that little is filling.
+
+    A pass is a permutation of all rows, cut into parts of `PART` batches; a part is sorted by length and cut into
+    batches, which are permuted. Every row comes once a pass, and the last batch of one may be smaller. With `limit`,
+    the first so many rows of one permutation, for an evaluation.
+    """
+
+    lengths: np.ndarray  # [rows]
+    length: int  # of the longest row
+    size: BatchSize
+    seed: int
+    limit: int | None = None
+
+    PART = 50
+    WIDTH = 8  # a batch is as wide as its longest row, rounded up to a multiple
+
+    @property
+    def _batches(self) -> int:
+        """Of a pass."""
+        rows = len(self.lengths) if self.limit is None else self.limit
+        return -(-rows // self.size.size(0))
+
+    def drawn(self, step: int) -> Drawn:
+        turn, place = divmod(step, self._batches)
+        size, count = self.size.size(0), len(self.lengths)
+        if self.limit is None:
+            place = int(permute(np.array([place]), self._batches, self.seed + 1, turn)[0])
+        part = place // self.PART
+        start, stop = part * self.PART * size, min((part + 1) * self.PART * size, self.limit or count)
+        rows = permute(np.arange(start, stop), count, self.seed, turn)
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        first = (place - part * self.PART) * size
+        rows = rows[first : first + size]
+        longest = int(self.lengths[rows].max())
+        width = longest if longest > self.length else min(-(-longest // self.WIDTH) * self.WIDTH, self.length)
+        return Drawn(turn * count + rows, rows, width)
+
+    def passes(self, step: int) -> float:
+        return step / self._batches
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a row, on average."""
+        return float(self.lengths.mean())
+
+
 def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,6 +25,11 @@ class Rows:
     truth: np.ndarray | None = None  # [n t] float32, the law's own loss of each token given those before it, in nats
     source: np.ndarray | None = None  # [n s], the source side of pairs
     source_documents: np.ndarray | None = None  # [n s]
+    task: Any = None  # of labelled examples: the `Goal` of all, and of each row the `Encoded` example …
+    items: Sequence[Any] = ()
+    examples: np.ndarray | None = None  # [n] … its number …
+    starts: np.ndarray | None = None  # [n] … and where in its second text the row begins
+    width: int | None = None  # of the batch that is made of them
 
     def __len__(self) -> int:
         return len(self.tokens)

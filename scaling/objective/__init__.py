@@ -4,6 +4,7 @@ Each is a pure function of (rows, keys). It is built from what the assembly shar
 and its family) and from the keys of its line.
 """
 
+from scaling.objective.answer import Answer
 from scaling.objective.causal import Causal
 from scaling.objective.denoising import BertStyle, Deshuffle, DropTokens, MassStyle
 from scaling.objective.distil import Distil
@@ -15,6 +16,7 @@ from scaling.objective.span_corruption import SpanCorruption
 from scaling.objective.spans import Spans
 
 __all__ = [
+    "Answer",
     "BertStyle",
     "Causal",
     "Deshuffle",

@@ -24,6 +24,7 @@ class NextSentence:
     """
 
     families = ("encoder",)
+    labels = "class"
     others, takes = 1, "windows"
 
     def __init__(

@@ -18,7 +18,7 @@ from scaling import build
 from scaling.config import Config
 from scaling.cost import Cost, cost
 from scaling.data.batches import Batches, evaluation, training
-from scaling.data.plan import BatchSize, Windows
+from scaling.data.plan import BatchSize, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError, from_os
@@ -27,7 +27,7 @@ from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.number import plural
 from scaling.objective import Distil
-from scaling.training import values
+from scaling.training import task_head, values
 from scaling.training.evaluation import affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization
@@ -165,7 +165,7 @@ def _assemble(config: Config) -> Experiment:
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
-    config = with_vocabulary(config, objective.vocabulary)
+    config = task_head.balanced(with_vocabulary(config, objective.vocabulary), train)
     windows = config["evaluate.windows"]
     validation, evaluations = evaluation(
         held_out,
@@ -193,13 +193,13 @@ def _assemble(config: Config) -> Experiment:
         versions=build.versions(config.tree),
         teacher=_teacher(config, objective),
     )
-    experiment.model()
+    task_head.check(experiment.model(), objective, train)
     if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
         name = type(experiment.optimizer).__name__
         raise config.error(
             "train.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
         )
-    if train.lengths is None:
+    if objective.takes == "windows":
         _divisible(config, size)
     return _budgeted(experiment, config)
 
@@ -257,6 +257,8 @@ def _row(config: Config, validation: Batches) -> tuple[int, bool]:
         plan = cast(Windows, validation.plan)
         row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
         tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+        if isinstance(plan, ByLength):  # whose rows are of any length
+            tokens = round(plan.mean)
         _seen[key] = tokens, row.truth is not None
     return _seen[key]
 

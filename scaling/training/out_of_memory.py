@@ -34,7 +34,7 @@ def advice(experiment: Experiment) -> ScalingError:
     micro = experiment.config["train.micro_batch"]
     rows = math.gcd(*experiment.size.sizes) // wanted(experiment.config)
     most = (micro or rows) // 2
-    varied = experiment.batches.source.lengths is not None  # batches of pairs are split anyhow
+    varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
     fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
     fix = "take more devices, or train.precision=bf16" if fewer is None else f"accumulate: train.micro_batch={fewer}"
     return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)

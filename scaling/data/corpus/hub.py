@@ -102,12 +102,20 @@ class Hub:
         return ScalingError(f"{self.path} has no such revision", key="revision", value=self.revision)
 
     def _read(self, split: str, name: str | None, revision: str | None) -> Iterator[Document]:
-        dataset = self._open(split, revision)
-        rows = labelled(self._rows(dataset), dataset.features)
+        rows = self._labelled(split, revision)
         if self.begins is not None:
             rows = _joined(rows, re.compile(self.begins))
         documents = (document(row, self.text, self.source, name) for row in rows)
         yield from (one for one in documents if one is not None)
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """The rows of `split`, classes by name."""
+        local = Path(self.path).expanduser().is_dir()
+        return self._labelled(self.split, None if local else self._commit())
+
+    def _labelled(self, split: str, revision: str | None) -> Iterator[Mapping[str, Any]]:
+        dataset = self._open(split, revision)
+        return labelled(self._rows(dataset), dataset.features)
 
     def _open(self, split: str, revision: str | None) -> Any:
         library = reading.quiet_datasets()
@@ -170,14 +178,19 @@ def _reach(path: str) -> None:
 
 
 def labelled(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Rows with classes by name; -1 stands for a label that is kept secret."""
-    labels = {column: feature.names for column, feature in (features or {}).items() if hasattr(feature, "names")}
+    """Rows with classes by name, those of lists too; -1 stands for a label that is kept secret."""
+    features = features or {}
+    labels = {column: feature.names for column, feature in features.items() if hasattr(feature, "names")}
+    lists = {column: feature.feature for column, feature in features.items() if hasattr(feature, "feature")}
+    lists = {column: feature.names for column, feature in lists.items() if hasattr(feature, "names")}
     for row in rows:
-        named = {
-            column: None if row[column] is None or row[column] < 0 else names[row[column]]
-            for column, names in labels.items()
-        }
-        yield {**row, **named}
+        named: dict[str, Any] = {column: _name(row[column], names) for column, names in labels.items()}
+        listed = {column: [_name(one, names) for one in row[column] or []] for column, names in lists.items()}
+        yield {**row, **named, **listed}
+
+
+def _name(label: int | None, names: list[str]) -> str | None:
+    return None if label is None or label < 0 else names[label]
 
 
 def _joined(rows: Iterator[Mapping[str, Any]], begins: re.Pattern[str]) -> Iterator[Mapping[str, Any]]:

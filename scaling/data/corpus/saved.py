@@ -55,6 +55,10 @@ class Saved:
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return reading.changed(stamp["files"])
 
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """The rows of `split`, classes by name."""
+        return _rows(self._folder(self.split, "split"))
+
     def _folder(self, split: str, key: str) -> Path:
         """The folder of a split, or the whole where there are no splits."""
         home = Path(self.path).expanduser().resolve()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,25 @@ _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would 
 _OTHERS = ";\t|,"  # separators that a file may have under the wrong name
 
 
-def rows(file: Path) -> Iterator[Mapping[str, str | None]]:
-    """The rows of one file by the names of its columns."""
+def rows(file: Path, names: Sequence[str] | None = None, quotes: bool = True) -> Iterator[Mapping[str, str | None]]:
+    """The rows of one file by the names of its columns, `names` where the first row does not name them. Without
+    `quotes` a quote is a character like any other.
+    """
     plain = file.with_suffix("") if file.suffix in COMPRESSIONS else file
     with opened(file) as content:
         # The mark that Excel writes in front of UTF-8 is no part of the first name.
         lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
-        table = _fields(file, csv.reader(lines, delimiter=SEPARATORS[plain.suffix], strict=True))
-        line, names = next(table, (1, []))
-        _check_names(file, line, names, SEPARATORS[plain.suffix])
+        quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+        reader = csv.reader(lines, delimiter=SEPARATORS[plain.suffix], strict=True, quoting=quoting)
+        table = _fields(file, reader)
+        namer = "the key columns"
+        if names is None:
+            namer = "the first row"
+            line, names = next(table, (1, []))
+            _check_names(file, line, names, SEPARATORS[plain.suffix])
         for line, fields in table:
             if len(fields) != len(names):
-                what = f"the row has {plural(len(fields), 'field')}, and the first row names {len(names)}"
+                what = f"the row has {plural(len(fields), 'field')}, and {namer} names {len(names)}"
                 raise ScalingError(what, file=file, line=line, fix="quote fields that hold a separator or a line break")
             yield {name: field or None for name, field in zip(names, fields)}
 

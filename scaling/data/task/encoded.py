@@ -1,0 +1,174 @@
+"""Examples as tokens: flat arrays of a split, and each example of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from scaling.batch import IGNORE
+from scaling.data.codec import Codec
+from scaling.data.task.example import Answer, Example
+
+_BLOCK = 2048  # examples that are tokenized at once
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One example: the tokens of each of its texts, and its label where it has one.
+
+    Of tags, `label` has a class for each word and `pieces` [words 2] its first and last token, −1 where it has none. Of
+    spans, `label` is the first and the last token in the second text, −1 where there is no answer, and `pieces` are the
+    characters of each of its tokens.
+    """
+
+    parts: tuple[np.ndarray, ...]
+    label: Any
+    prompt: np.ndarray
+    target: np.ndarray
+    pieces: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of a split end to end."""
+
+    arrays: Mapping[str, np.ndarray]
+    answer: Answer
+    counts: np.ndarray = field(init=False)  # [n], parts of each example
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", np.diff(self.arrays["parts"]))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, index: int) -> Encoded:
+        first, last = self.arrays["parts"][index : index + 2]
+        pieces = self._cut("pieces", index) if self.answer in ("tags", "span") else None
+        label = self._cut("labels", index) if self.answer == "tags" else self.arrays["labels"][index]
+        return Encoded(
+            tuple(self._cut("tokens", part) for part in range(first, last)),
+            label,
+            self._cut("written", 2 * index),
+            self._cut("written", 2 * index + 1),
+            pieces,
+        )
+
+    def _cut(self, name: str, index: int) -> np.ndarray:
+        ends = self.arrays[f"{name}_ends"]
+        return self.arrays[name][ends[index] : ends[index + 1]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[parts], tokens of each part of each example."""
+        return np.diff(self.arrays["tokens_ends"])
+
+    @property
+    def written(self) -> np.ndarray:
+        """[n 2], tokens of each prompt and target."""
+        return np.diff(self.arrays["written_ends"]).reshape(-1, 2)
+
+
+def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
+    """The arrays of a split."""
+    tokens, written, labels, pieces = _Flat(codec.dtype), _Flat(codec.dtype), _Flat(np.int32), _Flat(np.int32, 2)
+    parts, numbers = [0], {name: number for number, name in enumerate(names)}
+    rows: list[Any] = []
+    for block in _blocks(examples):
+        # Words are tokenized together, as they stand in a text, and told apart by where they are in it.
+        texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
+        places = answer in ("tags", "span")
+        flat = iter(_tokenized(codec, [text for own in texts for text in own], places))
+        both = iter(codec.encode([side for one in block for side in (one.prompt, one.target or "")]))
+        for example, own in zip(block, texts):
+            sides = [next(flat) for _ in own]
+            for ids, _ in sides:
+                tokens.add(ids)
+            parts.append(parts[-1] + len(own))
+            written.add(next(both))
+            written.add(next(both))
+            if answer == "tags":
+                unknown = [IGNORE] * len(example.texts)
+                labels.add(unknown if example.answer is None else [numbers[tag] for tag in example.answer])
+                pieces.add(words(example.texts, sides[0][1]))
+            else:
+                rows.append(label(example, answer, len(names), sides))
+            if answer == "span":
+                pieces.add(sides[-1][1])
+    arrays = {"parts": np.array(parts, np.int64), **tokens.arrays("tokens"), **written.arrays("written")}
+    if answer in ("tags", "span"):
+        arrays |= pieces.arrays("pieces")
+    if answer == "tags":
+        arrays |= labels.arrays("labels")
+    else:
+        arrays["labels"] = np.array(rows, np.float32 if answer == "number" else np.int32)
+    return Split(arrays, answer)
+
+
+def label(example: Example, answer: Answer, classes: int, sides: Sequence[tuple[Any, Any]]) -> Any:
+    """What is learned of an example, IGNORE where it is not known."""
+    if answer == "span":
+        return [IGNORE, IGNORE] if example.answer is None else span(example.span, sides[-1][1])
+    if answer == "text":
+        return 0
+    if example.answer is None:
+        return [IGNORE] * classes if answer == "classes" else IGNORE
+    if answer == "classes":
+        return [int(one in example.answer) for one in range(classes)]
+    return example.right if answer == "options" else example.answer
+
+
+def span(place: tuple[int, int] | None, pieces: np.ndarray) -> list[int]:
+    """The first and the last token of some characters; −1 where there are none."""
+    if place is None:
+        return [-1, -1]
+    inside = np.flatnonzero((pieces[:, 1] > place[0]) & (pieces[:, 0] < place[1]))
+    return [-1, -1] if not len(inside) else [int(inside[0]), int(inside[-1])]
+
+
+def words(texts: Sequence[str], pieces: np.ndarray) -> np.ndarray:
+    """[words 2]: the first and the last token of each word of a text; a token that holds a space alone is of none."""
+    lengths = np.array([len(word) for word in texts])
+    stops = np.cumsum(lengths + 1) - 1
+    starts = stops - lengths
+    found = np.full((len(texts), 2), -1, np.int64)
+    if len(pieces):
+        # A token may begin with the space before its word.
+        number = np.searchsorted(stops, pieces[:, 1], side="left").clip(max=len(texts) - 1)
+        inside = np.flatnonzero((pieces[:, 1] > starts[number]) & (pieces[:, 1] > pieces[:, 0]))
+        for token in inside[::-1]:
+            found[number[token], 0] = token
+        found[number[inside], 1] = inside
+    return found
+
+
+def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tuple[Any, Any]]:
+    """The ids of each text, and the characters [t 2] of each token where these are asked for."""
+    if not places:
+        yield from ((ids, None) for ids in codec.encode(texts))
+        return
+    for encoding in codec.tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        yield encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2)
+
+
+def _blocks(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+    return (examples[start : start + _BLOCK] for start in range(0, len(examples), _BLOCK))
+
+
+class _Flat:
+    """Rows of unequal length end to end."""
+
+    def __init__(self, dtype: Any, width: int = 1):
+        self.dtype, self.width = dtype, width
+        self.rows: list[np.ndarray] = []
+
+    def add(self, row: Any) -> None:
+        self.rows.append(np.asarray(row, self.dtype).reshape((-1,) if self.width == 1 else (-1, self.width)))
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        lengths = np.array([0, *(len(row) for row in self.rows)], np.int64)
+        empty = np.zeros((0,) if self.width == 1 else (0, self.width), self.dtype)
+        return {name: np.concatenate([empty, *self.rows]), f"{name}_ends": np.cumsum(lengths)}

@@ -1,0 +1,221 @@
+"""Examples of a task: what a row of a file says, as every family frames it afterwards."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scaling.batch import IGNORE
+from scaling.data.corpus.template import fill
+from scaling.errors import ScalingError, nearest
+
+Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
+SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
+_WHOLE = re.compile(r"\{([^{}:]+)\}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """`texts` are the text, or a pair; the text and each of its options; or the words that are tagged.
+
+    `answer` is what a metric takes: the id of a class, those of several, a number, the number of an option (or the
+    texts of those that are right), a tag for each word, or the texts that are right. None: it is not known. `span` is
+    where the first of these texts is in the second text, in characters.
+    """
+
+    texts: tuple[str, ...]
+    answer: Any = None
+    right: int | None = None  # the number of the option that is right, where `answer` lists texts
+    span: tuple[int, int] | None = None
+    group: str | None = None
+    prompt: str = ""  # of a model that writes its answer, and what it has to write
+    target: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """How a row becomes an example: templates over its fields, and what its label means."""
+
+    answer: Answer
+    text: str
+    second: str | None = None
+    options: tuple[str, ...] = ()
+    label: str = "{label}"
+    labels: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)  # what a file writes for a label, where it is not its name
+    group: str | None = None
+    prompt: str | None = None
+    target: str | None = None  # of texts that are all right, the one that is learned
+    missing: Literal["refused", "dropped"] = "refused"  # what becomes of an example without a label
+    unanswerable: bool = False  # a span may be absent
+
+    def __call__(self, row: Mapping[str, Any], secret: bool) -> Example | None:
+        """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
+        answered = self._answered(row, secret or self.missing == "dropped")
+        if not answered and not secret:
+            return None
+        group = None if self.group is None else fill(self.group, row, "group")
+        return Example(texts=self._texts(row), group=group, prompt=self._prompt(row), **answered)
+
+    def _texts(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        if self.answer == "tags":
+            words = _raw(self.text, row, "text")
+            words = words.split() if isinstance(words, str) else words
+            return tuple(str(word) for word in _some(words, "text"))
+        first = str(_some(fill(self.text, row, "text"), "text"))
+        if self.answer == "options":
+            return (first, *self._options(row))
+        if self.second is None:
+            return (first,)
+        return first, str(_some(fill(self.second, row, "second"), "second"))
+
+    def _options(self, row: Mapping[str, Any]) -> list[str]:
+        """A template each, or one that stands for a list of them."""
+        options: list[str] = []
+        for template in self.options:
+            value = _raw(template, row, "options")
+            options += [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+        if len(options) < 2:
+            raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
+        return options
+
+    def _prompt(self, row: Mapping[str, Any]) -> str:
+        if self.prompt is not None:
+            return str(_some(fill(self.prompt, row, "prompt"), "prompt"))
+        return " ".join(self._texts(row))
+
+    def _answered(self, row: Mapping[str, Any], secret: bool) -> dict[str, Any]:
+        value = _raw(self.label, row, "label")
+        if self.answer == "span":
+            return self._span(row, value, secret)
+        missing = value in SECRET if not isinstance(value, list | tuple | Mapping) else not value
+        if missing and not (self.answer == "classes" and value is not None) and not _is_number(self.answer, value):
+            if secret:
+                return {}
+            raise ScalingError("it has no label", key="label", value=self.label)
+        match self.answer:
+            case "class":
+                answer = self.class_of(value)
+                return {"answer": answer, "target": self.labels[answer]}
+            case "classes":
+                listed = value if isinstance(value, list | tuple) else [one for one in str(value).split(",") if one]
+                answer = sorted({self.class_of(one) for one in listed})
+                return {"answer": answer, "target": ", ".join(self.labels[one] for one in answer) or "none"}
+            case "number":
+                answer = _number(value)
+                return {"answer": answer, "target": written(answer)}
+            case "options":
+                texts = self._options(row)
+                right = self._option(value, texts)
+                listed = [str(one) for one in value] if isinstance(value, list | tuple) else None
+                return {"answer": right if listed is None else listed, "right": right, "target": texts[right]}
+            case "tags":
+                return self._tags(row, value)
+        texts = [str(text) for text in (value if isinstance(value, list | tuple) else [value])]
+        target = texts[0] if self.target is None else str(_some(fill(self.target, row, "target"), "target"))
+        return {"answer": list(dict.fromkeys([target, *texts])), "target": target}
+
+    def class_of(self, value: Any) -> int:
+        """The id of a class, by its name or by what the files write for it."""
+        name = self.values.get(_spelled(value), _spelled(value))
+        if name not in self.labels:
+            fix = f"{nearest(name, self.labels)} or say in data.labels what it stands for"
+            raise ScalingError("there is no such label", key="label", value=value, fix=fix)
+        return self.labels.index(name)
+
+    def _option(self, value: Any, texts: Sequence[str]) -> int:
+        """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are right the first."""
+        value = value[0] if isinstance(value, list | tuple) else value
+        written = _spelled(value)
+        if self.labels:
+            number = self.class_of(value)
+        elif written.isdecimal() and written not in texts:
+            number = int(written)
+        elif written in texts:
+            number = texts.index(written)
+        else:
+            raise ScalingError(
+                "no option is the right one", key="label", value=value, fix="give its number or its text"
+            )
+        if number >= len(texts):
+            raise ScalingError(f"there are {len(texts)} options, counted from 0", key="label", value=value)
+        return number
+
+    def _tags(self, row: Mapping[str, Any], value: Any) -> dict[str, Any]:
+        tags = value.split() if isinstance(value, str) else list(value)
+        words = self._texts(row)
+        if len(tags) != len(words):
+            raise ScalingError(f"it has {len(words)} words and {len(tags)} tags", key="label")
+        names = [self.labels[self.class_of(tag)] for tag in tags]
+        return {"answer": names, "target": " ".join(names)}
+
+    def _span(self, row: Mapping[str, Any], value: Any, secret: bool) -> dict[str, Any]:
+        if value is None and secret:
+            return {}
+        if not isinstance(value, Mapping) or "text" not in value or "answer_start" not in value:
+            raise ScalingError("a span is {text: […], answer_start: […]}", key="label", value=self.label)
+        texts, starts = (list(value[key]) for key in ("text", "answer_start"))
+        if not texts:
+            if not self.unanswerable:
+                if secret:
+                    return {}
+                fix = "set data.none=allowed where questions may have no answer"
+                raise ScalingError("it has no answer", key="label", fix=fix)
+            return {"answer": [], "target": NO_ANSWER}
+        _, context = self._texts(row)
+        for text, start in zip(texts, starts):
+            if context[start : start + len(text)] != text:
+                raise ScalingError(f"the span {text!r} is not in its context at {start}", key="label")
+        return {"answer": texts, "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
+
+
+NO_ANSWER = "unanswerable"
+
+
+def written(number: float) -> str:
+    """A number as text, to the nearest fifth. (Raffel et al. 2019, section 2.3, of STS-B)"""
+    return f"{round(number * 5) / 5:.1f}"
+
+
+def _is_number(answer: Answer, value: Any) -> bool:
+    """Whether −1 is a value and no secret: of a number, and of none else."""
+    return answer == "number" and value not in (None, "")
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number == IGNORE:
+        raise ScalingError("this is no number", key="label", value=value)
+    return number
+
+
+def _spelled(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _raw(template: str, row: Mapping[str, Any], key: str) -> Any:
+    """A field as the row holds it where the template is this field alone, or else the template filled in."""
+    whole = _WHOLE.fullmatch(template)
+    if whole is None:
+        return fill(template, row, key)
+    value: Any = row
+    for name in whole[1].split("."):
+        if isinstance(value, Mapping):
+            if name not in value:
+                raise ScalingError(f"the data have no column {whole[1]!r}", key=key, fix=nearest(name, map(str, value)))
+            value = value[name]
+        else:
+            return fill(template, row, key)
+    return value
+
+
+def _some(value: Any, key: str) -> Any:
+    if value is None or (isinstance(value, list | tuple) and not value):
+        raise ScalingError("it is empty", key=key)
+    return value

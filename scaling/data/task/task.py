@@ -1,0 +1,323 @@
+"""Task: labelled examples from files or a published set, as any family can be trained on them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling import atomic
+from scaling.build import Recipe
+from scaling.data.codec import Codec
+from scaling.data.manifest import TOKENIZER, digest
+from scaling.data.source import Source
+from scaling.data.task import rows
+from scaling.data.task.encoded import Split, encoded
+from scaling.data.task.example import Answer, Columns, Example
+from scaling.data.task.source import Examples, Goal, dumped, fingerprint
+from scaling.errors import ScalingError, nearest
+from scaling.number import BelowOne, plural
+
+FORMAT = 1
+META = "task.json"
+SPLITS = rows.SPLITS
+_NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
+
+
+class Task:
+    """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, `{premise}` say.
+
+    Splits are in `files` (JSON lines, CSV, TSV, Parquet, CoNLL's columns, SQuAD's JSON) or else in a set of the `hub`.
+    `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
+    model that writes its answer. Without a validation split, a share `validation` of the training examples is held out.
+    """
+
+    def __init__(
+        self,
+        *,
+        answer: Answer,
+        text: str,
+        metric: Recipe,
+        tokenizer: Recipe,
+        second: str | None = None,
+        options: list[str] | None = None,
+        label: str = "{label}",
+        labels: list[str] | Mapping[str, str] | None = None,
+        group: str | None = None,
+        prompt: str | None = None,
+        target: str | None = None,
+        missing: Literal["refused", "dropped"] = "refused",
+        none: Literal["refused", "allowed"] = "refused",
+        order: Literal["fixed", "either"] = "fixed",
+        files: Mapping[str, Any] | None = None,
+        layout: Literal["table", "conll", "squad"] = "table",
+        columns: list[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        quotes: Literal["csv", "none"] = "csv",
+        hub: Mapping[str, Any] | None = None,
+        validation: BelowOne = 0.1,
+    ):
+        names = list(labels.values()) if isinstance(labels, Mapping) else list(labels or ())
+        if answer in _NAMED and len(dict.fromkeys(names)) < 2:
+            raise ScalingError("it takes the names of two labels or more", key="labels", value=labels)
+        self.columns = Columns(
+            answer=answer,
+            text=text,
+            second=second,
+            options=tuple(options or ()),
+            label=label,
+            labels=tuple(dict.fromkeys(str(name) for name in names)),
+            values={str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {},
+            group=group,
+            prompt=prompt,
+            target=target,
+            missing=missing,
+            unanswerable=none == "allowed",
+        )
+        _check_keys(answer, second, options)
+        try:
+            built = metric()
+        except ScalingError as error:
+            raise error.under("metric") from None
+        self.goal = Goal(answer, self.columns.labels, built, order, none == "allowed")
+        try:
+            self.tokenizer = tokenizer()
+        except ScalingError as error:
+            raise error.under("tokenizer") from None
+        self.files = {split: names for split, names in (files or {}).items() if names is not None}
+        self.hub = dict(hub or {})
+        self.layout, self.named, self.quotes = layout, columns, quotes
+        self.rename, self.validation = dict(rename or {}), validation
+        rows.check_splits(self.files, "files")
+        if not self.files:
+            self._check_hub()
+        if "train" not in (self.files or self.hub):
+            raise ScalingError("there is no training split", key="files.train", fix="name its file")
+
+    def _check_hub(self) -> None:
+        if not self.hub:
+            raise ScalingError("it names neither files nor a set", key="files", fix="set data.files={train: FILE, …}")
+        known = ("path", "revision", "config", *SPLITS)
+        for key in self.hub:
+            if key not in known:
+                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), known))
+        for key in ("path", "revision"):
+            if not isinstance(self.hub.get(key), str):
+                raise ScalingError("expected text", key=f"hub.{key}", value=self.hub.get(key))
+
+    @property
+    def answer(self) -> Answer:
+        return self.goal.answer
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are named."""
+        named = self.files or self.hub
+        return [split for split in SPLITS if named.get(split) is not None]
+
+    def open(self, split: str, folder: Path) -> Examples:
+        """A split: read, checked and tokenized where that was not done before. A set that is on the hub is not fetched
+        here: `prepare` does that.
+        """
+        if split not in SPLITS:
+            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
+        return self._opened(split, folder, network=False)
+
+    def prepare(self, folder: Path) -> Path:
+        """The folder that holds the task as tokens."""
+        home = self._opened("train", folder, network=True).home
+        assert home is not None
+        return home
+
+    def _opened(self, split: str, folder: Path, network: bool) -> Examples:
+        home = self._home(folder, network)
+        meta = atomic.read_json(home / META)
+        if split not in meta["splits"]:
+            raise ScalingError(f"the task has no {split} split", key=f"data.files.{split}", fix="name its file")
+        for leak in meta["leaks"]:
+            _warn(leak)
+        items = _split(home, split, self.answer)
+        return Examples(
+            self.goal, split, items, meta["fingerprint"], meta["vocabulary"], meta["specials"], _words(home), home
+        )
+
+    def _home(self, folder: Path, network: bool) -> Path:
+        # What the hub has is known by name until it is prepared; a local file by what it holds, each time.
+        pointer = folder / "tasks" / "requests" / f"{digest(self._request(None))[:16]}.json"
+        places = self._places(network)
+        if places is None:
+            if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
+                return home
+            fix = "run `scaling data prepare` with the same data= and runs= first, or set data.files.train=FILE"
+            raise ScalingError("the task has not been prepared", key="data", fix=fix)
+        key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
+        home = folder / "tasks" / key
+        if not (home / META).exists():
+            self._make(home, places)
+        if not self.files:
+            atomic.write_json(pointer, {"key": key})
+        return home
+
+    def _request(self, stamps: Any) -> dict[str, Any]:
+        """All that decides what is made; `stamps` are of the content, None: the names stand for it."""
+        columns = {**vars(self.columns), "values": dict(self.columns.values), "metric": self.goal.scores_texts}
+        tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
+        if not self.tokenizer.learns:
+            tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
+        return {
+            "format": FORMAT,
+            "columns": columns,
+            "order": self.goal.order,
+            "tokenizer": tokenizer,
+            "read": [self.layout, self.named, self.rename, self.quotes, self.validation],
+            "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
+        }
+
+    def _places(self, network: bool) -> dict[str, rows.Place] | None:
+        """Where each split is; None where the hub would have to be asked."""
+        if self.files:
+            read = (self.layout, self.named, self.quotes)
+            return {split: rows.of_files(self.files[split], f"files.{split}", *read) for split in self.splits}
+        path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
+        places: dict[str, rows.Place] = {}
+        for split in self.splits:
+            try:
+                place = rows.of_hub(str(path), str(revision), config, self.hub[split], network)
+            except ScalingError as error:
+                raise error.under("hub") from None
+            if place is None:
+                return None
+            places[split] = place
+        return places
+
+    def _make(self, home: Path, places: Mapping[str, rows.Place]) -> None:
+        """Read, check, split and tokenize, and put the folder in place by one rename."""
+        examples = {split: list(self._read(split, place)) for split, place in places.items()}
+        for split, own in examples.items():
+            if not own:
+                raise ScalingError(
+                    f"the {split} split is empty", key=f"files.{split}" if self.files else f"hub.{split}"
+                )
+        if "validation" not in examples:
+            examples = {**_held_out(examples["train"], self.validation), **examples}
+            examples["train"] = [one for one in examples["train"] if not _is_held_out(one, self.validation)]
+        codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
+        splits = {split: encoded(own, self.answer, self.columns.labels, codec) for split, own in examples.items()}
+        home.parent.mkdir(parents=True, exist_ok=True)
+        work = atomic.temporary(home)
+        work.mkdir()
+        try:
+            for split, own in examples.items():
+                np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
+                (work / f"{split}.jsonl").write_text("".join(f"{dumped(one)}\n" for one in own), encoding="utf-8")
+            codec.save(work / TOKENIZER)
+            np.save(work / "words.npy", codec.words)
+            meta = {
+                "fingerprint": fingerprint(splits, self.goal, codec.sha256),
+                "vocabulary": codec.size,
+                "specials": dict(codec.specials),
+                "splits": {split: len(own) for split, own in examples.items()},
+                "leaks": _leaks(examples),
+            }
+            atomic.write_json(work / META, meta)
+            try:
+                os.rename(work, home)
+            except OSError:  # another process was first
+                if not (home / META).exists():
+                    raise
+            atomic.flush_folder(home.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _read(self, split: str, place: rows.Place) -> Iterator[Example]:
+        secret = split == "test"
+        for name, row in place.rows():
+            try:
+                example = self.columns(rows.renamed(row, self.rename), secret)
+            except ScalingError as error:
+                raise ScalingError(
+                    f"{split} split, {name}: {error.what}", key=error.key, value=error.value, fix=error.fix
+                ) from None
+            if example is not None:
+                yield example
+
+
+def _check_keys(answer: Answer, second: str | None, options: list[str] | None) -> None:
+    if answer == "options" and not options:
+        raise ScalingError("options are needed", key="options", fix="set options=[{choice1}, {choice2}], say")
+    if answer != "options" and options:
+        raise ScalingError(f"an answer that is {answer} has no options", key="options", fix="set answer=options")
+    if answer == "span" and second is None:
+        raise ScalingError("a span is in a second text", key="second", fix="set second={context}, say")
+    if answer in ("tags", "options") and second is not None:
+        raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
+
+
+def _hash(example: Example) -> int:
+    """64 bits of what an example asks."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for text in example.texts:
+        hashed.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return int.from_bytes(hashed.digest(), "big")
+
+
+def _is_held_out(example: Example, share: float) -> bool:
+    return _hash(example) < share * 2**64
+
+
+def _held_out(train: list[Example], share: float) -> dict[str, list[Example]]:
+    held = [one for one in train if _is_held_out(one, share)]
+    if not held or len(held) == len(train):
+        what = "no example fell to validation" if not held else "every example fell to validation"
+        raise ScalingError(what, key="validation", value=share, fix="take another share, or name a file")
+    return {"validation": held}
+
+
+def _leaks(examples: Mapping[str, list[Example]]) -> list[str]:
+    """What of the held-out splits is trained on too."""
+    trained = {_hash(example) for example in examples["train"]}
+    found = []
+    for split in ("validation", "test"):
+        count = sum(_hash(example) in trained for example in examples.get(split, ()))
+        if count:
+            found.append(f"{plural(count, 'example')} of the {split} split are in the train split too")
+    return found
+
+
+@cache
+def _warn(leak: str) -> None:
+    print(f"scaling: warning: {leak}", file=sys.stderr)
+
+
+def _texts(examples: list[Example], sample: int) -> Iterator[str]:
+    """Training text for a tokenizer that learns, up to its `sample` of bytes."""
+    left = sample
+    for example in examples:
+        for text in (" ".join(example.texts), example.target or ""):
+            if left <= 0:
+                return
+            yield text
+            left -= len(text.encode())
+
+
+@cache
+def _split(home: Path, split: str, answer: Answer) -> Split:
+    with np.load(home / f"{split}.npz") as arrays:
+        return Split({name: arrays[name] for name in arrays.files}, answer)
+
+
+@cache
+def _words(home: Path) -> np.ndarray:
+    return np.load(home / "words.npy")
+
+
+def is_task(source: Source) -> bool:
+    """Whether a source gives examples and not windows of text."""
+    return isinstance(getattr(source, "task", None), Goal)

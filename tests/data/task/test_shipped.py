@@ -1,0 +1,245 @@
+"""Every shipped task reads files of the layout that its set has, local ones and through `datasets`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from scaling.build import build
+from scaling.config import load, shipped
+from scaling.errors import ScalingError
+from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
+
+TASKS = sorted(file.stem for file in (shipped() / "task").glob("*.yaml"))
+BYTE = {"kind": "Byte"}
+
+
+def line(name: str) -> dict[str, Any]:
+    return {**load("decoder", [f"data={name}"])["data"], "tokenizer": BYTE, "validation": 0.5}
+
+
+def features(rows: list[dict[str, Any]], special: dict[str, Any]) -> datasets.Features:
+    plain = datasets.Dataset.from_list(rows).features
+    return datasets.Features({**plain, **special})
+
+
+def table(rows: list[dict[str, Any]], special: dict[str, Any]) -> datasets.Dataset:
+    return datasets.Dataset.from_list(rows, features=features(rows, special))
+
+
+def published(home: Path, sets: dict[str | None, dict[str, datasets.Dataset]]) -> None:
+    """Tables with a card that says which of them are a config's splits, as sets of the hub have one."""
+    home.mkdir()
+    configs = []
+    for config, splits in sets.items():
+        files = []
+        for split, own in splits.items():
+            own.to_parquet(home / f"{config}-{split}.parquet")
+            files.append({"split": split, "path": f"{config}-{split}.parquet"})
+        configs.append({"config_name": config or "default", "data_files": files})
+    (home / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
+
+
+def named(rows: list[dict[str, Any]], special: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows as a local file has them: classes by name."""
+
+    def spelled(feature: Any, value: Any) -> Any:
+        if isinstance(value, list):
+            return [spelled(feature.feature, one) for one in value]
+        return value if feature is None else None if value < 0 else feature.names[value]
+
+    return [
+        {key: spelled(special.get(key), value) if key in special else value for key, value in row.items()}
+        for row in rows
+    ]
+
+
+def test_every_task_that_is_to_be_shipped_is():
+    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "mnli_mismatched", "qnli", "rte", "wnli"}
+    super_glue = {"boolq", "cb", "copa", "multirc", "record", "super_glue_rte", "wic", "wsc", "axb", "axg"}
+    others = {"imdb", "snli", "scitail", "conll2003", "squad1", "squad2", "trec", "movie_reviews"}
+    assert {*TASKS} == glue | super_glue | others | {"webquestions", "natural_questions", "trivia_qa"} == {*LAYOUTS}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_read_from_local_files(name, tmp_path):
+    rows, special, (texts, answer, target) = LAYOUTS[name]
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in named(rows, special)))
+    data = build("data", {**line(name), "files": {"train": str(file), "test": str(file)}, "layout": "table"})
+    for split in ("train", "test"):
+        source = data.open(split, tmp_path / "data")
+        assert len(source.items) == len(source.examples) > 0
+    first = source.examples[0]  # of the test split, which is whole
+    assert (first.texts, first.answer, first.target) == (texts, answer, target)
+    assert source.decode(source.items[0].target) == target
+    perfect = [None if one.answer is None else one.answer for one in source.examples]
+    if source.task.scores_texts or source.task.answer in ("span", "text"):
+        perfect = [(one.answer or [""])[0] for one in source.examples]
+    score = source.task.score(perfect, source.examples)
+    assert next(iter(score.values())) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("how", ["saved", "parquet"])
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "movie_reviews"])
+def test_a_task_is_read_through_datasets(name, how, tmp_path):
+    """From a folder with a copy of its set: as `save_to_disk` writes it, or tables by split."""
+    rows, special, (texts, answer, _) = LAYOUTS[name]
+    config = load("decoder", [f"data={name}"])["data.hub"]
+    home = tmp_path / "set"
+    splits: dict[str | None, dict[str, datasets.Dataset]] = {}
+    for split in ("train", "validation", "test"):
+        asked = config.get(split)
+        if asked is not None:
+            named = {"config": config.get("config"), **({"split": asked} if isinstance(asked, str) else asked)}
+            own = (AX_B, {"label": ENTAILED}) if named["config"] == "axb" else (rows, special)
+            splits.setdefault(named["config"], {})[named["split"]] = table(*own)
+    hub = {**config, "path": str(home)}
+    if how == "saved":  # a folder that has no configs
+        datasets.DatasetDict({split: one for own in splits.values() for split, one in own.items()}).save_to_disk(home)
+        hub |= {
+            split: hub[split]["split"] for split in ("train", "validation", "test") if isinstance(hub.get(split), dict)
+        }
+    else:
+        published(home, splits)
+    data = build("data", {**line(name), "hub": hub})
+    train = data.open("train", tmp_path / "data")
+    found = {one.texts: one.answer for one in train.examples}
+    if "validation" not in hub:
+        found |= {one.texts: one.answer for one in data.open("validation", tmp_path / "data").examples}
+    assert found[texts] == answer
+    again = build("data", {**line(name), "hub": hub}).open("train", tmp_path / "data")
+    assert again.fingerprint == train.fingerprint
+    if name == "axb":
+        assert data.open("test", tmp_path / "data").examples[0].texts == ("It pours. (0)", "It is wet. (0)")
+
+
+@pytest.mark.parametrize("name", ["cola", "squad1"])
+def test_a_set_of_the_hub_is_to_be_prepared_first(name, tmp_path):
+    with pytest.raises(ScalingError, match=r"has not been prepared.*scaling data prepare"):
+        build("data", line(name)).open("train", tmp_path)
+
+
+def test_columns_of_published_files_without_a_header_are_named(tmp_path):
+    train = tmp_path / "train.tsv"
+    train.write_text('gj04\t1\t\tShe said "no.\ngj04\t0\t*\tHe go.\n' * 1)
+    data = build("data", {**line("cola"), "files": {"train": str(train), "validation": str(train)}})
+    first = data.open("train", tmp_path / "data").examples[0]
+    assert (first.texts, first.answer) == (('She said "no.',), 1)
+
+
+def test_conll_columns_are_read(tmp_path):
+    file = tmp_path / "eng.train"
+    file.write_text("-DOCSTART- -X- O O\n\nAnn NNP I-NP I-PER\nleft VBD I-VP O\n\nHe PRP I-NP O\n")
+    data = build("data", {**line("conll2003"), "files": {"train": str(file), "validation": str(file)}})
+    examples = data.open("train", tmp_path / "data").examples
+    assert [(one.texts, one.answer) for one in examples] == [(("Ann", "left"), ["I-PER", "O"]), (("He",), ["O"])]
+
+
+def test_squads_json_is_read(tmp_path):
+    questions = [
+        {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": False},
+        {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
+    ]
+    paragraph = {"context": "Ann met Bob.", "qas": questions}
+    file = tmp_path / "train-v2.0.json"
+    file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    data = build("data", {**line("squad2"), "files": {"train": str(file), "validation": str(file)}})
+    source = data.open("train", tmp_path / "data")
+    assert [one.answer for one in source.examples] == [["Ann"], []]
+    assert source.items[0].label.tolist() == [0, 2]
+    assert source.items[1].label.tolist() == [-1, -1]
+
+
+def two(tmp_path: Path, split: str, rows: list[dict[str, Any]], good: list[dict[str, Any]], name: str, **keys: Any):
+    files = {}
+    for one in ("train", "validation", "test"):
+        file = tmp_path / f"{one}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in (rows if one == split else good)))
+        files[one] = str(file)
+    return build("data", {**line(name), "files": files, "layout": "table", **keys})
+
+
+GOOD = [{"sentence": "a", "label": "0"}, {"sentence": "b", "label": "1"}]
+
+
+def test_an_unknown_label_in_the_test_split_is_refused(tmp_path):
+    data = two(tmp_path, "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD, "cola")
+    with pytest.raises(ScalingError, match=r"test split, test.jsonl, example 2: there is no such label") as caught:
+        data.open("train", tmp_path / "data")
+    assert caught.value.value == "2"
+
+
+def test_a_missing_column_is_refused(tmp_path):
+    data = two(tmp_path, "validation", [{"text": "c", "label": "1"}], GOOD, "cola")
+    with pytest.raises(ScalingError, match=r"validation split.*no field 'sentence'"):
+        data.open("train", tmp_path / "data")
+
+
+def test_a_label_that_is_missing_is_refused_but_in_the_test_split(tmp_path):
+    rows = [*GOOD, {"sentence": "c", "label": None}]
+    assert two(tmp_path, "test", rows, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
+    with pytest.raises(ScalingError, match=r"train split, train.jsonl, example 3: it has no label"):
+        two(tmp_path, "train", rows, GOOD, "cola").open("train", tmp_path / "data")
+
+
+def test_an_empty_split_is_refused(tmp_path):
+    rows = [{"premise": "p", "hypothesis": "h", "label": None}]
+    with pytest.raises(ScalingError, match=r"the validation split is empty"):
+        two(tmp_path, "validation", rows, [{**PREMISE, "label": "0"}], "snli").open("train", tmp_path / "data")
+
+
+PREMISE = {"premise": "p", "hypothesis": "h"}
+
+
+def test_a_span_that_is_not_in_its_context_is_refused(tmp_path):
+    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": ["Bob"], "answer_start": [7]}}
+    with pytest.raises(
+        ScalingError, match=r"train split, train.jsonl, example 1: the span 'Bob' is not in its context at 7"
+    ):
+        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+
+
+def test_a_question_without_an_answer_is_refused_where_all_have_one(tmp_path):
+    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": [], "answer_start": []}}
+    with pytest.raises(ScalingError, match=r"it has no answer; set data.none=allowed"):
+        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+
+
+def test_examples_that_are_trained_on_and_tested_are_counted(tmp_path, capsys):
+    from scaling.data.task import task
+
+    task._warn.cache_clear()
+    two(tmp_path, "test", [GOOD[0], {"sentence": "z", "label": "0"}], GOOD, "cola").open("train", tmp_path / "data")
+    told = capsys.readouterr().err
+    assert "1 example of the test split are in the train split too" in told.replace("is in", "are in")
+    assert "2 examples of the validation split are in the train split too" in told
+
+
+def test_a_share_is_held_out_by_the_text_alone_where_there_is_no_validation(tmp_path):
+    file = tmp_path / "train.jsonl"
+    rows = [json.dumps({"text": f"text {number}", "label": "pos"}) for number in range(200)]
+    found = []
+    for order in (rows, rows[::-1]):
+        file.write_text("\n".join(order))
+        data = build("data", {**line("movie_reviews"), "files": {"train": str(file)}, "validation": 0.25})
+        splits = [data.open(split, tmp_path / "data") for split in ("train", "validation")]
+        texts = [{one.texts for one in source.examples} for source in splits]
+        assert not texts[0] & texts[1]
+        assert len(texts[0] | texts[1]) == 200
+        found.append(texts[1])
+    assert found[0] == found[1]
+    assert 25 <= len(found[0]) <= 75
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path):
+    names = []
+    for folder, rows in (("a", GOOD), ("b", GOOD), ("c", [*GOOD, {"sentence": "c", "label": "1"}])):
+        (tmp_path / folder).mkdir()
+        source = two(tmp_path / folder, "none", [], rows, "cola").open("train", tmp_path / "data")
+        names.append(source.fingerprint)
+    assert names[0] == names[1] != names[2]
