@@ -111,6 +111,9 @@ NEEDED: dict[str, Any] = {
     "lr": 1e-3,
     "parameters": 1e4,
     "study": "a",
+    "answer": "number",
+    "text": "{text}",
+    "metric": "Correlation",
 }
 # Where a slot's line stands, in the config of which model.
 PLACES = {

@@ -1,8 +1,8 @@
 """From any corpus to `batch(step)`: sources, their order, and the kinds that a `data:` line may name."""
 
-from scaling.data.synthetic import Synthetic, SyntheticPairs
+from scaling.data.synthetic import LanguageSwitch, RankTags, Synthetic, SyntheticPairs, WhichLanguage
 from scaling.data.task.task import Task
 from scaling.data.text import Text
 from scaling.data.tokens import Tokens
 
-__all__ = ["Synthetic", "SyntheticPairs", "Task", "Text", "Tokens"]
+__all__ = ["LanguageSwitch", "RankTags", "Synthetic", "SyntheticPairs", "Task", "Text", "Tokens", "WhichLanguage"]

@@ -63,6 +63,7 @@ class Answer:
         self.filling = self.vocabulary.specials.get("pad", 0)
         self.writes = False  # whether the model writes its answer; known with the task
         self.width = 0  # of what it writes
+        self.options = 0  # the most that an example has
 
     def check(self, task: Goal) -> None:
         """Refuse a task that the family cannot be trained on."""
@@ -86,6 +87,7 @@ class Answer:
         """The rows of a split: one of each example, or as many as the windows of its document."""
         self.check(source.task)
         every = np.arange(len(source.items))
+        self.options = max(self.options, int(source.items.counts.max()) - 1)
         if self.writes:
             prompts, targets = source.items.written.T + 1  # eos
             self.width = max(self.width, min(-(-int(targets.max()) // 8) * 8, self.reads // 2))
@@ -95,7 +97,7 @@ class Answer:
             return Features(every, np.zeros_like(every), np.minimum(lengths, self.reads))
         if source.task.answer == "span":
             return self._windows(source)
-        lengths = np.fromiter((self._length(source, index) for index in every), np.int64, len(every))
+        lengths = np.fromiter((self._length(source, index) for index in range(len(every))), np.int64, len(every))
         return Features(every, np.zeros_like(every), lengths)
 
     def _length(self, source: Examples, index: int) -> int:
@@ -188,7 +190,7 @@ class Answer:
         shift = np.array([width - len(line.tokens) if self.left else 0 for line in lines])
         tokens = filled([line.tokens for line in lines], width, self.filling, self.left)
         documents = filled([line.documents for line in lines], width, 0, self.left)
-        widest = max(len(line.reads) for line in lines)
+        widest = self.options if rows.task.answer == "options" else max(len(line.reads) for line in lines)
         reads = filled([line.reads for line in lines], widest, -1, False)
         reads = np.where(reads < 0, -1, reads + shift[:, None])
         match rows.task.answer:
@@ -230,7 +232,7 @@ class Answer:
         for side, wide in ((sources, most - 1), (targets, space - 1)):
             counts = np.array([len(row) for row in side])
             sides.append(ended(Text(filled(side, wide, pad, False), counts), eos))
-        batch = text_to_text(*sides, self.vocabulary, self.family)
+        batch = text_to_text(sides[0], sides[1], self.vocabulary, self.family)
         if self.family == "encoder_decoder":
             return batch
         cuts = {"tokens", "targets", "documents"}  # what is joined has room for both sides, and no row needs it

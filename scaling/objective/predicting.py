@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from scaling.batch import Batch
+from scaling.data.task.encoded import Encoded
 from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.source import Examples
 
-if TYPE_CHECKING:
-    from scaling.objective.answer import Answer
+
+class Frames(Protocol):
+    """What is read of the objective that framed the examples."""
+
+    reads: int
+    question: int
+    longest: int
+
+    def piece_of(self, item: Encoded) -> np.ndarray: ...
 
 
-def predictions(answer: Answer, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
+def predictions(answer: Frames, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
     found: dict[int, Any] = {}
     spans: dict[int, tuple[float, str, float]] = {}
     for tensor, batch in outputs:
@@ -54,7 +62,7 @@ def _option(number: int, source: Examples, index: int) -> int | str:
     return source.examples[index].texts[1 + number] if source.task.scores_texts else number
 
 
-def _tags(answer: Answer, logits: np.ndarray, batch: Batch, row: int, source: Examples, index: int) -> list[str]:
+def _tags(answer: Frames, logits: np.ndarray, batch: Batch, row: int, source: Examples, index: int) -> list[str]:
     """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
     item, labels = source.items[index], source.task.labels
     begin, most = _begin(batch, row) + 1, min(len(item.parts[0]), answer.reads - 2)
@@ -64,7 +72,7 @@ def _tags(answer: Answer, logits: np.ndarray, batch: Batch, row: int, source: Ex
 
 
 def _best(
-    answer: Answer,
+    answer: Frames,
     spans: dict[int, tuple[float, str, float]],
     logits: np.ndarray,
     batch: Batch,

@@ -18,7 +18,7 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 FAMILIES = ("encoder", "decoder", "encoder_decoder")
-WINDOWS = [kind for kind in kinds("objective") if kind not in ("Distil", "Sequence")]
+WINDOWS = [name for name, kind in kinds("objective").items() if getattr(kind, "takes", None) == "windows"]
 CASES = [(kind, family) for kind in WINDOWS for family in kinds("objective")[kind].families]
 
 

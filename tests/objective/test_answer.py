@@ -1,0 +1,344 @@
+"""How the examples of a task are framed for each family, by hand; and predictions of logits that say the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.build import build
+from scaling.data.batches import Batches, evaluation, training
+from scaling.data.plan import BatchSize
+from scaling.data.source import Vocabulary
+from scaling.data.task import Examples
+from scaling.errors import ScalingError
+from scaling.objective.answer import Answer
+from scaling.objective.framing import kept, starts
+
+LABELS: dict[str, Any] = {"labels": ["no", "yes"], "metric": "Accuracy"}
+WORD = {"kind": "WordPiece", "vocabulary": 200, "alphabet": 60}
+LINES: dict[str, dict[str, Any]] = {
+    "class": {"answer": "class", "text": "{a}", **LABELS},
+    "pair": {"answer": "class", "text": "{a}", "second": "{b}", **LABELS},
+    "either": {"answer": "number", "text": "{a}", "second": "{b}", "order": "either", "metric": "Correlation"},
+    "classes": {"answer": "classes", "text": "{a}", **LABELS},
+    "options": {"answer": "options", "text": "{a}", "options": ["{b}"], "metric": "Accuracy"},
+    "tags": {"answer": "tags", "text": "{a}", **LABELS, "metric": "TagAccuracy"},
+    "span": {"answer": "span", "text": "{a}", "second": "{b}", "none": "allowed", "metric": "SQuAD2"},
+    "text": {"answer": "text", "text": "{a}", "metric": "ExactMatch"},
+}
+CONTEXT = "Anna met Bob in Rome on a cold day, and Carl saw both of them there at the old bridge by the river"
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "class": [{"a": "one two three", "label": "yes"}, {"a": "four", "label": "no"}],
+    "pair": [{"a": "one two three", "b": "four five", "label": "yes"}, {"a": "six", "b": "one", "label": "no"}],
+    "either": [{"a": "one two", "b": "four", "label": 1.5}, {"a": "six", "b": "one", "label": 3}],
+    "classes": [{"a": "one two", "label": ["no", "yes"]}, {"a": "six", "label": []}],
+    "options": [
+        {"a": "one", "b": ["two", "three four", "six"], "label": 1},
+        {"a": "six", "b": ["one", "two"], "label": 0},
+    ],
+    "tags": [{"a": ["Anna", "unfathomable", "x"], "label": ["no", "yes", "no"]}, {"a": ["six"], "label": ["yes"]}],
+    "span": [
+        {"a": "who met Bob?", "b": CONTEXT, "label": {"text": ["Carl saw"], "answer_start": [CONTEXT.index("Carl")]}},
+        {"a": "why?", "b": "No one knows", "label": {"text": [], "answer_start": []}},
+    ],
+    "text": [{"a": "one two", "label": ["three", "four"]}, {"a": "six", "label": ["one"]}],
+}
+FAMILIES = ("encoder", "decoder", "encoder_decoder")
+CASES = [(kind, family) for kind in LINES for family in FAMILIES if (kind, family) != ("text", "encoder")]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Examples]:
+    def one(kind: str, split: str = "train", **keys: Any) -> Examples:
+        file = tmp_path / f"{kind}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[kind]))
+        line = {"kind": "Task", "tokenizer": WORD, "files": {"train": str(file), "validation": str(file)}}
+        return build("data", {**line, **LINES[kind], **keys}).open(split, tmp_path / "data")
+
+    return one
+
+
+def answer(source: Examples, family: str, length: int = 40, **keys: Any) -> Answer:
+    return build("objective", {"kind": "Answer", **keys}, Vocabulary.of(source), length, family)
+
+
+def batches(source: Examples, objective: Answer) -> Batches:
+    return evaluation(source, objective, len(source.items) + 5)[0]
+
+
+def in_order(source: Examples, objective: Answer) -> Batch:
+    """All rows of the split, those of each example together."""
+    every = batches(source, objective)
+    assert every.features is not None
+    rows = np.arange(len(every.features.examples))
+    read = source.read(every.features.examples, 0)
+    width = int(every.features.lengths.max())
+    return objective(replace(read, starts=every.features.starts[rows], width=width), rows.astype(np.uint64))
+
+
+def words(source: Examples, objective: Answer, ids: torch.Tensor) -> str:
+    """Ids as text, specials in capitals, filling left out."""
+    names = {number: f" {name.upper()} " for name, number in objective.vocabulary.specials.items() if name != "pad"}
+    parts, text = [], []
+    for token in [*ids.tolist(), None]:
+        if token is not None and token not in names and token != source.specials["pad"]:
+            text.append(token)
+            continue
+        parts.append(source.decode(np.array(text)) if text else "")
+        text = []
+        parts.append(names.get(token, "") if token is not None else "")
+    return " ".join("".join(parts).split())
+
+
+FRAMED = {
+    "encoder class": "CLS one two three SEP | CLS four SEP",
+    "encoder pair": "CLS one two three SEP four five SEP | CLS six SEP one SEP",
+    "encoder either": "CLS one two SEP four SEP | CLS six SEP one SEP",
+    "encoder options": "CLS one SEP two SEP CLS one SEP three four SEP CLS one SEP six SEP | "
+    "CLS six SEP one SEP CLS six SEP two SEP",
+    "decoder class": "START one two three EXTRACT | START four EXTRACT",
+    "decoder pair": "START one two three DELIM four five EXTRACT | START six DELIM one EXTRACT",
+    "decoder either": "START one two DELIM four EXTRACT START four DELIM one two EXTRACT | "
+    "START six DELIM one EXTRACT START one DELIM six EXTRACT",
+    "decoder options": "START one DELIM two EXTRACT START one DELIM three four EXTRACT START one DELIM six EXTRACT | "
+    "START six DELIM one EXTRACT START six DELIM two EXTRACT",
+}
+
+
+@pytest.mark.parametrize("name", FRAMED)
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_examples_are_framed_as_the_papers_print_them(name, padding, opened):
+    (family, kind), expected = name.split(), FRAMED[name].split(" | ")
+    source = opened(kind)
+    objective = answer(source, family, padding=padding)
+    batch = in_order(source, objective)
+    assert [words(source, objective, row) for row in batch.tokens] == expected
+    mark = objective.vocabulary["cls" if family == "encoder" else "extract"]
+    for row in range(2):
+        count = expected[row].count("CLS" if family == "encoder" else "EXTRACT")
+        places = batch.reads[row]
+        assert (places >= 0).sum() == count
+        assert (batch.tokens[row, places[places >= 0]] == mark).all()
+        real = batch.documents[row] > 0
+        assert real.sum() == (batch.tokens[row] != source.specials["pad"]).sum()
+        assert real[-1] if padding == "left" else real[0]
+        if family == "decoder":
+            assert places.max() == (len(real) - 1 if padding == "left" else int(real.sum()) - 1)
+
+
+def test_sentence_b_has_its_own_segment(opened):
+    source = opened("pair")
+    batch = in_order(source, answer(source, "encoder"))
+    assert batch.segments[0].tolist() == [0] * 5 + [1] * (batch.segments.shape[1] - 5)
+
+
+def test_labels_are_of_the_shape_that_heads_learn(opened):
+    found = {
+        kind: in_order(source := opened(kind), answer(source, "encoder")).labels for kind in LINES if kind != "text"
+    }
+    assert found["class"].tolist() == [1, 0]
+    assert found["either"].tolist() == [1.5, 3]
+    assert found["classes"].tolist() == [[1, 1], [0, 0]]
+    assert found["options"].tolist() == [1, 0]
+    assert found["tags"].shape[0] == 2
+
+
+@pytest.mark.parametrize(("family", "side"), [("encoder", 0), ("decoder", 1)])
+def test_a_word_is_tagged_at_its_first_piece_and_by_decoders_at_its_last(family, side, opened):
+    source = opened("tags", tokenizer={"kind": "Byte"})
+    batch = in_order(source, answer(source, family))
+    text = "Anna unfathomable x"
+    tagged = (batch.labels[0] != IGNORE).nonzero()[:, 0].tolist()
+    first = [text.index(word) for word in text.split()]
+    last = [start + len(word) - 1 for start, word in zip(first, text.split())]
+    assert tagged == [1 + at for at in (first, last)[side]]
+    assert batch.labels[0][tagged].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("family", ["encoder", "decoder"])
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_a_long_document_is_read_in_windows(family, padding, opened):
+    source = opened("span")
+    objective = answer(source, family, length=20, stride=5, padding=padding)
+    batch = in_order(source, objective)
+    assert batch.examples.tolist() == [0] * (len(batch.tokens) - 1) + [1]
+    assert batch.starts.tolist() == [*range(0, 5 * (len(batch.tokens) - 1), 5), 0]
+    answered = 0
+    for row in range(len(batch.tokens)):
+        begin, end = batch.labels[row].tolist()
+        if begin == end == batch.reads[row, 0]:
+            assert row == len(batch.tokens) - 1 or "carl saw" not in words(source, objective, batch.tokens[row])
+            continue
+        answered += 1
+        assert source.decode(batch.tokens[row, begin : end + 1].numpy()) == "carl saw"
+    assert answered > 1
+    document = source.items[0].parts[1]
+    seen = {int(batch.starts[row]) + at for row in range(len(batch.tokens) - 1) for at in range(20 - 3 - 4)}
+    assert seen >= set(range(len(document)))
+
+
+def test_the_longer_text_is_cut_first():
+    assert kept(10, 3, 8) == (5, 3)
+    assert kept(3, 10, 8) == (3, 5)
+    assert kept(9, 9, 7) == (4, 3)
+    assert kept(2, 3, 8) == (2, 3)
+
+    def by_one(first: int, second: int, room: int) -> tuple[int, int]:
+        while first + second > room:
+            first, second = (first - 1, second) if first > second else (first, second - 1)
+        return first, second
+
+    for first in range(9):
+        for second in range(9):
+            for room in range(2, 12):
+                assert kept(first, second, room) == by_one(first, second, room)
+
+
+def test_windows_cover_a_document():
+    assert starts(10, 10, 4) == [0]
+    assert starts(11, 10, 4) == [0, 4]
+    assert starts(30, 10, 20) == [0, 10, 20]
+
+
+def test_the_language_loss_is_of_the_next_tokens_of_each_text(opened):
+    source = opened("options")
+    objective = answer(source, "decoder", language=0.3)
+    batch = in_order(source, objective)
+    bears = batch.targets != IGNORE
+    place = bears.nonzero()
+    assert (batch.targets[bears] == batch.tokens[place[:, 0], place[:, 1] + 1]).all()
+    assert (batch.documents[place[:, 0], place[:, 1]] == batch.documents[place[:, 0], place[:, 1] + 1]).all()
+    torch.testing.assert_close(batch.language, torch.full((2,), 0.3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "target"),
+    [
+        ("class", "one two three EOS", "yes EOS"),
+        ("either", "one two four EOS", "1. 6 EOS"),
+        ("classes", "one two EOS", "no, yes EOS"),
+        ("options", "one two three four six EOS", "three four EOS"),
+        ("tags", "anna unfathomable x EOS", "no yes no EOS"),
+        ("text", "one two EOS", "three EOS"),
+    ],
+)
+def test_an_encoder_decoder_writes_the_label(kind, source, target, opened):
+    task = opened(kind)
+    objective = answer(task, "encoder_decoder")
+    batch = in_order(task, objective)
+    assert words(task, objective, batch.source[0]) == source
+    assert words(task, objective, batch.targets[0][batch.targets[0] != IGNORE]).replace(" ", "") == target.replace(
+        " ", ""
+    )
+
+
+@pytest.mark.parametrize(("kind", "family"), CASES)
+def test_a_batch_is_the_same_for_any_number_of_ranks_and_at_any_time(kind, family, opened):
+    source = opened(kind)
+    made = training(source, answer(source, family), BatchSize.of(2), seed=3)
+    again = training(source, answer(source, family), BatchSize.of(2), seed=3)
+    for step in (3, 0):
+        whole = made.batch(step)
+        parts = [again.batch(step, rank, 2) for rank in (0, 1)]
+        for name, value in vars(whole).items():
+            if value is not None:
+                assert torch.equal(torch.cat([getattr(part, name) for part in parts]), value), name
+
+
+def test_every_example_comes_once_a_pass(tmp_path):
+    file = tmp_path / "train.jsonl"
+    rows = [{"a": " ".join(["one"] * (1 + number % 30)), "b": str(number), "label": "yes"} for number in range(203)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = {"kind": "Task", "tokenizer": {"kind": "Byte"}, "files": {"train": str(file), "validation": str(file)}}
+    source = build("data", {**line, **LINES["pair"]}).open("train", tmp_path / "data")
+    made = training(source, answer(source, "encoder", 200), BatchSize.of(8), seed=0)
+    for turn in (0, 1):
+        steps = range(turn * 26, (turn + 1) * 26)
+        drawn = [made.plan.drawn(step).rows for step in steps]
+        assert sorted(np.concatenate(drawn).tolist()) == list(range(203))
+    assert made.passes(26) == 1
+    padded = sum(made.batch(step).tokens.numel() for step in range(26))
+    assert padded < 1.25 * made.features.lengths.sum()
+
+
+@pytest.mark.parametrize("family", ["encoder", "decoder"])
+@pytest.mark.parametrize("padding", ["right", "left"])
+@pytest.mark.parametrize("kind", [kind for kind in LINES if kind != "text"])
+def test_logits_that_say_the_truth_predict_it(kind, family, padding, opened):
+    """For each row the logits of its own label; the metric of what is predicted is 1."""
+    source = opened(kind)
+    objective = answer(source, family, length=32, padding=padding, stride=6)
+    batch = in_order(source, objective)
+    rows = len(batch.tokens)
+    if kind in ("class", "pair", "options"):
+        logits = torch.nn.functional.one_hot(batch.labels, 3).float()
+    elif kind == "classes":
+        logits = batch.labels * 2.0 - 1
+    elif kind == "either":
+        logits = batch.labels
+    elif kind == "tags":
+        logits = torch.nn.functional.one_hot(batch.labels.clamp(min=0), 2).float()
+    else:
+        logits = torch.zeros(rows, 2, batch.tokens.shape[1])
+        for row in range(rows):
+            for side in (0, 1):
+                none = batch.labels[row, side] == batch.reads[row, 0]
+                logits[row, side, batch.labels[row, side]] = 3.0 if none and int(batch.examples[row]) == 0 else 9.0
+    found = objective.predictions([(logits, batch)], source)
+    predictions = [found[index] for index in range(len(source.items))]
+    if kind == "span":
+        assert predictions == ["Carl saw", ""]
+    score = source.task.score(predictions, source.examples)
+    assert next(iter(score.values())) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("class", " yes", 1),
+        ("class", "maybe", None),
+        ("classes", "no, yes", [0, 1]),
+        ("classes", "none", []),
+        ("classes", "perhaps", None),
+        ("either", "1.6", 1.6),
+        ("either", "much", None),
+        ("options", "three four", 1),
+        ("options", "four", None),
+        ("tags", "no yes no", ["no", "yes", "no"]),
+        ("tags", "no yes", None),
+        ("span", "Anna", "Anna"),
+        ("span", "unanswerable", ""),
+        ("text", "three", "three"),
+    ],
+)
+def test_what_a_model_writes_is_parsed_and_nothing_else_is_valid(kind, text, expected, opened):
+    source = opened(kind)
+    assert answer(source, "encoder_decoder").parsed(text, source, 0) == expected
+
+
+def test_an_encoder_cannot_answer_in_text(opened):
+    for kind, keys in (("text", {}), ("class", {"form": "text"})):
+        source = opened(kind)
+        with pytest.raises(ScalingError, match="an encoder cannot write"):
+            batches(source, answer(source, "encoder", **keys))
+    source = opened("class")
+    with pytest.raises(ScalingError, match="no head predicts"):
+        batches(source, answer(source, "encoder_decoder", form="head"))
+
+
+def test_other_objectives_refuse_a_task_and_this_one_other_data(opened, tmp_path):
+    source = opened("class")
+    causal = build("objective", "Causal", Vocabulary.of(source), 16, "decoder")
+    with pytest.raises(ScalingError, match="choose Answer"):
+        training(source, causal, BatchSize.of(2), 0)
+    language = build("data", {"kind": "Synthetic", "tokens": 4096}).open("train", tmp_path)
+    with pytest.raises(ScalingError, match="choose Causal"):
+        training(language, answer(source, "decoder"), BatchSize.of(2), 0)
