@@ -119,7 +119,7 @@ class Fit:
         """The parameters' intervals; an open end is infinite."""
         from scaling.law.interval import Interval
 
-        return {name: Interval.from_json(name, found) for name, found in self.document["intervals"].items()}
+        return {name: Interval.from_json(name, interval) for name, interval in self.document["intervals"].items()}
 
     @property
     def doubts(self) -> list[str]:
@@ -174,11 +174,11 @@ class Fit:
             dict(zip(law.form.inputs, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))
         ]
         with _overflows_ignored():
-            found = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
+            predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
         if not rows[0].ndim:
-            return PredictedLoss(found[0])
+            return PredictedLoss(predicted[0])
         target = law.form.target
-        return _frame([{**one.row, target: one.estimate, **one.to_json()} for one in found])
+        return _frame([{**one.row, target: one.estimate, **one.to_json()} for one in predicted])
 
     def optimum(self, C: float) -> dict[str, float]:
         """The size N and the data D that make the best of C FLOPs, and the loss there."""
@@ -341,10 +341,10 @@ def law_of(text: str) -> Form | Written | str:
         return read_law(text)
     if is_formula(text):
         return Written(text)
-    known = laws()
-    if text not in known:
-        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*known, *APPROACHES]))
-    return known[text]
+    by_name = laws()
+    if text not in by_name:
+        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*by_name, *APPROACHES]))
+    return by_name[text]
 
 
 def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> None:

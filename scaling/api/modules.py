@@ -30,9 +30,9 @@ def module(
     from scaling.training.module import MODULES
     from scaling.training.parametrization import initialise
 
-    found = _experiment(model, overrides, overlays, extend, settings)
-    drawn = initialise(found.model(), found.parametrization, found.seed)
-    return MODULES[drawn.family](found, drawn)
+    experiment = _experiment(model, overrides, overlays, extend, settings)
+    drawn = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    return MODULES[drawn.family](experiment, drawn)
 
 
 def data_module(
@@ -48,8 +48,8 @@ def data_module(
     """
     from scaling.data.module import DataModule
 
-    found = _experiment(model, overrides, overlays, extend, settings)
-    return DataModule(found.batches, found.validation, found.evaluations, stop=found.steps)
+    experiment = _experiment(model, overrides, overlays, extend, settings)
+    return DataModule(experiment.batches, experiment.validation, experiment.evaluations, stop=experiment.steps)
 
 
 def _experiment(

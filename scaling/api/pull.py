@@ -30,7 +30,7 @@ def bring(
 
     folder = Path(name)
     place = None if folder.exists() else online.find(name)
-    found = planned()
+    study_plan = planned()
     # Only now what takes seconds to import.
     from scaling.studies.findings import rows, write_points
     from scaling.studies.record import enter
@@ -42,9 +42,9 @@ def bring(
     copy = Copy(Path(to or Path(runs, "pulled", under)))
     pulled = pull(source, copy, _progress)
     table = points(pulled, copy)
-    if found is not None:
-        enter(copy.ledger, *found)
-        table = rows(copy.ledger, found[1])
+    if study_plan is not None:
+        enter(copy.ledger, *study_plan)
+        table = rows(copy.ledger, study_plan[1])
     if not table:
         raise ScalingError("none of its runs are ours", key="PROJECT", value=name)
     path = copy.ledger.root / "points.csv"

@@ -105,12 +105,12 @@ def train(
 
         run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
     """
-    asked = resolved(model, overrides, settings, overlays, extend)
-    return train_config(asked, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    config_ = resolved(model, overrides, settings, overlays, extend)
+    return train_config(config_, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
 
 
 def train_config(
-    asked: Config,
+    config_: Config,
     *,
     again: bool = False,
     progress: bool = True,
@@ -120,19 +120,19 @@ def train_config(
     """The run that a resolved config describes, trained."""
     from scaling.training.values import checked
 
-    asked = checked(asked)
+    config_ = checked(config_)
 
     from scaling.training.experiment import assemble
 
-    assemble(asked)  # what is wrong with it is reported before Lightning is imported, which takes seconds
-    config.print_remarks([asked])
+    assemble(config_)  # what is wrong with it is reported before Lightning is imported, which takes seconds
+    config.print_remarks([config_])
 
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
     with _listeners(progress) as tell:
-        result = train_run(asked, Observers(tell, callbacks, loggers), again=again)
-    path = Path(asked["runs"]) / "store" / result["run"] if "run" in result else Path()
+        result = train_run(config_, Observers(tell, callbacks, loggers), again=again)
+    path = Path(config_["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"], result.get("differences"))
 
 

@@ -89,10 +89,10 @@ class Study:
         """The study's law, fitted; a `ScalingError` where its runs bear none."""
         from scaling.api.fits import Fit
 
-        found = self.findings
-        if found.law is None or found.document is None:
-            raise ScalingError(f"there is no law: {found.reason}", key="study", value=self.name)
-        return Fit(found.document, found.points, found.law, "profile", 0.95, lambda: dict(found.pictures))
+        findings = self.findings
+        if findings.law is None or findings.document is None:
+            raise ScalingError(f"there is no law: {findings.reason}", key="study", value=self.name)
+        return Fit(findings.document, findings.points, findings.law, "profile", 0.95, lambda: dict(findings.pictures))
 
     def plan(self) -> StudyPlan:
         """What the study costs, as `scaling.plan` estimates it."""

@@ -89,8 +89,8 @@ def sweep(
             raise ScalingError("expected a number from 1", key=f"--{flag}", value=value)
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
-    given, found = words(overrides, settings), capped(read(file), count)
-    return run_here(found, given, workers, checked, ended) if local else register(found, given, dry_run)
+    given, planned = words(overrides, settings), capped(read(file), count)
+    return run_here(planned, given, workers, checked, ended) if local else register(planned, given, dry_run)
 
 
 def register(sweep: SweepFile, given: Sequence[str], dry_run: bool = False) -> Sweep:
@@ -134,19 +134,19 @@ def run_here(
     with local.workers(sweep, at[: sweep.size or len(at)], folder / "workers.log") as started:
         outlook = check.check(sweep, looks)
         check.alone(sweep, looks.first)
-        found = Sweep(sweep, outlook, folder=folder)
+        result = Sweep(sweep, outlook, folder=folder)
         if checked is not None:
-            checked(found)
+            checked(result)
         done = 0
 
         def tell(trial: Trial) -> None:
             nonlocal done
             done += 1
             if ended is not None:
-                ended(found, trial, done)
+                ended(result, trial, done)
 
         trials = local.train(Trials(sweep, searched(sweep, folder), tell), given, started, folder / "workers.log")
-    found = Sweep(sweep, outlook, None, trials, folder)
-    if found.rows:
-        write_points(found.rows, folder / "points.csv")
-    return found
+    result = Sweep(sweep, outlook, None, trials, folder)
+    if result.rows:
+        write_points(result.rows, folder / "points.csv")
+    return result

@@ -166,9 +166,9 @@ def _pulled(table: TableFile, given: Sequence[str], name: str, study: str | None
     if name.count("/") == 2:
         copy, _, _ = bring(name)
         return str(copy.ledger.root), study or name.rpartition("/")[2]
-    asked = question(table, given, study)
-    copy, _, _ = bring(name, planned=lambda: (asked.name, plan(asked, given)))
-    return str(copy.ledger.root), asked.name
+    study_question = question(table, given, study)
+    copy, _, _ = bring(name, planned=lambda: (study_question.name, plan(study_question, given)))
+    return str(copy.ledger.root), study_question.name
 
 
 def _trained(
@@ -190,13 +190,13 @@ def _trained(
     from scaling.tables.results import joined, results
     from scaling.tables.study import lacking, question
 
-    asked = question(table, given, study)
-    planned, held = plan(asked, given), None
+    study_question = question(table, given, study)
+    planned, kept = plan(study_question, given), None
     if source:
-        held = _read(table, given, source, None)
-        planned = lacking(planned, held, str(source))
+        kept = _read(table, given, source, None)
+        planned = lacking(planned, kept, str(source))
         if not planned.runs:
-            return held, None
+            return kept, None
     name, ledger = planned.question.name, planned.ledger()
     enter(ledger, name, planned)
     print_remarks(one.experiment.config for one in planned.runs)
@@ -205,4 +205,4 @@ def _trained(
     with listener(progress) as heard:
         missing = train(ledger, name, planned, heard, workers=workers, retry_failed=retry_failed)
     trained = results(ledger, table, name)
-    return joined(held, trained) if held else trained, missing
+    return joined(kept, trained) if kept else trained, missing

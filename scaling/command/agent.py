@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _told(one: Assignment, outcome: str, reason: str | None) -> None:
-    told = f"{one.name}: run {one.run or '-'} {outcome}" + (f": {reason}" if reason else "")
-    print(told, file=sys.stderr, flush=True)
+    line = f"{one.name}: run {one.run or '-'} {outcome}" + (f": {reason}" if reason else "")
+    print(line, file=sys.stderr, flush=True)

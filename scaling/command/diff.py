@@ -29,14 +29,14 @@ def run(arguments: argparse.Namespace) -> None:
     if len(names) != 2:
         raise ScalingError("name two runs or configs", fix="write scaling diff A B")
     folder = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("runs=")), None)
-    found = diff(*names, *overrides, runs=folder)
+    differences = diff(*names, *overrides, runs=folder)
     if arguments.json:
-        print(text({key: list(pair) for key, pair in found.items()}))
+        print(text({key: list(pair) for key, pair in differences.items()}))
         return
-    if not found:
+    if not differences:
         print("no difference")
         return
-    lines = [line for key, (left, right) in found.items() for line in _lines(key, left, right)]
+    lines = [line for key, (left, right) in differences.items() for line in _lines(key, left, right)]
     width = max(len(key) for key, _ in lines)
     for key, line in lines:
         print(f"{text(key)[1:-1]:<{width}}  {line}")

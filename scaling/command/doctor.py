@@ -70,8 +70,8 @@ def _versions() -> Iterator[Finding]:
             installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             yield Finding("versions", "bad", f"{package} is not installed", f"pip install {package}")
-    told = ", ".join(f"{package} {version}" for package, version in installed.items())
-    yield Finding("versions", "good", f"Python {platform.python_version()}, {told}")
+    listed = ", ".join(f"{package} {version}" for package, version in installed.items())
+    yield Finding("versions", "good", f"Python {platform.python_version()}, {listed}")
     for package, versions in MALICIOUS.items():
         if installed.get(package) in versions:
             what = f"{package} {installed[package]} was a malicious upload"

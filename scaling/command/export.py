@@ -31,11 +31,11 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.interop.run import read
 
     folder = new_folder(arguments.to or f"{Path(arguments.run).name}-hf")
-    found = read(arguments.run, arguments.runs or RUNS)
-    form = huggingface.write(folder, found.described, None if arguments.format == "hf" else arguments.format)
-    if found.tokenizer is not None:
-        huggingface.write_tokenizer(folder, found.tokenizer)
-    count = sum(tensor.numel() for tensor in found.described.tensors.values())
+    trained = read(arguments.run, arguments.runs or RUNS)
+    form = huggingface.write(folder, trained.described, None if arguments.format == "hf" else arguments.format)
+    if trained.tokenizer is not None:
+        huggingface.write_tokenizer(folder, trained.tokenizer)
+    count = sum(tensor.numel() for tensor in trained.described.tensors.values())
     if arguments.json:
         written = {"folder": str(folder), "architecture": form.architecture, "parameters": count}
         print(json.dumps(numbered(written), indent=2))

@@ -31,16 +31,16 @@ def run(arguments: argparse.Namespace) -> None:
     ledger, names = opened(arguments.words)
     if names:
         raise ScalingError("it takes no names", fix="it frees what no run needs any more, in the whole folder")
-    found = list(collect.waste(ledger, arguments.weights))
-    total = collect.free(found) if arguments.free else sum(item.bytes for item in found)
+    waste = list(collect.waste(ledger, arguments.weights))
+    total = collect.free(waste) if arguments.free else sum(item.bytes for item in waste)
     if arguments.json:
-        items = [{**vars(item), "path": str(item.path)} for item in found]
+        items = [{**vars(item), "path": str(item.path)} for item in waste]
         print(text(numbered({"freed": arguments.free, "bytes": total, "items": items})))
         return
-    for item in found:
+    for item in waste:
         print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<13}  {item.path.relative_to(ledger.root)}")
-    what = "freed" if arguments.free else "can be freed; --free does it" if found else "to free"
-    print(f"{size(total)} in {len(found)} places {what}")
+    what = "freed" if arguments.free else "can be freed; --free does it" if waste else "to free"
+    print(f"{size(total)} in {len(waste)} places {what}")
 
 
 def size(count: float) -> str:

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
         from scaling.command.table import count
 
         return count(arguments.table, arguments.words, arguments.json)
-    configs = {name: found.check() for name, found in config.configs(arguments).items()}
+    configs = {name: counted.check() for name, counted in config.configs(arguments).items()}
 
     from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
     from scaling.training.vocabulary import sized
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> None:
     config.print_remarks(configs.values())
     if arguments.json:
         documents = [
-            {"model": name, **found.to_json(), "flops_train_shared_per_token": shared[name] / found.tokens}
-            for name, found in costs.items()
+            {"model": name, **counted.to_json(), "flops_train_shared_per_token": shared[name] / counted.tokens}
+            for name, counted in costs.items()
         ]
         print(json.dumps(numbered(documents[0]) if len(documents) == 1 else documents, indent=2))
     else:

@@ -87,8 +87,8 @@ def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
     for place in places:
         there = row[place.name]
         money = f"{there['price']:,.2f}" if "price" in there else ""
-        held = _bytes(sum(there["bytes"].values()))
-        cells += [_span(there["seconds"]), held if there["fits"] else f"{held} too much", money]
+        footprint = _bytes(sum(there["bytes"].values()))
+        cells += [_span(there["seconds"]), footprint if there["fits"] else f"{footprint} too much", money]
     return cells
 
 

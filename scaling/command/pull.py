@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "words", nargs="+", metavar="PROJECT|SWEEP|FOLDER|key=value", help="whence; overrides of the study or table"
     )
     parser.add_argument("--to", metavar="FOLDER", help="where to; runs/pulled/ENTITY-PROJECT unless said")
-    held = parser.add_mutually_exclusive_group()
-    held.add_argument("--study", metavar="NAME", help="enter this study's plan too")
-    held.add_argument("--table", metavar="NAME", help="enter this table's runs as a study too")
+    plan_options = parser.add_mutually_exclusive_group()
+    plan_options.add_argument("--study", metavar="NAME", help="enter this study's plan too")
+    plan_options.add_argument("--table", metavar="NAME", help="enter this table's runs as a study too")
     parser.add_argument("--json", action="store_true", help="what was found as one JSON document")
 
 
@@ -92,7 +92,7 @@ def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:
         "running": pulled.running,
         "foreign": pulled.foreign,
         "runs": dict(pulled.outcomes()),
-        "missing": {name: list(told) for name, told in pulled.missing.items()},
+        "missing": {name: list(reasons) for name, reasons in pulled.missing.items()},
         "differing": list(pulled.differing),
     }
 
@@ -105,11 +105,11 @@ def _told(pulled: Pulled, path: Path) -> str:
     if pulled.foreign:
         lines.append(f"{pulled.foreign} not ours, left out")
     lines.append(f"{plural(sum(pulled.outcomes().values()), 'run')}: {outcomes}")
-    lines += _some([f"not complete: {name}: {'; '.join(told)}" for name, told in pulled.missing.items()])
-    lines += _some([f"another result: {told}" for told in pulled.differing])
+    lines += _some([f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in pulled.missing.items()])
+    lines += _some([f"another result: {reasons}" for reasons in pulled.differing])
     return "\n".join([*lines, f"points: {path}"])
 
 
-def _some(told: Sequence[str]) -> list[str]:
-    more = len(told) - SOME
-    return [*told[:SOME], *([f"and {more} more such (--json tells all)"] if more > 0 else [])]
+def _some(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - SOME
+    return [*lines[:SOME], *([f"and {more} more such (--json tells all)"] if more > 0 else [])]

@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    found, page = _kept(arguments) or _of_ledger(arguments)
+    findings, page = _kept(arguments) or _of_ledger(arguments)
     if arguments.json:
-        print(json.dumps(numbered(found.to_json(page)), indent=1))
+        print(json.dumps(numbered(findings.to_json(page)), indent=1))
     else:
-        show(found, page)
+        show(findings, page)
 
 
 def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:
@@ -62,15 +62,15 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
     from scaling.studies.record import entered
 
     plan = entered(ledger, names[0])
-    found, page = write(ledger, plan, step)
+    findings, page = write(ledger, plan, step)
     if arguments.keep is not None:
         from scaling.report.keep import keep
 
-        page = keep(found, page, ledger, plan, arguments.keep) / page.name
-    return found, page
+        page = keep(findings, page, ledger, plan, arguments.keep) / page.name
+    return findings, page
 
 
-def show(found: Findings, page: Path) -> None:
+def show(findings: Findings, page: Path) -> None:
     """The findings on the terminal."""
     from rich.console import Console
 
@@ -79,14 +79,14 @@ def show(found: Findings, page: Path) -> None:
     from scaling.report.markup import plain
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print(found.question.question, style="bold", markup=False)
-    if found.document is None:
-        console.print(plain(answer(found).sentence), markup=False)
+    console.print(findings.question.question, style="bold", markup=False)
+    if findings.document is None:
+        console.print(plain(answer(findings).sentence), markup=False)
     else:
-        show_law(found.document, console)
-        if "rows" in found.document:
-            console.print(plain(answer(found).sentence), markup=False)
-    entropy = (found.document or {}).get("entropy")
+        show_law(findings.document, console)
+        if "rows" in findings.document:
+            console.print(plain(answer(findings).sentence), markup=False)
+    entropy = (findings.document or {}).get("entropy")
     if entropy is not None:
         inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
         console.print(f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E")

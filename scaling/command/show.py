@@ -35,28 +35,28 @@ def run(arguments: argparse.Namespace) -> None:
         raise ScalingError("name one run", fix="`scaling runs` lists them")
     name = ledger.find(names[0])
     attempts = [{"attempt": record.number, **record.claim, "exit": record.exit} for record in ledger.attempts(name)]
-    told = {
+    document = {
         "row": vars(ledger.status(name)),
         "result": ledger.result(name),
         "attempts": attempts,
         "spec": ledger.spec(name),
         "history": ledger.history(name),
     }
-    print(text(numbered(told)) if arguments.json else _screen(told, shutil.get_terminal_size().columns))
+    print(text(numbered(document)) if arguments.json else _screen(document, shutil.get_terminal_size().columns))
 
 
-def _screen(told: dict[str, Any], width: int) -> str:
+def _screen(document: dict[str, Any], width: int) -> str:
     from scaling.ledger.result import flat
 
-    row = told["row"]
+    row = document["row"]
     head = [f"run {row['run']}", row["name"], row["state"], row["reason"]]
     parts = [" · ".join(part for part in head if part)]
-    series = {kind: _losses(told["history"], kind) for kind in ("train", "evaluate")}
+    series = {kind: _losses(document["history"], kind) for kind in ("train", "evaluate")}
     parts += [curve(points, width, kind) for kind, points in series.items() if len(points) > 1]
-    if told["result"] is not None:
-        parts.append(_section("result", flat(told["result"])))
-    parts += [_section(f"attempt {attempt['attempt']}", _attempt(attempt)) for attempt in told["attempts"]]
-    parts.append(_section("spec", flat(told["spec"])))
+    if document["result"] is not None:
+        parts.append(_section("result", flat(document["result"])))
+    parts += [_section(f"attempt {attempt['attempt']}", _attempt(attempt)) for attempt in document["attempts"]]
+    parts.append(_section("spec", flat(document["spec"])))
     return "\n\n".join(parts)
 
 

@@ -51,26 +51,26 @@ def run(arguments: argparse.Namespace) -> int:
         return _study(arguments, names, words)
     if len(names) != 1:
         raise ScalingError("name one sweep's file", key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml")
-    found = sweep(
+    result = sweep(
         names[0],
         *words,
         local=arguments.local,
         dry_run=arguments.dry_run,
         count=arguments.count,
         workers=arguments.workers,
-        checked=lambda found: print(_told(found.file, found.outlook), file=sys.stderr),
+        checked=lambda result: print(_told(result.file, result.outlook), file=sys.stderr),
         ended=_ended,
     )
-    return _local(found, arguments) if arguments.local else _registered(found, words, arguments)
+    return _local(result, arguments) if arguments.local else _registered(result, words, arguments)
 
 
-def _registered(found: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
+def _registered(registered: Sweep, words: list[str], arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(numbered({**vars(found.outlook), "sweep": found.path}), indent=1))
+        print(json.dumps(numbered({**vars(registered.outlook), "sweep": registered.path}), indent=1))
         return 0
-    print(_told(found.file, found.outlook))
-    if found.path is not None:
-        print(f"registered as {found.path}; on each node: {_agents(found.path, words)}")
+    print(_told(registered.file, registered.outlook))
+    if registered.path is not None:
+        print(f"registered as {registered.path}; on each node: {_agents(registered.path, words)}")
     elif not arguments.dry_run:
         print("no W&B key: nothing was sent; `wandb login`, or run it here with --local")
     return 0
@@ -82,12 +82,12 @@ def _agents(path: str, ledger: list[str]) -> str:
     return ours if ledger else f"{ours} (or: wandb agent {path})"
 
 
-def _local(found: Sweep, arguments: argparse.Namespace) -> int:
-    assert found.folder is not None
-    print(json.dumps(found.rows, indent=1) if arguments.json else _summary(found))
-    if found.missing:
-        print(_missing(found.missing, len(found.trials), found.folder / "workers.log"), file=sys.stderr)
-    return 1 if found.missing else 0
+def _local(result: Sweep, arguments: argparse.Namespace) -> int:
+    assert result.folder is not None
+    print(json.dumps(result.rows, indent=1) if arguments.json else _summary(result))
+    if result.missing:
+        print(_missing(result.missing, len(result.trials), result.folder / "workers.log"), file=sys.stderr)
+    return 1 if result.missing else 0
 
 
 def _missing(missing: list[Trial], trials: int, log: Path) -> str:
@@ -121,22 +121,22 @@ def _told(sweep: SweepFile, outlook: Outlook) -> str:
     return "\n".join(lines)
 
 
-def _ended(found: Sweep, trial: Trial, done: int) -> None:
+def _ended(result: Sweep, trial: Trial, done: int) -> None:
     report = trial.report
     assert report is not None
     loss = "" if report.loss is None else f", loss {report.loss:.4f}"
     why = f": {report.reason}" if report.reason and report.outcome in MISSING else ""
-    print(f"{done} of {found.file.size}  {_cell(trial)}  {report.outcome}{loss}{why}", file=sys.stderr, flush=True)
+    print(f"{done} of {result.file.size}  {_cell(trial)}  {report.outcome}{loss}{why}", file=sys.stderr, flush=True)
 
 
-def _summary(found: Sweep) -> str:
-    reports = [trial.report for trial in found.trials if trial.report is not None]
+def _summary(result: Sweep) -> str:
+    reports = [trial.report for trial in result.trials if trial.report is not None]
     counted = ", ".join(f"{count} {outcome}" for outcome, count in Counter(one.outcome for one in reports).items())
     lines = [counted]
-    if found.best is not None and found.file.metric is not None:
-        value = found.file.metric.sign * found.best.values[-1]
-        lines.append(f"best {found.file.metric.name} {value:.4f}: {_cell(found.best)}")
-    return "\n".join([*lines, f"points: {found.folder}/points.csv"])
+    if result.best is not None and result.file.metric is not None:
+        value = result.file.metric.sign * result.best.values[-1]
+        lines.append(f"best {result.file.metric.name} {value:.4f}: {_cell(result.best)}")
+    return "\n".join([*lines, f"points: {result.folder}/points.csv"])
 
 
 def _study(arguments: argparse.Namespace, names: list[str], words: list[str]) -> int:

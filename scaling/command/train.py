@@ -61,13 +61,13 @@ def _resolved(arguments: argparse.Namespace, of_study: bool) -> config.Config:
 
 
 def _summary(result: Mapping[str, Any]) -> str:
-    told = f"run {result['run']}: {result['outcome']}" + (" before" if result["already"] else "")
+    text = f"run {result['run']}: {result['outcome']}" + (" before" if result["already"] else "")
     if result["loss"] is None:
-        return f"{told}: {result['reason']}"
+        return f"{text}: {result['reason']}"
     if "differences" in result:
-        told += "; " + _compared(result["differences"])
+        text += "; " + _compared(result["differences"])
     excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
-    return f"{told}, held-out loss {result['loss']:.4f} nats a token{excess}, {result['tokens']:,} tokens"
+    return f"{text}, held-out loss {result['loss']:.4f} nats a token{excess}, {result['tokens']:,} tokens"
 
 
 def _compared(differences: Mapping[str, Any]) -> str:

@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def configs(arguments: argparse.Namespace) -> dict[str, Config]:
     """A config for each name; overrides, overlays and the extension hold for all."""
     names, overrides = split(arguments.words)
-    told = {"overlays": arguments.overlay, "extend": arguments.extend}
-    return {name or "model": load(name, overrides, **told) for name in names or [None]}
+    options = {"overlays": arguments.overlay, "extend": arguments.extend}
+    return {name or "model": load(name, overrides, **options) for name in names or [None]}
 
 
 def print_remarks(configs: Iterable[Config]) -> None:

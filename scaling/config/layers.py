@@ -82,9 +82,9 @@ def setting(word: str) -> tuple[str, Any]:
 
 def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
     """A file of a group after the files it is based on, the deepest first."""
-    here = path.resolve()
-    if here in trail:
-        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(here) :], here))
+    resolved = path.resolve()
+    if resolved in trail:
+        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
         raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
     root = read(path)
     if root.mapping is None:
@@ -93,7 +93,7 @@ def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
     if base is None:
         return [root]
     try:
-        below = follow(group, find(group, _name(base, "base"), beside=path.parent), (*trail, here))
+        below = follow(group, find(group, _name(base, "base"), beside=path.parent), (*trail, resolved))
     except ScalingError as error:
         raise _said(base, "base", error) from None
     return [*below, root]
@@ -107,12 +107,12 @@ class _Sections:
         self._tie = pairs.Tie()
 
     def lay(self, layer: Node) -> None:
-        said = {key: node for key, node in (layer.mapping or {}).items() if key not in BESIDE_SECTIONS}
+        sections = {key: node for key, node in (layer.mapping or {}).items() if key not in BESIDE_SECTIONS}
         # Names first: `size: gpt2/small` beside `size.length: 128` is that size with another length.
         for section in NAMED:
-            if section in said and said[section].mapping is None:
-                self.name(section, said.pop(section))
-        for section, node in (undotted(Node(said, layer.origin)).mapping or {}).items():
+            if section in sections and sections[section].mapping is None:
+                self.name(section, sections.pop(section))
+        for section, node in (undotted(Node(sections, layer.origin)).mapping or {}).items():
             if section not in SECTIONS:
                 raise node.error("there is no such section", key=section, fix=nearest(section, SECTIONS))
             if section == "model" and node.mapping is None:
@@ -171,27 +171,27 @@ def _model(name: str | None, row: Node | None) -> list[Node]:
 
 def held(chain: Sequence[Node], key: str) -> dict[str, Node]:
     """What the files of a chain hold under `rows` or `table`, each entry of a later file laid over the earlier one."""
-    found: dict[str, Node] = {}
+    merged: dict[str, Node] = {}
     for layer in chain:
-        said = (layer.mapping or {}).get(key)
-        for name, node in ((said.mapping if said is not None else None) or {}).items():
-            found[name] = overlay(undotted(found[name]), undotted(node)) if name in found else node
-    return found
+        section = (layer.mapping or {}).get(key)
+        for name, node in ((section.mapping if section is not None else None) or {}).items():
+            merged[name] = overlay(undotted(merged[name]), undotted(node)) if name in merged else node
+    return merged
 
 
 def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
-    known = held(chain, "rows")
+    rows = held(chain, "rows")
     name = _name(row, "row")
-    if not known:
+    if not rows:
         raise row.error(f"{table} has no rows", key="row", fix="name a table, as in table/narang2021 row=GeLU")
-    if name not in known:
-        raise row.error(f"{table} has no such row", key="row", fix=nearest(name, known))
-    found = known[name]
-    if found.mapping is None:
-        raise found.error("expected sections under a row", key=name, fix="write {} where it changes nothing")
-    if "base" in found.mapping:
-        raise found.mapping["base"].error("a row has no base", key=f"{name}.base", fix="write what it changes")
-    return found
+    if name not in rows:
+        raise row.error(f"{table} has no such row", key="row", fix=nearest(name, rows))
+    difference = rows[name]
+    if difference.mapping is None:
+        raise difference.error("expected sections under a row", key=name, fix="write {} where it changes nothing")
+    if "base" in difference.mapping:
+        raise difference.mapping["base"].error("a row has no base", key=f"{name}.base", fix="write what it changes")
+    return difference
 
 
 def _said(node: Node, key: str, error: ScalingError) -> ScalingError:

@@ -18,11 +18,11 @@ _QUOTED = re.compile(r"""(?<=[\[{,:\s])(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""", 
 
 def override(word: str) -> tuple[str, Node]:
     """The dotted key and the value of one `key=value`."""
-    found = _OVERRIDE.fullmatch(word)
-    if found is None:
-        told = Node(word, COMMAND_LINE)
-        raise told.error("expected key=value", key="override", fix="as in train.steps=100")
-    key, text = found[1], found[2].strip()
+    match = _OVERRIDE.fullmatch(word)
+    if match is None:
+        node = Node(word, COMMAND_LINE)
+        raise node.error("expected key=value", key="override", fix="as in train.steps=100")
+    key, text = match[1], match[2].strip()
     try:
         if text.startswith(_FLOW) and not _is_template(text):
             return key, parse(text, COMMAND_LINE.file, line=None)
@@ -58,9 +58,9 @@ def bare(word: str, sections: Sequence[str]) -> str:
     section, dot, _ = key.partition(".")
     if not word.startswith("--") or not (section in sections or (dot and equals)):
         return word
-    told = Node(word, COMMAND_LINE)
+    node = Node(word, COMMAND_LINE)
     if section not in sections:
-        raise told.error("there is no such section", key=section, fix=nearest(section, sections))
+        raise node.error("there is no such section", key=section, fix=nearest(section, sections))
     if not equals:
-        raise told.error("an override needs a value", key=key, fix=f"write --{key}=VALUE")
+        raise node.error("an override needs a value", key=key, fix=f"write --{key}=VALUE")
     return word.removeprefix("--")

@@ -31,10 +31,10 @@ def spelled_out(below: Node | None, layer: Node) -> Node:
     norm = own.pop("norm", None)
     if norm is None:
         return layer
-    known = (below.mapping if below is not None else None) or {}
-    places = _places(known, norm, bare=False) or _places(known, norm, bare=True)
+    lines = (below.mapping if below is not None else None) or {}
+    places = _places(lines, norm, bare=False) or _places(lines, norm, bare=True)
     for slot in SLOTS:
-        if slot not in known:
+        if slot not in lines:
             places[slot] = Node({"norm": norm}, norm.origin)
     return Node(_under(places, own), layer.origin)
 
@@ -56,18 +56,18 @@ def _under(places: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Nod
     """
     merged = dict(own)
     for key, place in places.items():
-        said = own.get(key)
-        if said is None:
+        line = own.get(key)
+        if line is None:
             merged[key] = place
         elif key == "norm":
-            merged[key] = overlay(place, said)
+            merged[key] = overlay(place, line)
         elif place.mapping is not None:
-            inner = said.mapping if said.mapping is not None else {"kind": said}
+            inner = line.mapping if line.mapping is not None else {"kind": line}
             if "kind" not in inner:
-                merged[key] = Node(_under(place.mapping, inner), said.origin)
+                merged[key] = Node(_under(place.mapping, inner), line.origin)
             elif key in SLOTS and "norm" in place.mapping:
                 own_norm = {"norm": inner["norm"]} if "norm" in inner else {}
-                merged[key] = Node({**inner, **_under({"norm": place.mapping["norm"]}, own_norm)}, said.origin)
+                merged[key] = Node({**inner, **_under({"norm": place.mapping["norm"]}, own_norm)}, line.origin)
     return merged
 
 

@@ -68,8 +68,8 @@ def whole(text: str, file: str) -> str:
 
 def shown(path: str | Path) -> str:
     """A path as errors and saved configs print it: relative below the working folder, whole elsewhere."""
-    path, here = Path(path), Path.cwd()
-    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else str(path)
+    path, folder = Path(path), Path.cwd()
+    return str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else str(path)
 
 
 def text(path: Path) -> str:
@@ -83,8 +83,8 @@ def text(path: Path) -> str:
             raise ScalingError(what, file=shown(path), fix=f"{MOST_BYTES:,} are the most")
         raw = path.read_bytes()
     except OSError as error:
-        told = from_os(error, "cannot be read")
-        raise ScalingError(told.what, file=shown(path), fix=told.fix, code=told.code) from None
+        reason = from_os(error, "cannot be read")
+        raise ScalingError(reason.what, file=shown(path), fix=reason.fix, code=reason.code) from None
     except ValueError:
         raise ScalingError("no file can have this name", value=str(path), key="path") from None
     try:
@@ -162,7 +162,7 @@ class _Composer:
 
     def children(self, depth: int) -> tuple[dict[str, Node], list[str]]:
         """The values by key, and the keys that stand alone, with neither a colon nor a value."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         bare: list[str] = []
         while not isinstance(key := next(self.events), yaml.MappingEndEvent):
             if not isinstance(key, yaml.ScalarEvent):
@@ -171,15 +171,15 @@ class _Composer:
                 raise self.error(key, f"the tag {key.tag!r} is not read", "write the plain key")
             if key.value == "<<" and key.implicit[0]:
                 raise self.error(key, "merge keys are not read", "name the other file as `base`")
-            if key.value in found:
-                first = found[key.value].origin.line
+            if key.value in nodes:
+                first = nodes[key.value].origin.line
                 where = "" if first is None else f", first on line {first}"
                 raise self.error(key, f"the key stands twice{where}", "keep one of them", key=key.value)
             value = next(self.events)
             alone = isinstance(value, yaml.ScalarEvent) and value.start_mark.index == key.end_mark.index
             bare += [key.value] * (alone and key.implicit[0])
-            found[key.value] = self.node(value, depth + 1, self.origin(key))
-        return found, bare
+            nodes[key.value] = self.node(value, depth + 1, self.origin(key))
+        return nodes, bare
 
     def alias(self, event: Any, depth: int) -> Node:
         if event.anchor not in self.anchors:

@@ -104,8 +104,8 @@ def typed(section: str, node: Node, default: Node) -> Node:
         shape = list[Any] if isinstance(default.value, tuple) else type(default.value)
         return _typed(section, node, {**TYPES, **WORDS}.get(section, shape))
     if node.mapping is None:
-        known = ", ".join(default.mapping)
-        raise node.error("expected keys under it", key=section, fix=f"write {section}.KEY, with KEY of {known}")
+        choices = ", ".join(default.mapping)
+        raise node.error("expected keys under it", key=section, fix=f"write {section}.KEY, with KEY of {choices}")
     checked = {}
     for key, child in node.mapping.items():
         dotted = f"{section}.{key}"

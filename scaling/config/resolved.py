@@ -103,8 +103,8 @@ class Config:
             whole = error.key is not None and error.key.partition(".")[0] in self.tree
             raise self.place(error if whole else error.under(section)) from None
         except OSError as error:  # of a file that the section names
-            told = from_os(error, "cannot be read")
-            raise self.place(ScalingError(told.what, fix=told.fix, key=section, code=told.code)) from None
+            reason = from_os(error, "cannot be read")
+            raise self.place(ScalingError(reason.what, fix=reason.fix, key=section, code=reason.code)) from None
 
     def save(self, path: str | Path) -> None:
         """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
@@ -157,7 +157,7 @@ def _scalar(value: str | int | float | bool | None) -> str:
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and scalar(value) == value and quantity(value) is None:
             return value
-        return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+        return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return ".inf" if value > 0 else "-.inf"
     return json.dumps(value)

@@ -56,10 +56,10 @@ def quantity(text: str) -> int | float | None:
     """`4k`, `20M`, `1.5B`, `2T` as numbers (whole where they are whole), `5%` as the fraction 0.05; None for other
     text.
     """
-    found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
-    if found is None:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
+    if match is None:
         return None
-    if found[2] == "%":
-        return float(Decimal(found[1]).scaleb(-2))
-    number = Decimal(found[1]).scaleb(_THOUSANDS[found[2]])
+    if match[2] == "%":
+        return float(Decimal(match[1]).scaleb(-2))
+    number = Decimal(match[1]).scaleb(_THOUSANDS[match[2]])
     return int(number) if number == number.to_integral_value() else float(number)

@@ -32,5 +32,5 @@ def table_file(name: str) -> TableFile:
     rows = tuple(held(chain, "rows"))
     if not rows:
         raise ScalingError("it has no rows", file=path, key="rows", fix="write rows: {NAME: {what it changes}}")
-    told = Config.of(Node(held(chain, "table"), Origin(str(path))))
-    return TableFile(name if name.endswith(SUFFIXES) else f"table/{path.stem}", rows, told)
+    fields = Config.of(Node(held(chain, "table"), Origin(str(path))))
+    return TableFile(name if name.endswith(SUFFIXES) else f"table/{path.stem}", rows, fields)

@@ -38,16 +38,16 @@ class Watch(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import the compiler to keep it away from us
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, made: Any) -> None:
+    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         """An operation that ran, with what it was given and what it made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         operation = func._overloadpacket
         if operation in self.operations:
-            made = _run(func, args, kwargs)
-            self.seen(operation, args, kwargs, made)
-            return made
+            output = _run(func, args, kwargs)
+            self.seen(operation, args, kwargs, output)
+            return output
         if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             with self:  # what is made of other operations is counted as those
                 return func.decompose(*args, **kwargs)
@@ -85,8 +85,8 @@ class _Flops(Watch):
             return self.slots[-1]
         return self.owners[bisect_right(self.numbers, node._sequence_nr()) - 1]
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, made: Any) -> None:
-        self.by_slot[self._slot()] += flop_registry[operation](*args, **kwargs, out_val=made)
+    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
+        self.by_slot[self._slot()] += flop_registry[operation](*args, **kwargs, out_val=output)
 
 
 class _Form(NamedTuple):
@@ -103,15 +103,15 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     try:
         key = (func, _like(args), _like(tuple(kwargs.items())))
-        known = _made.get(key)
+        shapes = _made.get(key)
     except TypeError:  # a real tensor
         return func(*args, **kwargs)
-    if known is None:
-        made = func(*args, **kwargs)
-        if all(isinstance(one, Tensor) and one.is_meta for one in (made if isinstance(made, tuple) else (made,))):
-            _made[key] = _like(made)
-        return made
-    return _anew(known)
+    if shapes is None:
+        output = func(*args, **kwargs)
+        if all(isinstance(one, Tensor) and one.is_meta for one in (output if isinstance(output, tuple) else (output,))):
+            _made[key] = _like(output)
+        return output
+    return _anew(shapes)
 
 
 _made: dict[Any, Any] = {}

@@ -45,16 +45,16 @@ class Interval:
         }
 
     @classmethod
-    def from_json(cls, name: str, found: Mapping[str, Any]) -> Interval:
+    def from_json(cls, name: str, document: Mapping[str, Any]) -> Interval:
         """The interval that `to_json` wrote; where the search for an open end stopped is no longer known."""
-        low, high = found["low"], found["high"]
+        low, high = document["low"], document["high"]
         return cls(
             name,
-            found["estimate"],
+            document["estimate"],
             -math.inf if low is None else low,
             math.inf if high is None else high,
-            found["level"],
-            found["method"],
+            document["level"],
+            document["method"],
             low is None,
             high is None,
         )

@@ -77,14 +77,14 @@ class Record:
 
 def records(run: Path) -> list[Record]:
     """The attempts that were claimed, oldest first. A claim that cannot be read is one of which nothing is known."""
-    found = []
+    records_ = []
     for folder in _numbered(run):
         if (folder / "claim.json").exists():
             number = int(folder.name)
-            found.append(
+            records_.append(
                 Record(number, folder, _read(folder / "claim.json", CLAIM) or {}, _read(folder / "exit.json", EXIT))
             )
-    return found
+    return records_
 
 
 def claim(run: Path, number: int, machine: Machine, means: Means) -> Path | None:
@@ -128,9 +128,9 @@ class Attempt:
         One that does not belong to the run counts as damaged.
         """
         folders = [] if self.anew else [folder / "checkpoints" for folder in _numbered(self.run)]
-        found = checkpoint.latest(folders, belongs)
-        self.log.write({"kind": "resume", "from_step": None if found is None else found.step})
-        return found
+        newest = checkpoint.latest(folders, belongs)
+        self.log.write({"kind": "resume", "from_step": None if newest is None else newest.step})
+        return newest
 
     @contextmanager
     def checkpoint(self, step: int, note: Mapping[str, Any] | None = None) -> Iterator[Path]:
@@ -154,16 +154,16 @@ class Attempt:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
         verdict = publish_result(self.run, self.number, outcome, result, self._means)
-        told: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
+        exit_: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
         if verdict.differences:
-            told["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
-            key, (stands, found) = next(iter(verdict.differences.items()))
+            exit_["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
+            key, (stands, repeated) = next(iter(verdict.differences.items()))
             logger.warning(
                 "run %s: attempt %d found another result than attempt %s, which stands: %s is %r there and %r here",
-                *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, found),
+                *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, repeated),
             )
             self._leave_weights_that_stand()
-        self._exit(told)
+        self._exit(exit_)
         if verdict.differences:
             with suppress(OSError):
                 os.utime(self.run)  # the index knows a run's folder by its time, and reads it again
@@ -186,10 +186,10 @@ class Attempt:
         """
         if outcome not in INTERRUPTIONS:
             raise ValueError(f"{outcome!r} is not one of {', '.join(get_args(Interruption))}")
-        told = {"outcome": outcome, "reason": reason}
+        exit_ = {"outcome": outcome, "reason": reason}
         if error is not None and outcome in FAILURES:
-            told["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
-        self._exit(told)
+            exit_["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
+        self._exit(exit_)
 
     def __enter__(self) -> Attempt:
         with disk("cannot write the heartbeat"):
@@ -218,11 +218,11 @@ class Attempt:
             # The error that is under way says more; without an exit the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
 
-    def _exit(self, told: Mapping[str, Any]) -> None:
+    def _exit(self, exit_: Mapping[str, Any]) -> None:
         if self._ended:
             raise ValueError("the attempt has ended already")
         self._ended = True
-        publish(self.folder / "exit.json", seal({**told, "ended": now()}), self._means)
+        publish(self.folder / "exit.json", seal({**exit_, "ended": now()}), self._means)
 
     def _look_around(self) -> None:
         self.superseded = any(record.number > self.number for record in records(self.run))

@@ -66,8 +66,8 @@ def check(folder: Path) -> Checkpoint:
         if manifest is None:
             raise Damage("it has no manifest")
         files = manifest["files"]
-        for name, told in files.items():
-            _check_file(folder, name, told)
+        for name, expected in files.items():
+            _check_file(folder, name, expected)
         if manifest["step"] != int(folder.name):
             raise Damage(f"its manifest is of step {manifest['step']}")
         return Checkpoint(manifest["step"], folder, manifest["note"])
@@ -165,7 +165,7 @@ def _digest_synced(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_file(folder: Path, name: str, told: Mapping[str, Any]) -> None:
+def _check_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
     inside = PurePosixPath(name)
     if inside.is_absolute() or ".." in inside.parts or not inside.parts:
         raise Damage(f"its manifest names {name!r}, outside its folder")
@@ -173,10 +173,10 @@ def _check_file(folder: Path, name: str, told: Mapping[str, Any]) -> None:
     if path.is_symlink() or not path.is_file():
         raise Damage(f"{name!r} is missing")
     size = path.stat().st_size
-    if size != told["bytes"]:
-        raise Damage(f"{name!r} has {size} bytes instead of {told['bytes']}")
+    if size != expected["bytes"]:
+        raise Damage(f"{name!r} has {size} bytes instead of {expected['bytes']}")
     with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != told["sha256"]:
+        if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
             raise Damage(f"the bytes of {name!r} have changed")
 
 

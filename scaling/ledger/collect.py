@@ -71,10 +71,10 @@ def waste(ledger: Ledger, weights: bool = False) -> Iterator[Waste]:
     yield from _unfinished(ledger.root.iterdir(), not working)
 
 
-def free(found: Iterable[Waste]) -> int:
+def free(items: Iterable[Waste]) -> int:
     """Remove what `waste` found, and return how many bytes that were."""
     total = 0
-    for item in found:
+    for item in items:
         with disk("cannot free"):
             if item.kind != "half-written":
                 checkpoint.drop(item.path)
@@ -92,8 +92,8 @@ def _final(records: Iterable[Record]) -> Path | None:
     paths = [path for folder in folders for path in checkpoint.steps(folder).values()]
     if len(paths) <= 1:
         return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
-    found = checkpoint.latest(folders)
-    return None if found is None else found.folder
+    newest = checkpoint.latest(folders)
+    return None if newest is None else newest.folder
 
 
 def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:

@@ -39,10 +39,10 @@ def probe(folder: Path) -> Means:
 def publish(path: Path, content: bytes, means: Means) -> bool:
     """Make `path` hold `content` where nothing has that name yet; True where this call made it."""
     with disk(f"cannot write {path.name}"):
-        made = _link(path, content) if means == "link" else _create(path, content)
-        if made:
+        created = _link(path, content) if means == "link" else _create(path, content)
+        if created:
             atomic.flush_folder(path.parent)
-        return made
+        return created
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -63,10 +63,10 @@ def disk(what: str) -> Iterator[None]:
 def _link(path: Path, content: bytes) -> bool:
     with _temporary(path, content) as temporary:
         failure = _failure(lambda: os.link(temporary, path))
-        made = os.stat(temporary).st_nlink == 2
-    if failure is not None and not made and not isinstance(failure, FileExistsError):
+        linked = os.stat(temporary).st_nlink == 2
+    if failure is not None and not linked and not isinstance(failure, FileExistsError):
         raise failure
-    return made
+    return linked
 
 
 def _create(path: Path, content: bytes) -> bool:

@@ -60,8 +60,8 @@ def run_id(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
 
 def run_ids(specs: Sequence[Mapping[str, Any]], later: Mapping[str, Any] = LATER) -> list[str]:
     """The names of many runs: a section that is one object in several of them is read once."""
-    known, read = _canonical_later(later), dict[tuple[str, int], str]()
-    return [hashlib.sha256(_joined(spec, known, read).encode()).hexdigest()[:16] for spec in specs]
+    canonical, read = _canonical_later(later), dict[tuple[str, int], str]()
+    return [hashlib.sha256(_joined(spec, canonical, read).encode()).hexdigest()[:16] for spec in specs]
 
 
 def identity(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
@@ -98,15 +98,15 @@ def _counted(node: Mapping[str, Any], path: str, later: Mapping[str, Any]) -> di
     kept: dict[str, Any] = {}
     above = f"{path}." if path else ""
     kind = f"{node.get('kind')}:"
-    known = {name: value for name, value in later.items() if name.startswith((above, kind))}
+    defaults = {name: value for name, value in later.items() if name.startswith((above, kind))}
     for key, value in node.items():
         if not isinstance(key, str):
             raise ScalingError("keys of a spec are text", key=path or "spec", value=key)
-        here = above + key
-        if here in UNCOUNTED:
+        place = above + key
+        if place in UNCOUNTED:
             continue
-        plain = _canonical(value, here, later)
-        if known and any(name in known and _same(known[name], plain) for name in (here, kind + key)):
+        plain = _canonical(value, place, later)
+        if defaults and any(name in defaults and _same(defaults[name], plain) for name in (place, kind + key)):
             continue
         kept[key] = plain
     return kept

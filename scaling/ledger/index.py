@@ -34,18 +34,18 @@ _Line = list[str]  # id, look, row, spec, result
 
 def rows(ledger: Ledger, runs: Collection[str] | None = None) -> list[Row]:
     """The rows of all runs, or of these in their order."""
-    known, others = _lines(ledger, runs)
-    made = {run: Row(**parse(line[2])) for run, line in known.items()}
-    made |= {run: ledger.status(run) for run in others}
-    return [made[run] for run in (sorted(made) if runs is None else runs)]
+    cached, others = _lines(ledger, runs)
+    by_run = {run: Row(**parse(line[2])) for run, line in cached.items()}
+    by_run |= {run: ledger.status(run) for run in others}
+    return [by_run[run] for run in (sorted(by_run) if runs is None else runs)]
 
 
 def results(ledger: Ledger, runs: Collection[str] | None = None) -> Iterator[_Finished]:
     """Each run that has a result, in the order of `rows`, with its spec and result."""
-    known, _ = _lines(ledger, runs)
-    for run in sorted(known) if runs is None else runs:
-        if run in known:
-            yield run, parse(known[run][3]), parse(known[run][4])
+    cached, _ = _lines(ledger, runs)
+    for run in sorted(cached) if runs is None else runs:
+        if run in cached:
+            yield run, parse(cached[run][3]), parse(cached[run][4])
 
 
 def _lines(ledger: Ledger, runs: Collection[str] | None) -> tuple[dict[str, _Line], list[str]]:
@@ -53,16 +53,16 @@ def _lines(ledger: Ledger, runs: Collection[str] | None) -> tuple[dict[str, _Lin
     store = ledger.root / "store"
     cached = _load(ledger.root / NAME)
     if runs is None:
-        with os.scandir(store) as found:
-            looks = {entry.name: _look(entry.stat) for entry in found if RUN_ID.fullmatch(entry.name)}
+        with os.scandir(store) as entries:
+            looks = {entry.name: _look(entry.stat) for entry in entries if RUN_ID.fullmatch(entry.name)}
     else:
         looks = {run: _look(ledger.folder(run).stat) for run in dict.fromkeys(runs)}
-    known = {run: cached[run] for run, look in looks.items() if run in cached and cached[run][1] == look}
-    fresh = {run: line for run in looks.keys() - known.keys() if (line := _line(store / run, looks[run])) is not None}
-    known |= fresh
+    current = {run: cached[run] for run, look in looks.items() if run in cached and cached[run][1] == look}
+    fresh = {run: line for run in looks.keys() - current.keys() if (line := _line(store / run, looks[run])) is not None}
+    current |= fresh
     if fresh:
         _save(ledger.root / NAME, cached | fresh)
-    return known, [run for run in looks if run not in known]
+    return current, [run for run in looks if run not in current]
 
 
 def _line(run: Path, look: str) -> _Line | None:

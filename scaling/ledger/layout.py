@@ -56,11 +56,11 @@ def open_layout(root: Path) -> Layout:
 
 def _read(root: Path) -> Layout:
     try:
-        found = read(root / NAME, partial(misfit, form=LAYOUT))
+        document = read(root / NAME, partial(misfit, form=LAYOUT))
     except Damaged:
         raise ScalingError("ledger.json is damaged", fix="delete it; it is made anew", file=root / NAME) from None
     except OSError as error:
         raise ScalingError(f"cannot be read: {error.strerror}", file=root) from error
-    if found is None:
+    if document is None:
         raise ScalingError("there is no ledger here", fix="it is made by the first run; or give its folder", file=root)
-    return Layout(found["version"], found["means"])
+    return Layout(document["version"], document["means"])

@@ -22,7 +22,7 @@ def hardware(circumstances: Mapping[str, Any]) -> str:
     ranks = circumstances.get("ranks", 1)
     if circumstances.get("device", "cpu") != "cpu":
         return f"{ranks} × {circumstances['device']}"
-    told = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
-    told += [circumstances["instructions"]] if circumstances.get("instructions") else []
+    parts = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
+    parts += [circumstances["instructions"]] if circumstances.get("instructions") else []
     threads = circumstances.get("threads", "?")
-    return f"{', '.join(told)}, {threads} thread{'' if threads == 1 else 's'} a worker"
+    return f"{', '.join(parts)}, {threads} thread{'' if threads == 1 else 's'} a worker"

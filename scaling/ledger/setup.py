@@ -40,7 +40,7 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
         "data": (_line([_without(one, "fingerprint", "tokenizer") for one in data]), _repetition(results)),
         "validation": (_validation(_of(specs, "evaluate")),),
     }
-    answers = {key: "; ".join(part for part in told if part) for key, told in parts.items()}
+    answers = {key: "; ".join(part for part in sentences if part) for key, sentences in parts.items()}
     return {key: answer for key, answer in answers.items() if answer}
 
 
@@ -111,12 +111,12 @@ def _keys(lines: Sequence[Any]) -> str:
     """`width 16 to 96, 6 values; layers 2`: the keys of lines, each with its values; a key that some lack varies."""
     lines = [line for line in lines if isinstance(line, Mapping)]
     keys = dict.fromkeys(key for line in lines for key in line if key != "kind")
-    told = []
+    entries = []
     for key in keys:
         values = [line.get(key) for line in lines]
         absent = "" if all(key in line for line in lines) else " or its default"
-        told.append(f"{key} {_line(values) or 'null'}{absent}")
-    return "; ".join(told)
+        entries.append(f"{key} {_line(values) or 'null'}{absent}")
+    return "; ".join(entries)
 
 
 def _spelled(value: Any) -> str:

@@ -36,9 +36,9 @@ PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the 
 class Ledger:
     """The runs and studies under one folder."""
 
-    def __init__(self, root: Path, found: layout.Layout, lease: Lease, machine: Machine):
+    def __init__(self, root: Path, layout_: layout.Layout, lease: Lease, machine: Machine):
         self.root, self.lease, self.machine = root, lease, machine
-        self._means: Means = found.means
+        self._means: Means = layout_.means
         self._watch = Watch(lease)
         self._planned: dict[Path, dict[str, list[tuple[str, int]]]] = {}
 
@@ -77,8 +77,8 @@ class Ledger:
 
     def runs(self) -> list[str]:
         """The ids of all runs."""
-        with disk("cannot list the runs"), os.scandir(self.root / "store") as found:
-            return sorted(entry.name for entry in found if RUN_ID.fullmatch(entry.name))
+        with disk("cannot list the runs"), os.scandir(self.root / "store") as entries:
+            return sorted(entry.name for entry in entries if RUN_ID.fullmatch(entry.name))
 
     def find(self, beginning: str) -> str:
         """The one run whose id begins so."""
@@ -98,10 +98,10 @@ class Ledger:
 
     def spec(self, run: str) -> dict[str, Any]:
         """The spec that the run was entered with."""
-        known = self._known_spec(run)
-        if known is None:
+        entered = self._known_spec(run)
+        if entered is None:
             raise ScalingError("the run has no spec that can be read", file=self.folder(run) / "spec.json")
-        return known
+        return entered
 
     def result(self, run: str) -> dict[str, Any] | None:
         """The result that stands, None while there is none."""
@@ -127,7 +127,7 @@ class Ledger:
     def reached(self, run: str) -> int:
         """The last step that any attempt kept a checkpoint of, whole or not; 0 where there is none."""
         steps = (checkpoint.steps(record.folder / "checkpoints") for record in self.attempts(run))
-        return max((step for found in steps for step in found), default=0)
+        return max((step for by_attempt in steps for step in by_attempt), default=0)
 
     def status(self, run: str) -> Row:
         return status(self.folder(run), self._known_spec(run), self.machine, self.lease)
@@ -162,8 +162,8 @@ class Ledger:
         """
         newest = next(reversed(self.attempts(run)), None)
         if newest is not None and newest.exit is None and not self._is_worked_on(newest):
-            told = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
-            publish(newest.folder / "exit.json", seal(told), self._means)
+            exit_ = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
+            publish(newest.folder / "exit.json", seal(exit_), self._means)
 
     def retry(self, run: str) -> int:
         """Let the failures of a run count no more, so that it is tried again; how many there were."""
@@ -194,8 +194,8 @@ class Ledger:
 
     def studies(self) -> list[str]:
         """The names of all studies that have a plan."""
-        found = (self.root / "studies").glob("*/plan.json")
-        return sorted(path.parent.name for path in found if STUDY.fullmatch(path.parent.name))
+        plans = (self.root / "studies").glob("*/plan.json")
+        return sorted(path.parent.name for path in plans if STUDY.fullmatch(path.parent.name))
 
     def study_folder(self, study: str) -> Path:
         if not STUDY.fullmatch(study):
@@ -217,14 +217,14 @@ class Ledger:
     def plan_file(self, study: str) -> Path:
         """The file of a study's newest plan: `plan.json`, or `plan-2.json` after its first extension."""
         folder = self.study_folder(study)
-        numbered = ((found, path) for path in folder.glob("plan-*.json") if (found := PLAN.fullmatch(path.name)))
-        newest = max(((int(found[1]), path) for found, path in numbered), default=None)
+        numbered = ((match, path) for path in folder.glob("plan-*.json") if (match := PLAN.fullmatch(path.name)))
+        newest = max(((int(match[1]), path) for match, path in numbered), default=None)
         return folder / "plan.json" if newest is None else newest[1]
 
     def extend_plan(self, study: str, plan: Mapping[str, Any], before: Path) -> None:
         """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
-        found = PLAN.fullmatch(before.name)
-        after = before.with_name(f"plan-{2 if found is None else int(found[1]) + 1}.json")
+        match = PLAN.fullmatch(before.name)
+        after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
         if not publish(after, seal(plan), self._means):
             raise ScalingError(
                 "another command extended the study at the same time", file=after, fix="run the same command again"
@@ -243,10 +243,10 @@ class Ledger:
             folder.mkdir(parents=True, exist_ok=True)
         if publish(folder / "plan.json", seal(plan), self._means):
             return
-        known = self.plan(study)
-        if text(known) != text(plan):
+        entered = self.plan(study)
+        if text(entered) != text(plan):
             raise ScalingError(
-                f"the study {study} has another plan: {first_difference(known, plan)}",
+                f"the study {study} has another plan: {first_difference(entered, plan)}",
                 fix="give the changed study another name",
                 file=folder / "plan.json",
             )

@@ -25,19 +25,21 @@ class Answer:
     sentence: Html
 
 
-def answer(found: Findings) -> Answer:
-    document = found.document
-    told = advantages(found)
-    if document is None and told:
-        return Answer("compared" if found.complete else "preliminary", compared(found, told))
+def answer(findings: Findings) -> Answer:
+    document = findings.document
+    advantages_ = advantages(findings)
+    if document is None and advantages_:
+        return Answer("compared" if findings.complete else "preliminary", compared(findings, advantages_))
     if document is None:
-        return Answer("no law" if found.complete else "no law yet", join(f"There is no law: {found.reason}."))
+        return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
     if document["not_identified"]:
         doubt = _doubt(document)  # which pairs of runs do not share
-        return Answer("not identified", join(doubt, " ", compared(found, told)) if told else doubt)
-    standing = "identified" if found.complete else "preliminary"
+        return Answer("not identified", join(doubt, " ", compared(findings, advantages_)) if advantages_ else doubt)
+    standing = "identified" if findings.complete else "preliminary"
     if "rows" in document:
-        return Answer(standing, join(grown(document["rows"]), " ", compared(found, told) if told else None))
+        return Answer(
+            standing, join(grown(document["rows"]), " ", compared(findings, advantages_) if advantages_ else None)
+        )
     return Answer(standing, join(_course(document), _floor(document), "."))
 
 
@@ -55,12 +57,12 @@ def _doubt(document: Mapping[str, Any]) -> Html:
 def _course(document: Mapping[str, Any]) -> Html:
     """The formula with its exponents."""
     names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
-    told = [_bounded(document, name) for name in names if name in document["intervals"]]
+    clauses = [_bounded(document, name) for name in names if name in document["intervals"]]
     return join(
         "The loss follows ",
         tag("span", formula(document["formula"]), class_="formula"),
-        " with " if told else None,
-        *_listed(told),
+        " with " if clauses else None,
+        *_listed(clauses),
     )
 
 
@@ -68,12 +70,12 @@ def _floor(document: Mapping[str, Any]) -> Html | None:
     name = floor(document)
     if name is None or name not in document["intervals"]:
         return None
-    told = join(", and levels off at ", _bounded(document, name), " nats per token")
+    sentence = join(", and levels off at ", _bounded(document, name), " nats per token")
     entropy = document.get("entropy")
     if entropy is None or "contained" not in entropy:
-        return told
+        return sentence
     holds = "holds" if entropy["contained"] else "does not hold"
-    return join(told, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
+    return join(sentence, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
 
 
 def floor(document: Mapping[str, Any]) -> str | None:

@@ -28,8 +28,8 @@ class Scale:
     end: float
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        low, high, here = self._bent(np.array([self.low])), self._bent(np.array([self.high])), self._bent(values)
-        return self.begin + (here - low) / (high - low) * (self.end - self.begin)
+        low, high, bent = self._bent(np.array([self.low])), self._bent(np.array([self.high])), self._bent(values)
+        return self.begin + (bent - low) / (high - low) * (self.end - self.begin)
 
     def _bent(self, values: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(values, 1e-300)) if self.log else np.asarray(values, float)

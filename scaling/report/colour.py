@@ -44,7 +44,7 @@ def name(colour: str) -> str:
 
 def rules(colours: Iterable[str]) -> str:
     """The style sheet of these colours, on white, on black, and white again on paper."""
-    known = sorted({colour.lower() for colour in colours})
-    light = "".join(f".{name(colour)}{{--c:{colour}}}" for colour in known)
-    dark = "".join(f".{name(colour)}{{--c:{counterpart(colour)}}}" for colour in known)
+    distinct = sorted({colour.lower() for colour in colours})
+    light = "".join(f".{name(colour)}{{--c:{colour}}}" for colour in distinct)
+    dark = "".join(f".{name(colour)}{{--c:{counterpart(colour)}}}" for colour in distinct)
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"

@@ -17,29 +17,31 @@ TEST, DOUBT = ("extrapolation",), ("residuals",)
 WIDE = (720, 400)
 
 
-def of_law(found: Findings) -> tuple[str, ...]:
-    return tuple(name for name in found.pictures if name not in (*TEST, *DOUBT))
+def of_law(findings: Findings) -> tuple[str, ...]:
+    return tuple(name for name in findings.pictures if name not in (*TEST, *DOUBT))
 
 
-def gallery(found: Findings, names: tuple[str, ...], runs: Mapping[str, str], wide: bool = False) -> Html | None:
+def gallery(findings: Findings, names: tuple[str, ...], runs: Mapping[str, str], wide: bool = False) -> Html | None:
     """The pictures of these names, as far as they were drawn; those of one panel two abreast unless `wide`."""
-    shown = [name for name in names if name in found.pictures]
+    shown = [name for name in names if name in findings.pictures]
     if not shown:
         return None
-    order = [*of_law(found), *TEST, *DOUBT]
-    figures = (_figure(found, name, order.index(name) + 1, runs, wide) for name in shown)
+    order = [*of_law(findings), *TEST, *DOUBT]
+    figures = (_figure(findings, name, order.index(name) + 1, runs, wide) for name in shown)
     return tag("div", *figures, class_="gallery")
 
 
-def _figure(found: Findings, name: str, number: int, runs: Mapping[str, str], wide: bool) -> Html:
-    picture = found.pictures[name]
+def _figure(findings: Findings, name: str, number: int, runs: Mapping[str, str], wide: bool) -> Html:
+    picture = findings.pictures[name]
     panels = list(_panels(picture, name, runs, wide))
     files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
     title = picture.title[:1].upper() + picture.title[1:]
-    said = join(tag("b", f"Figure {number}. {title}."), " ", formula(_sentences(found, picture)), files)
+    caption_ = join(tag("b", f"Figure {number}. {title}."), " ", formula(_sentences(findings, picture)), files)
     spread = wide or len(panels) > 1
     kind = "panels one" if len(panels) == 1 else "panels"
-    return tag("figure", tag("div", *panels, class_=kind), tag("figcaption", said), class_="wide" if spread else None)
+    return tag(
+        "figure", tag("div", *panels, class_=kind), tag("figcaption", caption_), class_="wide" if spread else None
+    )
 
 
 def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) -> Iterator[Html]:
@@ -49,7 +51,7 @@ def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) ->
         yield plot(panel, f"{name}-{place}", f"{label}; the table of runs has the values", runs, *size)
 
 
-def _sentences(found: Findings, picture: Picture) -> str:
+def _sentences(findings: Findings, picture: Picture) -> str:
     """The caption without the definitions and the count, which the page states once for all figures."""
-    assert found.law is not None
-    return picture.caption.removesuffix(caption(found.law.points, found.law.form.inputs)).strip()
+    assert findings.law is not None
+    return picture.caption.removesuffix(caption(findings.law.points, findings.law.form.inputs)).strip()

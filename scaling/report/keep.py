@@ -30,16 +30,16 @@ PAGE, POINTS, FIT, PARAGRAPH = "index.html", "points.csv", "fit.json", "README.m
 SPENT = " of worker time on "
 
 
-def keep(found: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
+def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
     """Copy the report beside `written` to FOLDER/NAME, with the study's YAML and a paragraph on what it found."""
-    here, there = written.parent, folder / plan.question.name
-    atomic.write(there / f"{there.name}.yaml", provenance.asked(found))
-    _write(found, record(found, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), there)
-    for name in (POINTS, *([FIT] if found.document else [])):
-        shutil.copyfile(here / name, there / name)
-    for name in (picture + kind for picture in found.pictures for kind in FIGURES):
-        shutil.copyfile(here / name, there / name)
-    return there
+    source, target = written.parent, folder / plan.question.name
+    atomic.write(target / f"{target.name}.yaml", provenance.asked(findings))
+    _write(findings, record(findings, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), target)
+    for name in (POINTS, *([FIT] if findings.document else [])):
+        shutil.copyfile(source / name, target / name)
+    for name in (picture + kind for picture in findings.pictures for kind in FIGURES):
+        shutil.copyfile(source / name, target / name)
+    return target
 
 
 def is_kept(folder: Path) -> bool:
@@ -53,9 +53,11 @@ def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
     paragraphs = (folder / PARAGRAPH).read_text(encoding="utf-8").split("\n\n")
     (spent,) = (text for text in paragraphs if SPENT in text)
     before = atomic.read_json(folder / FIT) if (folder / FIT).is_file() else {}
-    found = find(read(str(folder / f"{folder.name}.yaml")), _rows(folder / POINTS), folder, before.get("setup"), tell)
-    _write(found, kept, spent, folder)
-    return found, folder / PAGE
+    findings = find(
+        read(str(folder / f"{folder.name}.yaml")), _rows(folder / POINTS), folder, before.get("setup"), tell
+    )
+    _write(findings, kept, spent, folder)
+    return findings, folder / PAGE
 
 
 def _kept(text: str, file: Path) -> Record:
@@ -92,22 +94,22 @@ def _value(name: str, text: str) -> Any:
     return text or None
 
 
-def _write(found: Findings, record: Record, spent: str, there: Path) -> None:
-    atomic.write(there / PAGE, page(found, record))
-    said = answer(found)
-    test = tested(found.document) if found.document else None
-    doubts = [] if found.document is None else unreliable(found.document)
-    table = held_out(found.document, names(found)) if found.document else None
+def _write(findings: Findings, record: Record, spent: str, there: Path) -> None:
+    atomic.write(there / PAGE, page(findings, record))
+    answered = answer(findings)
+    test = tested(findings.document) if findings.document else None
+    doubts = [] if findings.document is None else unreliable(findings.document)
+    table = held_out(findings.document, names(findings)) if findings.document else None
     lines = [
-        f"# {found.question.name}: {said.standing}",
-        join("**", found.question.question, "**"),
-        join(said.sentence, f" {test}" if test else None),
+        f"# {findings.question.name}: {answered.standing}",
+        join("**", findings.question.question, "**"),
+        join(answered.sentence, f" {test}" if test else None),
         join("To be doubted: ", "; ".join(doubts), ".") if doubts else None,
         *([markdown_table(table), *map(markdown_text, table.notes)] if table else []),
         spent,
-        *(f"![{found.pictures[name].title}]({name}.png)" for name in figures.of_law(found)[:1]),
+        *(f"![{findings.pictures[name].title}]({name}.png)" for name in figures.of_law(findings)[:1]),
         f"[The page]({PAGE}), the [study]({there.name}.yaml) as it was asked, and its [points]({POINTS})"
-        + (", with the [fit](fit.json)." if found.document else "."),
+        + (", with the [fit](fit.json)." if findings.document else "."),
     ]
     atomic.write(there / PARAGRAPH, "\n\n".join(line for line in lines if line) + "\n")
 

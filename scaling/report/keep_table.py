@@ -19,21 +19,21 @@ from scaling.tables.results import MISSING, Point, Results
 READING = "reading.md"
 
 
-def keep_table(show: Printed, found: Results, page: Path) -> None:
+def keep_table(show: Printed, results: Results, page: Path) -> None:
     """Write the page; points.csv lies in a folder of its name beside it, and so may reading.md, written by hand, which
     says what the table shows and is taken into the page.
     """
-    if not found.studies:
+    if not results.studies:
         raise ScalingError(
             "nothing of this table was trained, so there is nothing to keep", key="--keep", value=str(page)
         )
     file, beside = table_file(show.table.config), page.with_suffix("")
     name = file.name.removeprefix("table/")
-    points.write(found, beside / "points.csv")
+    points.write(results, beside / "points.csv")
     reading = beside / READING
     lines = [
         f"# {show.table.title}",
-        f"`scaling table {name} --train {_words(show, found)}`\n({_made(found, len(file.rows))})",
+        f"`scaling table {name} --train {_words(show, results)}`\n({_made(results, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
         markdown(show).partition("\n\n")[2].strip(),
@@ -45,19 +45,19 @@ def keep_table(show: Printed, found: Results, page: Path) -> None:
     atomic.write(page, "\n\n".join(line for line in lines if line) + "\n")
 
 
-def _words(show: Printed, found: Results) -> str:
+def _words(show: Printed, results: Results) -> str:
     """The overrides, and for how many seeds was asked."""
-    planned = {row: runs.planned for row, runs in found.rows.items()}
+    planned = {row: runs.planned for row, runs in results.rows.items()}
     others = max((count for row, count in planned.items() if row != show.table.baseline), default=1)
     seeds = f"seeds={{baseline: {planned.get(show.table.baseline, others)}, others: {others}}}"
-    return " ".join(map(shlex.quote, [*found.settings, seeds]))
+    return " ".join(map(shlex.quote, [*results.settings, seeds]))
 
 
-def _made(found: Results, rows: int) -> str:
+def _made(results: Results, rows: int) -> str:
     """How much was trained, on which hardware, in which time. What no run tells is left out."""
-    done = [point for point in found.points if point.status != MISSING]
+    done = [point for point in results.points if point.status != MISSING]
     timed = [point.worker_seconds for point in done if point.worker_seconds is not None]
-    how = [f"{len(found.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(found.points), 'run')} done"]
+    how = [f"{len(results.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(results.points), 'run')} done"]
     how += [f"{scientific(flops)} FLOPs"] if (flops := sum(point.flops or 0 for point in done)) else []
     how += [f"{span(sum(timed))} of worker time" + _of(timed, done) + _each(" on ", done, "hardware")] if timed else []
     days = [point.day for point in done if point.day]
@@ -70,5 +70,5 @@ def _of(timed: Sequence[float], done: Sequence[Point]) -> str:
 
 def _each(before: str, done: Sequence[Point], name: str) -> str:
     """What all points tell under a name, once each."""
-    told = dict.fromkeys(value for point in done if (value := getattr(point, name)))
-    return before + "; ".join(told) if told else ""
+    values = dict.fromkeys(value for point in done if (value := getattr(point, name)))
+    return before + "; ".join(values) if values else ""

@@ -34,9 +34,12 @@ def symbol(name: str) -> Html:
 def formula(text: str) -> Html:
     """`N^-α` and `N_c` with their exponents raised and indices lowered."""
     parts, end = [], 0
-    for found in RAISED.finditer(text):
-        parts += [_lowered(text[end : found.start()]), tag("sup", _lowered((found[1] or found[2]).replace("-", "−")))]
-        end = found.end()
+    for raised in RAISED.finditer(text):
+        parts += [
+            _lowered(text[end : raised.start()]),
+            tag("sup", _lowered((raised[1] or raised[2]).replace("-", "−"))),
+        ]
+        end = raised.end()
     return join(*parts, _lowered(text[end:]))
 
 
@@ -52,15 +55,15 @@ def known(value: float, low: float | None, high: float | None) -> str:
 
 
 def signed_known(value: float, low: float | None, high: float | None) -> str:
-    told = known(value, low, high)
-    return told if told.startswith("−") else f"+{told}"
+    text = known(value, low, high)
+    return text if text.startswith("−") else f"+{text}"
 
 
 def ends(interval: Mapping[str, Any]) -> str:
     """`[2.180, 2.213]`; an end that the points do not close is called open."""
     low, high = interval["low"], interval["high"]
-    told = ["open" if end is None else known(end, low, high) for end in (low, high)]
-    return f"[{told[0]}, {told[1]}]"
+    texts = ["open" if end is None else known(end, low, high) for end in (low, high)]
+    return f"[{texts[0]}, {texts[1]}]"
 
 
 def rounded(value: float, to: float) -> str:
@@ -96,8 +99,8 @@ def percent(share: float) -> str:
 
 
 def signed(share: float) -> str:
-    told = percent(share)
-    return told if told.startswith("−") else f"+{told}"
+    text = percent(share)
+    return text if text.startswith("−") else f"+{text}"
 
 
 def span(seconds: float) -> str:

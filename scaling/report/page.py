@@ -36,66 +36,68 @@ class Record:
     made: Html
 
 
-def record(found: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
+def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
     """Without a `store` the runs lead to no settings."""
     how = compute_spent(ledger, plan)
-    runs = sections.section("runs", "The runs", runs_table(found, ledger, store))
-    again = sections.section("made", "How it was made", provenance(found, plan, how))
+    runs = sections.section("runs", "The runs", runs_table(findings, ledger, store))
+    again = sections.section("made", "How it was made", provenance(findings, plan, how))
     return Record(how.day, sections.compute(how), runs, again)
 
 
-def page(found: Findings, record: Record) -> str:
+def page(findings: Findings, record: Record) -> str:
     """The whole page: the same bytes for the same runs."""
-    study = found.question.name
-    said, runs = answer(found), names(found)
-    kind = "standing" if said.standing in ("identified", "compared") else "standing warn"
-    document = found.document
+    study = findings.question.name
+    answered, runs = answer(findings), names(findings)
+    kind = "standing" if answered.standing in ("identified", "compared") else "standing warn"
+    document = findings.document
     doubts = 0 if document is None else len(unreliable(document))
-    beside = advantages(found)
+    beside = advantages(findings)
     test = None if document is None else tested(document)
     header = tag(
         "header",
         tag(
             "p",
-            tag("span", said.standing, class_=kind),
+            tag("span", answered.standing, class_=kind),
             tag("a", plural(doubts, "doubt"), href="#trust") if doubts else None,
             tag("span", f"scaling study “{study}”"),
-            tag("span", counts(found)),
+            tag("span", counts(findings)),
             tag("span", record.day) if record.day else None,
             class_="kicker",
         ),
-        tag("h1", found.question.question),
-        tag("p", said.sentence, class_="answer"),
+        tag("h1", findings.question.question),
+        tag("p", answered.sentence, class_="answer"),
         tag("p", test, class_="answer") if test else None,
-        sections.key(found, record.compute),
+        sections.key(findings, record.compute),
     )
-    first, rest = figures.of_law(found)[:1], figures.of_law(found)[1:]
+    first, rest = figures.of_law(findings)[:1], figures.of_law(findings)[1:]
     section = sections.section
     main = tag(
         "main",
         section(
             "law",
             "The law",
-            sections.stated(found, document),
-            figures.gallery(found, first, runs, wide=True),
+            sections.stated(findings, document),
+            figures.gallery(findings, first, runs, wide=True),
             sections.estimates(document),
-            figures.gallery(found, rest, runs),
+            figures.gallery(findings, rest, runs),
         )
         if document
         else None,
-        section("test", "The test", sections.test(found, document), figures.gallery(found, figures.TEST, runs))
+        section("test", "The test", sections.test(findings, document), figures.gallery(findings, figures.TEST, runs))
         if document and test
         else None,
         section(
             "rows",
             "Beside one another",
             sections.exponents_table(document["rows"]) if document and "rows" in document else None,
-            sections.advantages_table(found, beside),
+            sections.advantages_table(findings, beside),
         )
         if beside
         else None,
         record.runs,
-        section("trust", "Can it be believed?", sections.trust(document), figures.gallery(found, figures.DOUBT, runs))
+        section(
+            "trust", "Can it be believed?", sections.trust(document), figures.gallery(findings, figures.DOUBT, runs)
+        )
         if document
         else None,
         record.made,
@@ -105,7 +107,7 @@ def page(found: Findings, record: Record) -> str:
     footer = tag(
         "footer",
         "Made by scaling from the ledger of this study alone. Beside this page: ",
-        sections.beside(found),
+        sections.beside(findings),
         ".",
     )
     body = join(
@@ -115,11 +117,11 @@ def page(found: Findings, record: Record) -> str:
         footer,
         tag("div", id="tip", role="status"),
     )
-    return _shell(f"{study} — scaling study", body, _style(found), _resource("closer.js") + _resource("page.js"))
+    return _shell(f"{study} — scaling study", body, _style(findings), _resource("closer.js") + _resource("page.js"))
 
 
-def _style(found: Findings) -> str:
-    inks = {ink for picture in found.pictures.values() for panel in picture.panels for ink in colours(panel)}
+def _style(findings: Findings) -> str:
+    inks = {ink for picture in findings.pictures.values() for panel in picture.panels for ink in colours(panel)}
     return _resource("page.css") + colour.rules(inks)
 
 

@@ -76,13 +76,13 @@ def _told(scale: Scale) -> str:
 
 def colours(panel: Panel) -> set[str]:
     """Every colour that a panel is drawn in."""
-    found = set()
+    inks = set()
     for part in panel.parts:
         if isinstance(part, Contours):
-            found.update(ordered(part.levels))
+            inks.update(ordered(part.levels))
         else:
-            found.update([part.colour] if isinstance(part.colour, str) else part.colour)
-    return found
+            inks.update([part.colour] if isinstance(part.colour, str) else part.colour)
+    return inks
 
 
 def _clip(part: Part, key: str) -> str | None:

@@ -18,8 +18,8 @@ from scaling.studies.plan import Plan
 from scaling.studies.question import named
 
 
-def provenance(found: Findings, plan: Plan, how: ComputeSpent) -> Html:
-    pairs = (join(tag("dt", name), tag("dd", said)) for name, said in _made(how))
+def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
+    pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _made(how))
     return join(
         tag("dl", *pairs, class_="pairs"),
         tag("h3", "Again"),
@@ -28,7 +28,7 @@ def provenance(found: Findings, plan: Plan, how: ComputeSpent) -> Html:
             "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
         ),
         tag("pre", tag("code", command(plan))),
-        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", asked(found)))),
+        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", asked(findings)))),
     )
 
 
@@ -60,8 +60,8 @@ def command(plan: Plan) -> str:
     return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
 
 
-def asked(found: Findings) -> str:
+def asked(findings: Findings) -> str:
     """The study's YAML, from what the ledger keeps of it: `scaling study` takes it as it stands."""
-    told = {key: value for key, value in asdict(found.question).items() if key not in ("name", "at") and value}
-    renamed = {"law" if key == "laws" else key: value for key, value in told.items()}
+    fields = {key: value for key, value in asdict(findings.question).items() if key not in ("name", "at") and value}
+    renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)

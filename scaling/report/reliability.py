@@ -12,14 +12,14 @@ from scaling.report.numbers import percent
 
 def diagnostics(document: Mapping[str, Any]) -> Html:
     """The fit in figures, then every doubt in a sentence."""
-    rows = join(*(join(tag("dt", name), tag("dd", said)) for name, said in _figures(document)))
+    rows = join(*(join(tag("dt", name), tag("dd", value)) for name, value in _figures(document)))
     doubts = [*document["not_identified"], *unreliable(document)]
-    said = (
+    value = (
         tag("ul", *(tag("li", doubt) for doubt in doubts), class_="plain warn")
         if doubts
         else tag("p", "Every parameter is identified, and nothing in the residuals speaks against the intervals.")
     )
-    return join(said, tag("dl", rows, class_="pairs"))
+    return join(value, tag("dl", rows, class_="pairs"))
 
 
 def unreliable(document: Mapping[str, Any]) -> list[str]:
@@ -50,13 +50,13 @@ def checklist(document: Mapping[str, Any]) -> Html:
     """Every question of a referee with its answer, those without one first."""
     answers, silent = document["checklist"]["answers"], document["checklist"]["missing"]
     open_ones = tag("ul", *(tag("li", question) for question in silent), class_="plain warn")
-    told = f"{plural(len(answers) - len(silent), 'question')} of {len(answers)} answered"
+    summary = f"{plural(len(answers) - len(silent), 'question')} of {len(answers)} answered"
     sections = dict.fromkeys(entry["section"] for entry in answers)
     parts = [join(tag("h4", name.capitalize()), _asked(answers, name)) for name in sections]
     return join(
         tag("p", "Not answered:") if silent else None,
         open_ones if silent else None,
-        tag("details", tag("summary", f"{told} (after Li et al. 2025, arXiv 2502.18969)"), *parts),
+        tag("details", tag("summary", f"{summary} (after Li et al. 2025, arXiv 2502.18969)"), *parts),
     )
 
 

@@ -34,19 +34,19 @@ class Advantage:
         return f"{signed(self.mean)}{scatter}"
 
 
-def advantages(found: Findings) -> tuple[Advantage, ...]:
+def advantages(findings: Findings) -> tuple[Advantage, ...]:
     """Every row after the first at every size at which both have finished runs; none where no rows are compared."""
-    finished = [row for row in found.rows if row["status"] == "finished" and "row" in row]
+    finished = [row for row in findings.rows if row["status"] == "finished" and "row" in row]
     if not finished:
         return ()
-    first = found.rows[0]["row"]
+    first = findings.rows[0]["row"]
     base = {_cell(row): row for row in finished if row["row"] == first}
     pairs: dict[tuple[str, float], list[float]] = {}
     for row in finished:
         other = base.get(_cell(row))
         if row["row"] != first and other is not None:
             pairs.setdefault((row["row"], other["N"]), []).append(row["loss"] / other["loss"] - 1)
-    return tuple(Advantage(row, size, tuple(found)) for (row, size), found in sorted(pairs.items()))
+    return tuple(Advantage(row, size, tuple(findings)) for (row, size), findings in sorted(pairs.items()))
 
 
 def _cell(row: Mapping[str, Any]) -> str:
@@ -54,16 +54,16 @@ def _cell(row: Mapping[str, Any]) -> str:
     return row["name"].replace(f"row={row['row']}", "").strip()
 
 
-def compared(found: Findings, told: Sequence[Advantage]) -> Html:
+def compared(findings: Findings, pairs: Sequence[Advantage]) -> Html:
     """From the smallest to the largest size, in one sentence."""
-    sizes = sorted({one.size for one in told})
+    sizes = sorted({one.size for one in pairs})
     parts = []
-    for name in dict.fromkeys(one.row for one in told):
-        mine = [one for one in told if one.row == name]
+    for name in dict.fromkeys(one.row for one in pairs):
+        mine = [one for one in pairs if one.row == name]
         ends = mine if len(mine) == 1 else [mine[0], mine[-1]]
         parts.append(f"{name} {' and '.join(f'{signed(one.mean)} at N = {one.size:,}' for one in ends)}")
     ladder = "at one size" if len(sizes) == 1 else f"over {len(sizes)} sizes"
-    return join(f"Loss beside {found.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
+    return join(f"Loss beside {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
 
 
 def grown(rows: Mapping[str, Any]) -> Html:

@@ -13,8 +13,8 @@ from scaling.report.numbers import scientific, signed, span
 from scaling.studies.findings import Findings
 
 
-def runs_table(found: Findings, ledger: Ledger, store: PurePosixPath | None) -> Html:
-    addresses = {row["run"]: address(ledger, row["run"]) for row in found.rows}
+def runs_table(findings: Findings, ledger: Ledger, store: PurePosixPath | None) -> Html:
+    addresses = {row["run"]: address(ledger, row["run"]) for row in findings.rows}
     mirrored = any(addresses.values())
     heads = [
         ("run", True),
@@ -30,16 +30,16 @@ def runs_table(found: Findings, ledger: Ledger, store: PurePosixPath | None) -> 
         *([("W&B", True)] if mirrored else []),
     ]
     head = tag("tr", *(tag("th", text, scope="col", class_="words" if words else None) for text, words in heads))
-    body = (_row(found, ledger, row, store, addresses if mirrored else None) for row in found.rows)
-    said = (
+    body = (_row(findings, ledger, row, store, addresses if mirrored else None) for row in findings.rows)
+    caption = (
         "Every planned run; its name leads to its settings. “Off the law”: the observed loss over the law’s, less one."
     )
-    table = tag("table", tag("caption", tag("span", said)), tag("thead", head), tag("tbody", *body), class_="sorts")
+    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body), class_="sorts")
     return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of runs")
 
 
 def _row(
-    found: Findings,
+    findings: Findings,
     ledger: Ledger,
     row: Mapping[str, Any],
     store: PurePosixPath | None,
@@ -51,7 +51,7 @@ def _row(
         tag("th", name, scope="row"),
         tag("td", state(ledger, row), class_="words"),
         *_numbers(row),
-        *_outcome(found, row),
+        *_outcome(findings, row),
         tag("td", f"{row['lr']:g}", data_value=row["lr"]),
         tag("td", str(row["seed"]), data_value=row["seed"]),
         _time(ledger, row["run"]),
@@ -68,13 +68,13 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[Html]:
     yield tag("td", scientific(row["C"]), data_value=row["C"])
 
 
-def _outcome(found: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
+def _outcome(findings: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
     loss = row["loss"]
     if row["status"] != "finished" or loss is None:
         yield from (tag("td", data_value=""), tag("td", data_value=""))
         return
     yield tag("td", f"{loss:.4f}", data_value=loss)
-    expected = found.predicted_loss(row)
+    expected = findings.predicted_loss(row)
     if expected is None:
         yield tag("td", data_value="")
         return
@@ -103,24 +103,24 @@ def address(ledger: Ledger, run: str) -> str | None:
     """Where W&B shows the run, as its mirror wrote it down."""
     for record in reversed(ledger.attempts(run)):
         try:
-            told = (record.folder / "wandb" / "address").read_text(encoding="utf-8").strip()
+            url = (record.folder / "wandb" / "address").read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             continue
-        if told.startswith(("https://", "http://")):
-            return told
+        if url.startswith(("https://", "http://")):
+            return url
     return None
 
 
-def counts(found: Findings) -> str:
+def counts(findings: Findings) -> str:
     """Finished, held out, diverged and still to do, in one line."""
-    finished = sum(row["status"] == "finished" for row in found.rows)
-    kept = sum(bool(row["held_out"]) for row in found.rows)
-    others = {word: sum(row["status"] == word for row in found.rows) for word in ("diverged", "pruned")}
-    left = len(found.rows) - finished - sum(others.values())
-    told = [f"{finished} finished"] + ([f"{kept} of them held out"] if kept and not left else [])
-    told += [f"{count} {word}" for word, count in others.items() if count]
-    return ", ".join(told + ([f"{left} not done"] if left else []))
+    finished = sum(row["status"] == "finished" for row in findings.rows)
+    kept = sum(bool(row["held_out"]) for row in findings.rows)
+    others = {word: sum(row["status"] == word for row in findings.rows) for word in ("diverged", "pruned")}
+    left = len(findings.rows) - finished - sum(others.values())
+    parts = [f"{finished} finished"] + ([f"{kept} of them held out"] if kept and not left else [])
+    parts += [f"{count} {word}" for word, count in others.items() if count]
+    return ", ".join(parts + ([f"{left} not done"] if left else []))
 
 
-def names(found: Findings) -> Mapping[str, str]:
-    return {row["run"]: row["name"] for row in found.rows}
+def names(findings: Findings) -> Mapping[str, str]:
+    return {row["run"]: row["name"] for row in findings.rows}

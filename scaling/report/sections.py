@@ -29,9 +29,9 @@ def section(key: str, title: str, *children: Html | None) -> Html:
 # The first screen
 
 
-def key(found: Findings, compute: Html) -> Html:
+def key(findings: Findings, compute: Html) -> Html:
     """Three or four figures, large; the last is `compute`."""
-    return tag("dl", *(_figure(*entry) for entry in _entries(found)), compute, class_="key")
+    return tag("dl", *(_figure(*entry) for entry in _entries(findings)), compute, class_="key")
 
 
 def compute(how: ComputeSpent) -> Html:
@@ -44,12 +44,12 @@ def compute(how: ComputeSpent) -> Html:
 
 
 def _figure(name: str, figure: str, *notes: str | None) -> Html:
-    told = (tag("dd", note) for note in notes if note)
-    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *told)
+    notes_ = (tag("dd", note) for note in notes if note)
+    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *notes_)
 
 
-def _entries(found: Findings) -> Iterator[tuple[Any, ...]]:
-    document = found.document or {}
+def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
+    document = findings.document or {}
     name = floor(document) if document else None
     interval = document.get("intervals", {}).get(name)
     entropy = document.get("entropy")
@@ -77,14 +77,14 @@ def _covered(held: Mapping[str, Any]) -> str | None:
 # The law
 
 
-def stated(found: Findings, document: Mapping[str, Any]) -> Html:
+def stated(findings: Findings, document: Mapping[str, Any]) -> Html:
     """The formula, what it was fitted to, and what its letters count."""
     definitions = document["points"]["definitions"]
-    behind = f"fitted to {document['n']} of {plural(len(found.rows), 'planned run')}"
+    behind = f"fitted to {document['n']} of {plural(len(findings.rows), 'planned run')}"
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
     law = tag("span", formula(document["formula"]), class_="formula")
     return join(
-        tag("p", law, f" ({document['citation']}), {behind}: {counts(found)}."),
+        tag("p", law, f" ({document['citation']}), {behind}: {counts(findings)}."),
         tag("p", f"{counted}.", class_="quiet") if counted else None,
     )
 
@@ -131,34 +131,36 @@ def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
 # The test
 
 
-def test(found: Findings, document: Mapping[str, Any]) -> Html:
+def test(findings: Findings, document: Mapping[str, Any]) -> Html:
     """Each held-out run next to what the law, fitted to the others, predicted for it."""
-    names = {row["run"]: row["name"] for row in found.rows}
-    said = "These runs took no part in the fit."
+    names = {row["run"]: row["name"] for row in findings.rows}
+    sentences = "These runs took no part in the fit."
     if covered := coverage(document["held_out"]):
-        said += f" {covered[0].upper()}{covered[1:]}: that of the mean holds the error of the fit alone."
-    return join(tag("p", said), _shown(held_out(document, names)))
+        sentences += f" {covered[0].upper()}{covered[1:]}: that of the mean holds the error of the fit alone."
+    return join(tag("p", sentences), _shown(held_out(document, names)))
 
 
 # Rows beside one another
 
 
-def advantages_table(found: Findings, told: Sequence[Advantage]) -> Html:
-    sizes = sorted({one.size for one in told})
-    known = {(one.row, one.size): str(one) for one in told}
-    names = dict.fromkeys(one.row for one in told)
+def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Html:
+    sizes = sorted({one.size for one in advantages})
+    cells = {(one.row, one.size): str(one) for one in advantages}
+    names = dict.fromkeys(one.row for one in advantages)
     heads = ("row", *(f"N = {short(size)}" for size in sizes))
-    said = f"Loss over that of {found.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
-    return _table(said, heads, [(name, *(known.get((name, size), "") for size in sizes)) for name in names])
+    caption = (
+        f"Loss over that of {findings.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
+    )
+    return _table(caption, heads, [(name, *(cells.get((name, size), "") for size in sizes)) for name in names])
 
 
 def exponents_table(rows: Mapping[str, Any]) -> Html:
     names = list(dict.fromkeys(one["name"] for one in rows["exponents"]))
-    told = {(one["row"], one["name"]): one for one in rows["exponents"]}
+    exponents = {(one["row"], one["name"]): one for one in rows["exponents"]}
     first = rows["baseline"]
     heads = ("row", *(part for name in names for part in (exponent(name), "interval", f"less that of {first}")))
     body = [
-        (row, *(cell for name in names for cell in _exponent(told[row, name])))
+        (row, *(cell for name in names for cell in _exponent(exponents[row, name])))
         for row in dict.fromkeys(one["row"] for one in rows["exponents"])
     ]
     compute = "γ = αβ/(α + β) is that of compute spent best. " if COMPUTE in names else ""
@@ -180,10 +182,10 @@ def trust(document: Mapping[str, Any]) -> Html:
 # Beside the page
 
 
-def beside(found: Findings) -> Html:
+def beside(findings: Findings) -> Html:
     """The other files of the report."""
-    files = ["points.csv"] + (["fit.json"] if found.document is not None else [])
-    figures = f"; the figures as {' and '.join(kind[1:].upper() for kind in FIGURES)}" if found.pictures else ""
+    files = ["points.csv"] + (["fit.json"] if findings.document is not None else [])
+    figures = f"; the figures as {' and '.join(kind[1:].upper() for kind in FIGURES)}" if findings.pictures else ""
     links = [tag("a", name, href=name) for name in files]
     return join(links[0], *(join(", ", link) for link in links[1:]), figures)
 
@@ -197,7 +199,7 @@ def _shown(table: Table | None) -> Html | None:
     return join(_table(table.caption, table.titles, rows, table.words), *notes)
 
 
-def _table(said: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:
     """A table whose first column names its rows."""
 
     def kind(place: int) -> str | None:
@@ -212,5 +214,5 @@ def _table(said: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words
         )
         for first, *cells in rows
     )
-    table = tag("table", tag("caption", tag("span", said)), tag("thead", head), tag("tbody", *body))
-    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=said)
+    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)

@@ -20,7 +20,7 @@ from scaling.training.mirror import EXIT, SILENT, START, mode
 logger = logging.getLogger(__name__)
 
 
-def mirror(found: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
+def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
     """Show the findings in W&B where the study's runs are shown there; a later call shows them in the same place."""
     experiment = plan.runs[0].experiment
     how = mode(experiment)
@@ -37,24 +37,24 @@ def mirror(found: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
         "dir": str(ledger.study_folder(plan.question.name) / "wandb"),
         "resume": "allow",
     }
-    thread = threading.Thread(target=_show, args=(given, found, page), name="wandb", daemon=True)
+    thread = threading.Thread(target=_show, args=(given, findings, page), name="wandb", daemon=True)
     thread.start()
     thread.join(START + EXIT)
     if thread.is_alive():
         logger.warning("W&B did not take the study in time; its report has everything")
 
 
-def _show(given: Mapping[str, Any], found: Findings, page: Path) -> None:
+def _show(given: Mapping[str, Any], findings: Findings, page: Path) -> None:
     try:
         import wandb
 
         Path(given["dir"]).mkdir(exist_ok=True)
         run = wandb.init(**given, settings=wandb.Settings(**SILENT))
-        run.summary.update(headline(found))
-        points = wandb.Table(columns=list(found.rows[0]))
-        for row in found.rows:
+        run.summary.update(headline(findings))
+        points = wandb.Table(columns=list(findings.rows[0]))
+        for row in findings.rows:
             points.add_data(*row.values())
-        pictures = {f"figures/{name}": wandb.Image(str(page.with_name(f"{name}.png"))) for name in found.pictures}
+        pictures = {f"figures/{name}": wandb.Image(str(page.with_name(f"{name}.png"))) for name in findings.pictures}
         run.log(
             {
                 "points": points,
@@ -67,19 +67,19 @@ def _show(given: Mapping[str, Any], found: Findings, page: Path) -> None:
         logger.warning("W&B: %s; the report has everything", " ".join(str(error).split())[:200])
 
 
-def headline(found: Findings) -> dict[str, Any]:
+def headline(findings: Findings) -> dict[str, Any]:
     """The law and its test as W&B's columns: `E`, `E/low`, `E/high`, `held_out/largest_relative_error`, …"""
-    document = found.document
+    document = findings.document
     if document is None:
-        return {"law": None, "reason": found.reason}
-    told: dict[str, Any] = {"law": document["law"], **document["estimates"]}
+        return {"law": None, "reason": findings.reason}
+    summary: dict[str, Any] = {"law": document["law"], **document["estimates"]}
     for name, interval in document["intervals"].items():
-        told |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
-    told["not_identified"] = list(document["not_identified"])
+        summary |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
+    summary["not_identified"] = list(document["not_identified"])
     if document["held_out"] is not None:
-        told |= {
+        summary |= {
             f"held_out/{name}": document["held_out"][name] for name in ("largest_relative_error", "covered", "level")
         }
     if "entropy" in document:
-        told |= {f"entropy/{name}": value for name, value in document["entropy"].items()}
-    return {name: value for name, value in told.items() if value is not None}
+        summary |= {f"entropy/{name}": value for name, value in document["entropy"].items()}
+    return {name: value for name, value in summary.items() if value is not None}

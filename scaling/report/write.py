@@ -21,8 +21,8 @@ def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, P
     if finished:
         tell(f"read {plural(len(plan.runs), 'run')}")
     answers = setup([ledger.spec(run) for run in finished], [results[run] for run in finished])
-    found = find(plan.question, rows(ledger, plan), folder, answers, tell)
+    findings = find(plan.question, rows(ledger, plan), folder, answers, tell)
     tell("write the page")
     path = folder / "index.html"
-    atomic.write(path, page(found, record(found, ledger, plan)))
-    return found, path
+    atomic.write(path, page(findings, record(findings, ledger, plan)))
+    return findings, path

@@ -20,29 +20,29 @@ def assembled(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Words
     Runs of a family differ in seed and budget alone, so that those of one seed have one trunk.
     """
     families: dict[Words, list[int]] = {}
-    for index, said in enumerate(words):
-        families.setdefault(_common(said), []).append(index)
-    found: dict[int, tuple[Experiment, Words]] = {}
+    for index, line in enumerate(words):
+        families.setdefault(_common(line), []).append(index)
+    by_index: dict[int, tuple[Experiment, Words]] = {}
     for family, members in families.items():
         experiments = _family(base, [words[index] for index in members])
-        found |= {index: (experiment, family) for index, experiment in zip(members, experiments)}
-    return [found[index] for index in range(len(words))]
+        by_index |= {index: (experiment, family) for index, experiment in zip(members, experiments)}
+    return [by_index[index] for index in range(len(words))]
 
 
-def _common(said: Words) -> Words:
+def _common(words: Words) -> Words:
     """The words without the values of what varies."""
-    return tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in said)
+    return tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in words)
 
 
 def _family(base: str, words: Sequence[Words]) -> Iterator[Experiment]:
     first = assemble(load(base, words[0]))
-    values = [dict(_setting(word) for word in said if word.partition("=")[0] in VARIED) for said in words]
+    values = [dict(_setting(word) for word in line if word.partition("=")[0] in VARIED) for line in words]
     # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying it.
     tried = ((varied(first, values[index]), assemble(load(base, words[index]))) for index in _probes(values))
     if all(one.config.tree == alone.config.tree for one, alone in tried):
         yield from (varied(first, one) for one in values)
     else:
-        yield from (assemble(load(base, said)) for said in words)
+        yield from (assemble(load(base, line)) for line in words)
 
 
 def _probes(values: Sequence[dict[str, Any]]) -> set[int]:

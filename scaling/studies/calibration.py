@@ -78,17 +78,17 @@ def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) 
     chosen = {_flops(one): one for one in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))}
     files = [cache / f"{_key(one, workers)}.json" for one in chosen.values()]
     kept = [_kept(file) for file in files]
-    known = [one for one in kept if one is not None and not Speed((), one["load"]).busy]
-    if len(known) < len(kept):
-        known = [
+    timings = [one for one in kept if one is not None and not Speed((), one["load"]).busy]
+    if len(timings) < len(kept):
+        timings = [
             _better(one, {"seconds": seconds, "load": load(), "taken": time.time()})
             for one, seconds in zip(kept, _timed(list(chosen.values()), workers))
         ]
         with suppress(OSError):  # a folder that may only be read is timed again the next time
             cache.mkdir(parents=True, exist_ok=True)
-            for file, one in zip(files, known):
+            for file, one in zip(files, timings):
                 atomic.write_json(file, one)
-    return Speed(tuple(zip(chosen, (one["seconds"] for one in known))), max(one["load"] for one in known))
+    return Speed(tuple(zip(chosen, (one["seconds"] for one in timings))), max(one["load"] for one in timings))
 
 
 def load() -> float:
@@ -114,16 +114,16 @@ def _flops(experiment: Experiment) -> float:
 def _key(experiment: Experiment, workers: int) -> str:
     tree = experiment.config.tree
     model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    told = json.dumps([platform.node(), environment(), workers, *model], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    document = json.dumps([platform.node(), environment(), workers, *model], sort_keys=True)
+    return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def _kept(file: Path) -> dict[str, float] | None:
     """What was timed in the last day."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = atomic.read_json(file)
-        if 0 <= time.time() - found["taken"] < DAY:
-            return {key: float(found[key]) for key in ("seconds", "load", "taken")}
+        document = atomic.read_json(file)
+        if 0 <= time.time() - document["taken"] < DAY:
+            return {key: float(document[key]) for key in ("seconds", "load", "taken")}
     return None
 
 
@@ -133,13 +133,13 @@ def _better(one: dict[str, float] | None, other: dict[str, float]) -> dict[str, 
 
 def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
     """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
-    found = [math.inf] * len(experiments)
+    fastest = [math.inf] * len(experiments)
     with _one_thread(), busy_cores(workers - 1, lambda: _round(experiments)):
         steps = [_step(one) for one in experiments]
         for _ in range(TURNS):
             for place, step in enumerate(steps):
-                found[place] = min(found[place], *_turn(step))
-    return found
+                fastest[place] = min(fastest[place], *_turn(step))
+    return fastest
 
 
 def _round(experiments: Sequence[Experiment]) -> Callable[[], None]:

@@ -34,17 +34,17 @@ class Elsewhere:
 
 def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None = None) -> Elsewhere:
     """The devices of a name among configs/devices.yaml."""
-    known = devices()
-    if name not in known:
-        raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, known))
+    shipped = devices()
+    if name not in shipped:
+        raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, shipped))
     if not 0 < utilisation <= 1:
         raise ScalingError("expected a share from 0 to 1", key="--utilisation", value=utilisation, fix="0.4 is usual")
-    return Elsewhere(name, known[name], layout, utilisation, price)
+    return Elsewhere(name, shipped[name], layout, utilisation, price)
 
 
-def estimates(found: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:
+def estimates(plan: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:
     """One row a run, in the order of the plan. Time and money of a branch are those of its own steps."""
-    return [_row(one, speed, places) for one in found.runs]
+    return [_row(one, speed, places) for one in plan.runs]
 
 
 def _row(one: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
@@ -84,13 +84,13 @@ def _seconds(speed: Speed | None, experiment: Experiment, flops: float) -> float
 def _there(place: Elsewhere, experiment: Experiment, flops: float) -> dict[str, Any]:
     train = experiment.config["train"]
     rows = train["micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
-    held = memory(experiment.cost, train["precision"], rows, place.layout)
+    footprint = memory(experiment.cost, train["precision"], rows, place.layout)
     seconds = place.seconds(flops, train["precision"])
     row: dict[str, Any] = {
         "seconds": seconds,
         "device_hours": seconds * place.layout.devices / HOUR,
-        "bytes": held,
-        "fits": sum(held.values()) <= place.device.memory,
+        "bytes": footprint,
+        "fits": sum(footprint.values()) <= place.device.memory,
     }
     if place.price is not None:
         row["price"] = row["device_hours"] * place.price
@@ -98,14 +98,14 @@ def _there(place: Elsewhere, experiment: Experiment, flops: float) -> dict[str, 
 
 
 def totals(
-    found: Plan, rows: Sequence[dict[str, Any]], speed: Speed | None, places: Sequence[Elsewhere]
+    plan: Plan, rows: Sequence[dict[str, Any]], speed: Speed | None, places: Sequence[Elsewhere]
 ) -> dict[str, Any]:
     """The whole study: its runs and the trunks they share, and what sharing them saves."""
-    trunks = [job.experiment for job in found.trunks.values()]
-    growing = sum(job.flops for job in found.trunks.values())
+    trunks = [job.experiment for job in plan.trunks.values()]
+    growing = sum(job.flops for job in plan.trunks.values())
     apart = sum(row["C"] for row in rows)
     spent = sum(row["flops_left"] for row in rows) + growing
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "runs": len(rows),
         "held_out": sum(row["held_out"] for row in rows),
         "trunks": len(trunks),
@@ -115,14 +115,14 @@ def totals(
         "bytes": max(row["bytes"] for row in rows),
     }
     if speed is not None:
-        told["seconds"] = sum(row["seconds"] for row in rows) + sum(
-            _seconds(speed, one, job.flops) or 0.0 for one, job in zip(trunks, found.trunks.values())
+        document["seconds"] = sum(row["seconds"] for row in rows) + sum(
+            _seconds(speed, one, job.flops) or 0.0 for one, job in zip(trunks, plan.trunks.values())
         )
-        told["busy"] = speed.busy
+        document["busy"] = speed.busy
     for place in places:
-        precision = found.runs[0].experiment.config["train.precision"]
+        precision = plan.runs[0].experiment.config["train.precision"]
         seconds = sum(row[place.name]["seconds"] for row in rows) + place.seconds(growing, precision)
-        told[place.name] = {
+        document[place.name] = {
             "seconds": seconds,
             "device_hours": seconds * place.layout.devices / HOUR,
             "fits": all(row[place.name]["fits"] for row in rows),
@@ -132,5 +132,5 @@ def totals(
             "source": place.device.source,
         }
         if place.price is not None:
-            told[place.name]["price"] = told[place.name]["device_hours"] * place.price
-    return told
+            document[place.name]["price"] = document[place.name]["device_hours"] * place.price
+    return document

@@ -39,57 +39,57 @@ SMALL = "small"  # the scale that a study takes on a machine that would need lon
 Line = Mapping[str, Any]
 
 
-def layer(found: Config, above: str = "") -> dict[str, Any]:
+def layer(config: Config, above: str = "") -> dict[str, Any]:
     """The fields at the top of the file, or under the scale `above` (`at.paper`), each of its type; without those that
     are null.
     """
-    tree = found[above] if above else found.tree
+    tree = config[above] if above else config.tree
     if not isinstance(tree, dict):
-        raise found.error(above, "expected fields of a study", f"write {above}: {{grid: …}}")
+        raise config.error(above, "expected fields of a study", f"write {above}: {{grid: …}}")
     prefix = f"{above}." if above else ""
     kept = {}
     for key, value in tree.items():
         if key not in KEYS or (above and key == "at"):
-            raise found.error(prefix + key, "a study has no such key", nearest(key, KEYS))
+            raise config.error(prefix + key, "a study has no such key", nearest(key, KEYS))
         if value is not None:
-            kept[key] = _CHECKS[key](found, prefix + key, value) if key in _CHECKS else value
+            kept[key] = _CHECKS[key](config, prefix + key, value) if key in _CHECKS else value
     return kept
 
 
-def scales(found: Config) -> dict[str, dict[str, Any]]:
+def scales(config: Config) -> dict[str, dict[str, Any]]:
     """What the study states otherwise, by the name of the scale."""
-    return {name: layer(found, f"at.{name}") for name in layer(found).get("at", {})}
+    return {name: layer(config, f"at.{name}") for name in layer(config).get("at", {})}
 
 
-def check(found: Config, path: Path, told: Line, at: str | None) -> None:
+def check(config: Config, path: Path, fields: Line, at: str | None) -> None:
     """Refuse fields of one scale that do not go together: what is needed, and what the law does not know."""
 
     def error(key: str, what: str, fix: str | None = None) -> ScalingError:
         """At the field in the scale, where that has it, or else at the top."""
         field = key.partition(".")[0]
-        inside = at is not None and field in found[f"at.{at}"]
-        return found.error(f"at.{at}.{key}" if inside else key, what, fix)
+        inside = at is not None and field in config[f"at.{at}"]
+        return config.error(f"at.{at}.{key}" if inside else key, what, fix)
 
     for key, fix in NEEDED.items():
-        if key not in told:
+        if key not in fields:
             raise ScalingError("a study needs it", key=key, file=path, fix=fix)
-    if "minutes" in told and SMALL not in told.get("at", {}):
+    if "minutes" in fields and SMALL not in fields.get("at", {}):
         raise error(
             "minutes", "there is no smaller scale to take on a slow machine", f"add at: {{{SMALL}: {{grid: …}}}}"
         )
-    laws = told.get("law", [])
+    laws = fields.get("law", [])
     for key in ("target", "suppose"):
-        if told.get(key) and not laws:
+        if fields.get(key) and not laws:
             raise error(key, "the study asks for no law", "name one, as in law: chinchilla")
     if laws:
-        _check_law(told, laws, error)
+        _check_law(fields, laws, error)
 
 
-def _check_law(told: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
+def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
     from scaling.law import named
 
     law = named(laws[0])
-    target = told.get("target", {})
+    target = fields.get("target", {})
     for name in target:
         if name not in law.inputs and set(target) != {"C"}:
             raise error(f"target.{name}", f"{law.name} is a law of {', '.join(law.inputs)}", nearest(name, law.inputs))
@@ -98,59 +98,59 @@ def _check_law(told: Line, laws: list[str], error: Callable[..., ScalingError]) 
             raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
     elif target and (absent := [name for name in law.inputs if name not in target]):
         raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", f"add {absent[0]}")
-    known = {one.name: one for name in laws for one in named(name).parameters}
-    for name, value in told.get("suppose", {}).items():
-        if name == "noise" or (name in known and known[name].scale == "log"):
+    parameters = {one.name: one for name in laws for one in named(name).parameters}
+    for name, value in fields.get("suppose", {}).items():
+        if name == "noise" or (name in parameters and parameters[name].scale == "log"):
             if not value > 0:
                 raise error(f"suppose.{name}", "expected a number above 0")
-        elif name not in known:
-            fix = nearest(name, [*known, "noise"])
+        elif name not in parameters:
+            fix = nearest(name, [*parameters, "noise"])
             raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
 
 
-def _text(found: Config, key: str, value: Any) -> str:
+def _text(config: Config, key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise found.error(key, "expected text")
+        raise config.error(key, "expected text")
     return value
 
 
-def _base(found: Config, key: str, value: Any) -> str:
+def _base(config: Config, key: str, value: Any) -> str:
     try:
-        find("model", _text(found, key, value))
+        find("model", _text(config, key, value))
     except ScalingError as error:
-        raise error if error.key is not None else found.error(key, error.what, error.fix) from None
+        raise error if error.key is not None else config.error(key, error.what, error.fix) from None
     return value
 
 
-def _mapping(found: Config, key: str, value: Any) -> dict[str, Any]:
+def _mapping(config: Config, key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise found.error(key, "expected keys and values", f"write {key.rpartition('.')[2]}: {{KEY: VALUE}}")
+        raise config.error(key, "expected keys and values", f"write {key.rpartition('.')[2]}: {{KEY: VALUE}}")
     return value
 
 
-def _number(found: Config, key: str, value: Any) -> float:
+def _number(config: Config, key: str, value: Any) -> float:
     number = quantity(value) if isinstance(value, str) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise found.error(key, "expected a number")
+        raise config.error(key, "expected a number")
     return number
 
 
-def _positive(found: Config, key: str, value: Any) -> float:
-    number = _number(found, key, value)
+def _positive(config: Config, key: str, value: Any) -> float:
+    number = _number(config, key, value)
     if not number > 0:
-        raise found.error(key, "expected a number above 0")
+        raise config.error(key, "expected a number above 0")
     return number
 
 
-def _rate(found: Config, key: str, value: Any) -> Any:
+def _rate(config: Config, key: str, value: Any) -> Any:
     try:
         build.build("rate", value)
     except ScalingError as error:
-        raise found.place(error.under(key)) from None
+        raise config.place(error.under(key)) from None
     return value
 
 
-def _laws(found: Config, key: str, value: Any) -> list[str]:
+def _laws(config: Config, key: str, value: Any) -> list[str]:
     from scaling.law import laws
 
     names = value if isinstance(value, list) else [value]
@@ -158,37 +158,37 @@ def _laws(found: Config, key: str, value: Any) -> list[str]:
         where = f"{key}.{index}" if isinstance(value, list) else key
         choices = list(laws())
         if not isinstance(name, str) or name not in choices:
-            raise found.error(where, "there is no such law", nearest(str(name), choices))
+            raise config.error(where, "there is no such law", nearest(str(name), choices))
         if name in names[:index]:
-            raise found.error(where, "a law is named twice")
+            raise config.error(where, "a law is named twice")
     return names
 
 
-def _target(found: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _positive(found, f"{key}.{name}", one) for name, one in _mapping(found, key, value).items()}
+def _target(config: Config, key: str, value: Any) -> dict[str, float]:
+    return {name: _positive(config, f"{key}.{name}", one) for name, one in _mapping(config, key, value).items()}
 
 
-def _suppose(found: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _number(found, f"{key}.{name}", one) for name, one in _mapping(found, key, value).items()}
+def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
+    return {name: _number(config, f"{key}.{name}", one) for name, one in _mapping(config, key, value).items()}
 
 
-def _define(found: Config, key: str, value: Any) -> dict[str, str]:
+def _define(config: Config, key: str, value: Any) -> dict[str, str]:
     from scaling.law.points import SETUP_QUESTIONS
 
-    for name, one in _mapping(found, key, value).items():
+    for name, one in _mapping(config, key, value).items():
         if name not in SETUP_QUESTIONS:
-            raise found.error(
+            raise config.error(
                 f"{key}.{name}", "no question of the checklist has this name", nearest(name, SETUP_QUESTIONS)
             )
         if isinstance(one, bool) or not isinstance(one, int | float):
-            _text(found, f"{key}.{name}", one)
+            _text(config, f"{key}.{name}", one)
     return {name: str(one) for name, one in value.items()}
 
 
-def _scales(found: Config, key: str, value: Any) -> dict[str, Any]:
-    for name in _mapping(found, key, value):
+def _scales(config: Config, key: str, value: Any) -> dict[str, Any]:
+    for name in _mapping(config, key, value):
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise found.error(key, f"{name!r} is no name of a scale", "take letters, digits, '_' and '-'")
+            raise config.error(key, f"{name!r} is no name of a scale", "take letters, digits, '_' and '-'")
     return value
 
 

@@ -74,9 +74,9 @@ class Findings:
         return float(self.law.predict(**columns))
 
 
-def rows(ledger: Ledger, found: Plan) -> list[dict[str, Any]]:
+def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
-    return [_row(ledger, one) for one in found.runs]
+    return [_row(ledger, one) for one in plan.runs]
 
 
 def _row(ledger: Ledger, one: Run) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def _fitted(
     from scaling.picture import save
     from scaling.picture.figures import figures_of_law
 
-    held = points.numbers("held_out") > 0
-    train, test = points.hold_out(held) if held.any() else (points, None)
+    held_out = points.numbers("held_out") > 0
+    train, test = points.hold_out(held_out) if held_out.any() else (points, None)
     variants = dict.fromkeys(row["row"] for row in table if "row" in row)
     tell(f"fit {name} to {plural(len(train), 'run')}")
     if len(variants) > 1:
@@ -198,9 +198,9 @@ def _rows(law: Fit) -> dict[str, Any]:
     """Each row's exponents, and their differences from the first row's, with intervals."""
     from scaling.law import exponents
 
-    found = exponents(law)
+    fitted = exponents(law)
     return {
-        "baseline": found[0].variant,
+        "baseline": fitted[0].variant,
         "exponents": [
             {
                 "row": one.variant,
@@ -208,7 +208,7 @@ def _rows(law: Fit) -> dict[str, Any]:
                 **one.own.to_json(),
                 "difference": None if one.difference is None else one.difference.to_json(),
             }
-            for one in found
+            for one in fitted
         ],
     }
 
@@ -231,7 +231,7 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
     if len(fits) < 2:
         return []
     weighed = compare(fits)
-    told = [
+    comparisons = [
         {
             "law": name,
             "formula": fits[name].form.formula,
@@ -241,18 +241,18 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
         }
         for name, criterion in weighed.aicc.items()
     ]
-    return told + refused
+    return comparisons + refused
 
 
 def _against(document: Mapping[str, Any], entropy: float) -> dict[str, Any]:
     """The irreducible loss and the source's entropy, which is known, and the prediction errors of the excess."""
-    told: dict[str, Any] = {"known": entropy}
+    against: dict[str, Any] = {"known": entropy}
     interval = document["intervals"].get("E")
     if interval is not None:
         low, high = interval["low"], interval["high"]
-        told["contained"] = (low is None or low <= entropy) and (high is None or entropy <= high)
+        against["contained"] = (low is None or low <= entropy) and (high is None or entropy <= high)
     tested = document.get("held_out") or {}
-    told["excess_errors"] = [
+    against["excess_errors"] = [
         (point["predicted"] - point["loss"]) / (point["loss"] - entropy) for point in tested.get("points", ())
     ]
-    return told
+    return against

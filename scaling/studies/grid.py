@@ -112,9 +112,9 @@ def _whole(key: str, value: float, tokens: float) -> int:
         raise ScalingError(f"a run would see {tokens:.4g} tokens; {error.what}", key=key, value=value) from None
 
 
-def _bounds(told: Sequence[float] | None) -> tuple[float, float]:
-    if told is None:
+def _bounds(bounds: Sequence[float] | None) -> tuple[float, float]:
+    if bounds is None:
         return 0.0, float("inf")
-    if len(told) != 2 or not 0 <= told[0] < told[1]:
-        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=told, fix="as in [1, 300]")
-    return told[0], told[1]
+    if len(bounds) != 2 or not 0 <= bounds[0] < bounds[1]:
+        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=bounds, fix="as in [1, 300]")
+    return bounds[0], bounds[1]

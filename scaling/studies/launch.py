@@ -68,7 +68,7 @@ class Crew(Protocol):
 def train(
     ledger: Ledger,
     name: str,
-    found: Plan,
+    plan: Plan,
     tell: Callable[[Progress], None],
     *,
     workers: int | None = None,
@@ -82,13 +82,13 @@ def train(
     tried again.
     """
     if retry_failed:
-        for run in (*found.trunks, *(one.run for one in found.runs)):
+        for run in (*plan.trunks, *(one.run for one in plan.runs)):
             ledger.retry(run)
-    watch = Watch(ledger, found)
+    watch = Watch(ledger, plan)
     now = watch.look()
     tell(now)
     if now.settled == now.planned:
-        return unfinished(ledger, found)
+        return unfinished(ledger, plan)
     folder = ledger.study_folder(name)
     command = [sys.executable, "-m", "scaling", "work", name, f"runs={ledger.root.resolve()}"]
     command += [word for path in build.extensions() for word in ("--extend", path)]
@@ -96,9 +96,9 @@ def train(
     if launcher == "slurm":
         crew: Crew = Submitted(command, workers or 1, log, parameters or {})
     else:
-        size = sized(found, workers)
+        size = sized(plan, workers)
         # A GPU computes what its workers' threads do not.
-        size = size if size.gpus else replace(size, threads=threads(found, size.threads))
+        size = size if size.gpus else replace(size, threads=threads(plan, size.threads))
         crew = Local(command, size, now.planned - now.settled, log)
     try:
         while crew.alive(now.settled):
@@ -111,15 +111,15 @@ def train(
             crew.stop()
     tell(watch.look())
     workers_end = f"workers ended with {', '.join(map(meaning, crew.codes))}; their output is in {log}"
-    return unfinished(ledger, found, (workers_end, *crew.said()), DISK if DISK in crew.codes else 1)
+    return unfinished(ledger, plan, (workers_end, *crew.said()), DISK if DISK in crew.codes else 1)
 
 
-def unfinished(ledger: Ledger, found: Plan, workers: Sequence[str] = (), code: int = 1) -> Unfinished | None:
+def unfinished(ledger: Ledger, plan: Plan, workers: Sequence[str] = (), code: int = 1) -> Unfinished | None:
     """What a study lacks, None where that is nothing; `workers` are lines about those that have ended."""
-    missing = [one for one in found.runs if ledger.result(one.run) is None]
+    missing = [one for one in plan.runs if ledger.result(one.run) is None]
     if not missing:
         return None
-    first = f"{len(missing)} of {len(found.runs)} runs {'has' if len(missing) == 1 else 'have'} no result"
+    first = f"{len(missing)} of {len(plan.runs)} runs {'has' if len(missing) == 1 else 'have'} no result"
     lines = [first, *(f"  {one.name} (run {one.run}): {_reason(ledger, one.run)}" for one in missing[:SOME])]
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
@@ -205,13 +205,13 @@ class Local:
             return list(dict.fromkeys(line for line in lines if line.startswith("scaling: ")))[-SOME_LINES:]
 
 
-def _started(command: Sequence[str], size: Size, number: int, told: IO[bytes]) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str], size: Size, number: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
     own = {**parent.named(), "OMP_NUM_THREADS": str(size.threads), "MKL_NUM_THREADS": str(size.threads)}
     if size.gpus:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = seen.split(",") if seen else [str(index) for index in range(size.gpus)]
         own["CUDA_VISIBLE_DEVICES"] = names[number % size.gpus]
-    return subprocess.Popen(command, env={**os.environ, **own}, stdout=told, stderr=told, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 
 class Submitted:

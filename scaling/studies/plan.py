@@ -119,17 +119,17 @@ def stood_in(words: Words) -> Words:
     return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}") if data else words
 
 
-def _cells(question: Question, said: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
+def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
     """Each run's own keys with its budget and its learning rate worked out, and whether it is held out."""
-    known: dict[Words, Experiment] = {}
+    assembled_models: dict[Words, Experiment] = {}
 
     def probe(cell: Cell) -> Experiment:
         """A run of the cell's model; its budget is any."""
         model = {key: value for key, value in cell.items() if key not in VARIED}
-        words = (*said(model), f"train.steps={10**12}")
-        if words not in known:
-            known[words] = assemble(load(question.base, words))
-        return known[words]
+        words = (*words_of(model), f"train.steps={10**12}")
+        if words not in assembled_models:
+            assembled_models[words] = assemble(load(question.base, words))
+        return assembled_models[words]
 
     cells = list(question.cells(lambda cell: probe(cell).cost))
     if question.rate is None:
@@ -145,15 +145,15 @@ def _rated(rate: Rate, experiment: Experiment) -> Cell:
 
 def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
     """The trunk that each run may branch from, and the step; runs of a family, a seed and a warmup have one trunk."""
-    found = [experiment.trunk() for experiment in experiments]
+    trunks = [experiment.trunk() for experiment in experiments]
     # A warmup that is a fraction of the run has as many steps as the run's length says.
     keys = [
         (family, experiment.seed, trunk and trunk[0].schedule.warmup)
-        for experiment, family, trunk in zip(experiments, families, found)
+        for experiment, family, trunk in zip(experiments, families, trunks)
     ]
-    first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(found)) if trunk}
+    first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(trunks)) if trunk}
     names = dict(zip(first, run_ids([trunk.spec for trunk in first.values()])))
-    return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, found)]
+    return [trunk and (names[key], trunk[1]) for key, trunk in zip(keys, trunks)]
 
 
 def _itself(experiment: Experiment) -> Experiment:
@@ -162,9 +162,9 @@ def _itself(experiment: Experiment) -> Experiment:
 
 def _trunk(name: str, last: Experiment) -> Job:
     """The trunk as far as its last branch wants it."""
-    found = last.trunk()
-    assert found is not None
-    experiment, _ = found
+    trunk = last.trunk()
+    assert trunk is not None
+    experiment, _ = trunk
     return Job(name, experiment.steps, _flops(experiment, 0), None, partial(_itself, experiment))
 
 

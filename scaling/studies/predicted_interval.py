@@ -51,39 +51,39 @@ def predicted_interval(
     if any(name not in row for row in rows for name in law.inputs):
         return None
     used = [row for row in rows if not row["held_out"]]
-    held = {**max([row for row in rows if row["held_out"]] or rows, key=lambda row: row["C"]), **question.target}
+    target_run = {**max([row for row in rows if row["held_out"]] or rows, key=lambda row: row["C"]), **question.target}
     published = PUBLISHED.get(question.law)
-    told = {**fitted, **question.suppose}
-    noise = told.pop("noise", NOISE)
-    if any(name not in told for name in law.parameter_names) and published is not None:
-        outside = _outside(published, [*used, held])
+    supposed = {**fitted, **question.suppose}
+    noise = supposed.pop("noise", NOISE)
+    if any(name not in supposed for name in law.parameter_names) and published is not None:
+        outside = _outside(published, [*used, target_run])
         if outside is not None:
             return {"reason": f"{outside}; write suppose: into the study"}
-        told = {**published.estimates, **told}
-    if absent := [name for name in law.parameter_names if name not in told]:
+        supposed = {**published.estimates, **supposed}
+    if absent := [name for name in law.parameter_names if name not in supposed]:
         return {"reason": f"nothing is known of {', '.join(absent)}; write suppose: into the study"}
-    impossible = _impossible(law, told, rows, vocabularies)
+    impossible = _impossible(law, supposed, rows, vocabularies)
     if impossible is not None:
         return {"reason": impossible}
-    target = prediction(law, held)
+    target = prediction(law, target_run)
     columns = {name: np.array([row[name] for row in used], float) for name in law.inputs}
     try:
-        expected = expected_interval(law, told, columns, noise, target)
+        expected = expected_interval(law, supposed, columns, noise, target)
     except ScalingError as error:
         return {"reason": error.what}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "target": target.name,
-        "supposed": {name: told[name] for name in law.parameter_names},
+        "supposed": {name: supposed[name] for name in law.parameter_names},
         "noise": noise,
         "loss": expected.truth,
         "low": expected.low,
         "high": expected.high,
         "level": expected.level,
     }
-    better = _better(law, told, used, noise, target)
+    better = _better(law, supposed, used, noise, target)
     if better is not None and np.log(better["high"] / better["low"]) < BETTER * np.log(expected.width):
-        found["better"] = better
-    return found
+        document["better"] = better
+    return document
 
 
 def _outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:

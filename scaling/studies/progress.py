@@ -41,10 +41,10 @@ class Progress:
 class Watch:
     """Looks at a study again and again, at little cost."""
 
-    def __init__(self, ledger: Ledger, found: Plan):
-        self.ledger, self.found = ledger, found
-        self.left: dict[str, Run] = {one.run: one for one in found.runs}
-        self.whole = sum(one.flops for one in (*found.runs, *found.trunks.values()))
+    def __init__(self, ledger: Ledger, plan: Plan):
+        self.ledger, self.found = ledger, plan
+        self.left: dict[str, Run] = {one.run: one for one in plan.runs}
+        self.whole = sum(one.flops for one in (*plan.runs, *plan.trunks.values()))
         self.passed, self.failed = 0.0, 0  # by runs that are settled
         self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last told
 
@@ -99,5 +99,5 @@ class Watch:
         return max(sum(seconds) / workers, max(seconds))
 
 
-def _branch(found: Plan, trunk: str) -> str:
-    return next(one.name for one in found.runs if one.trunk and one.trunk[0] == trunk)
+def _branch(plan: Plan, trunk: str) -> str:
+    return next(one.name for one in plan.runs if one.trunk and one.trunk[0] == trunk)

@@ -95,26 +95,26 @@ def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Questio
     Scale and `words`, which hold for every run, make it another study, so its name says them.
     """
     path = find("study", name)
-    found = document(path)
-    layers = {None: fields.layer(found), **fields.scales(found)}
+    config = document(path)
+    layers = {None: fields.layer(config), **fields.scales(config)}
     if at not in layers:
         raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
-    told = {scale: _scaled(found, path, layers, scale) for scale in layers}[at]
-    laws = told.pop("law", [])
-    return Question(**{**told, "laws": laws, "name": named(path.stem, at, words), "at": at})
+    fields_ = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
+    laws = fields_.pop("law", [])
+    return Question(**{**fields_, "laws": laws, "name": named(path.stem, at, words), "at": at})
 
 
-def _scaled(found: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
+def _scaled(config: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
     """The fields of a study at one of its scales, which go together."""
     top, scale = layers[None], {} if at is None else layers[at]
-    told = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
-    fields.check(found, path, told, at)
+    line = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
+    fields.check(config, path, line, at)
     for part in ("grid", "held_out"):
         where = f"at.{at}.{part}" if part in scale else part
-        told[part] = _checked(found, where, told.get(part, {}), told["base"])
-    _count(found, told)
-    return told
+        line[part] = _checked(config, where, line.get(part, {}), line["base"])
+    _count(config, line)
+    return line
 
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
@@ -132,33 +132,33 @@ def is_counted(key: str) -> bool:
     return key not in UNCOUNTED and key.partition(".")[0] not in UNCOUNTED
 
 
-def _checked(found: Config, where: str, lines: Any, base: str) -> Any:
+def _checked(config: Config, where: str, lines: Any, base: str) -> Any:
     """A grid, or a list of them, its quantities as numbers and its rows spelled out."""
     if isinstance(lines, list):
-        return [_checked(found, f"{where}.{index}", line, base) for index, line in enumerate(lines)]
+        return [_checked(config, f"{where}.{index}", line, base) for index, line in enumerate(lines)]
     if not isinstance(lines, dict):
-        raise found.error(where, "expected axes", f"write {where}: {{train.tokens: [1M, 2M]}}")
+        raise config.error(where, "expected axes", f"write {where}: {{train.tokens: [1M, 2M]}}")
     if not lines:
         return lines
     if "kind" not in lines:
-        return _axes(found, where, lines, base)
+        return _axes(config, where, lines, base)
     line = {key: _numbers(value) for key, value in lines.items() if key != "axes"}
     if "axes" in lines:
-        line["axes"] = _axes(found, f"{where}.axes", lines["axes"], base)
-    _built(found, where, line)
+        line["axes"] = _axes(config, f"{where}.axes", lines["axes"], base)
+    _built(config, where, line)
     return line
 
 
-def _axes(found: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
+def _axes(config: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
     if not isinstance(axes, dict) or not axes:
-        raise found.error(where, "expected axes", "write axes: {size: [ladder/10k, ladder/30k]}")
+        raise config.error(where, "expected axes", "write axes: {size: [ladder/10k, ladder/30k]}")
     if axes.get("row") == "all":
         axes = {**axes, "row": list(table_file(base).rows)}
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
-            raise found.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
+            raise config.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
         if len({json.dumps(value) for value in values}) < len(values):
-            raise found.error(f"{where}.{key}", "a value stands twice")
+            raise config.error(f"{where}.{key}", "a value stands twice")
     return axes
 
 
@@ -172,20 +172,20 @@ def _numbers(value: Any) -> Any:
     return value if number is None else number
 
 
-def _built(found: Config, where: str, line: Any) -> None:
+def _built(config: Config, where: str, line: Any) -> None:
     """Refuse a grid that is none, at its place in the file."""
     try:
         build.build("grid", line)
     except ScalingError as error:
-        raise found.place(error.under(where)) from None
+        raise config.place(error.under(where)) from None
 
 
-def _count(found: Config, told: Mapping[str, Any]) -> None:
+def _count(config: Config, told: Mapping[str, Any]) -> None:
     most = {part: sum(_grid(line).most for line in _each(told[part]) if line) for part in ("grid", "held_out")}
     if most["grid"] == 0:
-        raise found.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
+        raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
     if (runs := sum(most.values())) > MOST_RUNS:
-        raise found.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
+        raise config.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
 
 
 def _grid(line: Line) -> Grid:
@@ -198,13 +198,13 @@ def _each(lines: Line | Sequence[Line]) -> Sequence[Line]:
 
 def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in node.items():
         if isinstance(value, Mapping) and value and "kind" not in value:
-            found |= flat(value, f"{above}{key}.")
+            flattened |= flat(value, f"{above}{key}.")
         else:
-            found[above + key] = value
-    return found
+            flattened[above + key] = value
+    return flattened
 
 
 def _word(key: str, value: Any) -> str:

@@ -26,20 +26,20 @@ SOME = 3  # differences told in one line
 KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
 
 
-def enter(ledger: Ledger, name: str, found: Plan) -> list[str]:
+def enter(ledger: Ledger, name: str, plan: Plan) -> list[str]:
     """Write the plan and its runs into the ledger; the names of the runs by which it extends the plan of that name.
 
     A plan that asks another question under the same name is refused, and what differs is stated.
     """
-    document = _document(found)
+    document = _document(plan)
     earlier, added = None, []
     if name in ledger.studies():
         path = ledger.plan_file(name)
         earlier = ledger.plan(name)
         added = _added(earlier, document, name, path)
-    for one in found.runs:
+    for one in plan.runs:
         ledger.add(one.experiment.spec)
-    for trunk in found.trunks.values():
+    for trunk in plan.trunks.values():
         ledger.add(trunk.experiment.spec)
     if earlier is None:
         ledger.save_plan(name, document)
@@ -91,15 +91,15 @@ def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
 
 
 def _trunk(last: Run) -> Experiment:
-    found = last.experiment.trunk()
-    assert found is not None
-    return found[0]
+    trunk = last.experiment.trunk()
+    assert trunk is not None
+    return trunk[0]
 
 
-def _document(found: Plan) -> dict[str, Any]:
+def _document(plan: Plan) -> dict[str, Any]:
     return {
-        "study": asdict(found.question),
-        "trunks": [{"run": one.run, "steps": one.steps, "flops": one.flops} for one in found.trunks.values()],
+        "study": asdict(plan.question),
+        "trunks": [{"run": one.run, "steps": one.steps, "flops": one.flops} for one in plan.trunks.values()],
         "runs": [
             {
                 "run": one.run,
@@ -110,7 +110,7 @@ def _document(found: Plan) -> dict[str, Any]:
                 "flops": one.flops,
                 "trunk": None if one.trunk is None else {"run": one.trunk[0], "step": one.trunk[1]},
             }
-            for one in found.runs
+            for one in plan.runs
         ],
     }
 
@@ -123,9 +123,11 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
     """
     then, now = ({one["run"]: one for one in plan["runs"]} for plan in (earlier, document))
     new, gone = ([one for run, one in a.items() if run not in b] for a, b in ((now, then), (then, now)))
-    asked = differences(*({key: plan["study"][key] for key in ("laws", "target")} for plan in (earlier, document)))
+    question_changes = differences(
+        *({key: plan["study"][key] for key in ("laws", "target")} for plan in (earlier, document))
+    )
     reasons = [f"{then[run]['name']} is held out in one" for run in then if _moved(then[run], now.get(run))]
-    reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in asked.items()]
+    reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in question_changes.items()]
     foreign = {} if gone else _foreign(new, list(then.values()), document["study"])
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:

@@ -23,28 +23,28 @@ def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int |
     What was once begun is gone on with: the machine is timed before the first run alone.
     """
     question = read(name, at, words)
-    found = plan(question, words)
+    planned = plan(question, words)
     if question.minutes is None or at is not None or torch.cuda.is_available():
-        return found, None
-    ledger = found.ledger()
+        return planned, None
+    ledger = planned.ledger()
     if question.name in ledger.studies():
         scale, why = ledger.plan(question.name)["study"]["at"], "it was begun so"
     else:
-        minutes, busy = _minutes(found, ledger, workers)
+        minutes, busy = _minutes(planned, ledger, workers)
         scale = None if minutes is None or minutes <= question.minutes else SMALL
         state = ", busy as it is," if busy else ""
         why = (
             f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
         )
     if scale is None:
-        return found, None
+        return planned, None
     return plan(replace(read(name, scale, words), name=question.name), words), f"a smaller grid: {why}"
 
 
-def _minutes(found: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
-    size = sized(found, workers)
-    speed = calibrate([one.experiment for one in found.runs], Path(ledger.root) / "calibration", size.workers)
+def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
+    size = sized(plan, workers)
+    speed = calibrate([one.experiment for one in plan.runs], Path(ledger.root) / "calibration", size.workers)
     if speed is None:
         return None, False
-    total = totals(found, estimates(found, speed, ()), speed, ())
+    total = totals(plan, estimates(plan, speed, ()), speed, ())
     return total["seconds"] / size.workers / 60, speed.busy

@@ -26,7 +26,7 @@ class Size:
     gpus: int = 0
 
 
-def sized(found: Plan, workers: int | None = None) -> Size:
+def sized(plan: Plan, workers: int | None = None) -> Size:
     """A worker a core with one thread, or as many as memory and GPUs allow; threads share the cores that are left.
 
     Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
@@ -34,22 +34,22 @@ def sized(found: Plan, workers: int | None = None) -> Size:
     """
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
-    largest = max(map(_bytes, found.runs))
+    largest = max(map(_bytes, plan.runs))
     gpus = torch.cuda.device_count()
     if gpus:
         each = int(SHARE * torch.cuda.get_device_properties(0).total_memory / (largest + PROCESS))
         # A run that no GPU holds alone takes them all.
         fitting = gpus * min(MOST_A_GPU, each) if each else 1
-        chosen = workers or max(1, min(fitting, len(found.runs)))
+        chosen = workers or max(1, min(fitting, len(plan.runs)))
         return Size(chosen, max(1, cores() // chosen), gpus if each else 0)
     fitting = int(SHARE * machine_memory() / (largest + PROCESS))
-    chosen = workers or max(1, min(cores(), fitting, len(found.runs)))
+    chosen = workers or max(1, min(cores(), fitting, len(plan.runs)))
     return Size(chosen, max(1, cores() // chosen))
 
 
-def threads(found: Plan, most: int) -> int:
+def threads(plan: Plan, most: int) -> int:
     """The threads of each worker: as many as the largest run is worth, of those that it could have."""
-    return max(suited(one.experiment, most) for one in found.runs)
+    return max(suited(one.experiment, most) for one in plan.runs)
 
 
 def machine_memory() -> int:

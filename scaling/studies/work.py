@@ -54,9 +54,9 @@ class Troubles:
             raise ScalingError(what, code=1)
 
 
-def work(ledger: Ledger, found: Plan, tell: Collection[Tell] = ()) -> None:
+def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = ()) -> None:
     """Train until nothing is left that this process could do; refused where it gave up runs that it cannot train."""
-    left, branches, troubles = _dearest_first(found), _branches(found), Troubles()
+    left, branches, troubles = _dearest_first(plan), _branches(plan), Troubles()
     left.sort(key=lambda job: _deaths(ledger, job.run) >= DEATHS)
     while left:
         worked, kept = False, []
@@ -72,29 +72,29 @@ def work(ledger: Ledger, found: Plan, tell: Collection[Tell] = ()) -> None:
     troubles.raise_given_up()
 
 
-def grow(ledger: Ledger, found: Plan, branch: Run) -> None:
+def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
     """Have the trunk of one run stand where it branches off: trained here, or waited for where another worker has it,
     which takes no longer than to train the run whole.
     """
     troubles = Troubles()
     while branch.trunk is not None and not _ready(ledger, branch, troubles):
-        trunk = found.trunks[branch.trunk[0]]
+        trunk = plan.trunks[branch.trunk[0]]
         if not troubles.may_try(trunk.run) or not _try(ledger, trunk, (), troubles):
             time.sleep(PAUSE)
 
 
-def _branches(found: Plan) -> dict[str, list[Run]]:
-    branches: dict[str, list[Run]] = {name: [] for name in found.trunks}
-    for one in found.runs:
+def _branches(plan: Plan) -> dict[str, list[Run]]:
+    branches: dict[str, list[Run]] = {name: [] for name in plan.trunks}
+    for one in plan.runs:
         if one.trunk is not None:
             branches[one.trunk[0]].append(one)
     return branches
 
 
-def _dearest_first(found: Plan) -> list[Job]:
+def _dearest_first(plan: Plan) -> list[Job]:
     """All jobs by what hangs on them: a run's own work, a trunk's and that of its dearest branch after it."""
-    after = {name: max(one.flops for one in runs) for name, runs in _branches(found).items()}
-    jobs: list[Job] = [*found.trunks.values(), *found.runs]
+    after = {name: max(one.flops for one in runs) for name, runs in _branches(plan).items()}
+    jobs: list[Job] = [*plan.trunks.values(), *plan.runs]
     return sorted(jobs, key=lambda job: (-job.flops - after.get(job.run, 0.0), job.run))
 
 

@@ -66,8 +66,8 @@ class Agent:
     ) -> Agent:
         """An agent of a sweep that the server knows, over the ledger that the sweep's command and overrides name."""
         tree = yaml.safe_load(server.sweep(path)["config"])
-        said = [word for word in (*words_of(tree["command"], tree["program"]), *overrides) if word.startswith("runs=")]
-        ledger = Ledger.create(said[-1].removeprefix("runs=") if said else "runs")
+        roots = [word for word in (*words_of(tree["command"], tree["program"]), *overrides) if word.startswith("runs=")]
+        ledger = Ledger.create(roots[-1].removeprefix("runs=") if roots else "runs")
         roster = Roster(ledger.root / "sweeps" / path.sweep)
         return Agent(server, path, overrides, environment, ledger, roster, tell, count)
 
@@ -123,14 +123,14 @@ class Agent:
             if not self.roster.is_left(one):
                 continue
             if not one.run:
-                found = self._understood(self.roster.take(one))
+                assignment = self._understood(self.roster.take(one))
             else:
                 # Its agent is gone; the process that trained it may not be, or may be known to be only here.
                 self.ledger.bury(one.run)
                 free = self.ledger.status(one.run).state not in ("running", "stale")
-                found = self.roster.take(one) if free else None
-            if found is not None:
-                self._train(agent, found)
+                assignment = self.roster.take(one) if free else None
+            if assignment is not None:
+                self._train(agent, assignment)
                 return True
         return False
 
@@ -144,7 +144,7 @@ class Agent:
     def _train(self, agent: str, one: Assignment) -> None:
         self.tries[one.name] = self.tries.get(one.name, 0) + 1
         words = [sys.executable, "-m", "scaling", "train", *one.words, *self.overrides]
-        told = {
+        variables = {
             **parent.named(),
             AGENT: self.roster.own,
             SWEEP: self.path.sweep,
@@ -155,7 +155,7 @@ class Agent:
         with deferred():  # a signal is handed on to the run
             process = subprocess.Popen(
                 words,
-                env={**self.environment, **told},
+                env={**self.environment, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 process_group=0,
@@ -170,19 +170,19 @@ class Agent:
 
     def _watch(self, agent: str, one: Assignment, process: subprocess.Popen[bytes]) -> None:
         """Until the run's process ends: beat, and hand on what the server and the scheduler ask for."""
-        beat, pruned, told = time.monotonic() + BEAT, False, False
+        beat, pruned, signalled = time.monotonic() + BEAT, False, False
         while process.poll() is None:
             time.sleep(LOOK)
-            if received() and not told:
+            if received() and not signalled:
                 process.send_signal(signal.SIGTERM)  # it saves at its next step, and leaves
-                told = True
+                signalled = True
             if time.monotonic() >= beat and not received():
                 beat = time.monotonic() + BEAT
                 pruned = pruned or self._stops(agent, one)
             # A process that has not begun to train would die of it, and leave no result.
-            if pruned and not told and self.ledger.status(one.run).step is not None:
+            if pruned and not signalled and self.ledger.status(one.run).step is not None:
                 process.send_signal(PRUNE)
-                told = True
+                signalled = True
 
     def _stops(self, agent: str, one: Assignment) -> bool:
         """Whether the server wants the run stopped. One that is out of reach is no reason to stop it."""

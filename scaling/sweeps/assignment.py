@@ -72,10 +72,10 @@ class Roster:
         """Every assignment of the sweep, by any agent on any machine."""
         for path in sorted((self.folder / "assigned").glob("*.json")):
             try:
-                told = json.loads(path.read_text())
+                document = json.loads(path.read_text())
             except FileNotFoundError:
                 continue  # dropped meanwhile
-            yield Assignment(told["name"], told["agent"], tuple(told["words"]), told["run"])
+            yield Assignment(document["name"], document["agent"], tuple(document["words"]), document["run"])
 
     def is_left(self, one: Assignment) -> bool:
         """Whether nobody is at it: its agent is gone, or is this one, which is at nothing when it asks."""

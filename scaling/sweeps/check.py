@@ -84,7 +84,7 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
         with _placed(sweep, key, cell):
             return Tried(key, cell, checked(resolved([*sweep.told(cell), *words])))
 
-    looks = Looks([one(*told) for told in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
+    looks = Looks([one(*trial) for trial in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
     _stoppable(sweep, looks.first["evaluate.points"])
     return looks
 
@@ -121,9 +121,9 @@ def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
         # The config names its own key, and knows no line: the file's is that of the parameter, or of the command.
         named = next((name for name in cell if _about(error, name)), key or None)
         place = sweep.found.error(f"parameters.{named}" if named else "command", "")
-        told = {"value": error.value} if error.has_value else {}
+        extra = {"value": error.value} if error.has_value else {}
         raise ScalingError(
-            error.what, fix=error.fix, code=error.code, file=place.file, line=place.line, key=error.key, **told
+            error.what, fix=error.fix, code=error.code, file=place.file, line=place.line, key=error.key, **extra
         ) from None
 
 

@@ -103,12 +103,12 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     for key in needed:
         if key not in line:
             raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {key}")
-    told = {**optional, **line}
+    fields = {**optional, **line}
     if kind == "constant":
-        return Choice((told["value"],))
+        return Choice((fields["value"],))
     if kind.startswith("categorical"):
-        return _choice(told)
-    numbers = {key: told[key] for key in (*needed, *optional)}
+        return _choice(fields)
+    numbers = {key: fields[key] for key in (*needed, *optional)}
     _numbers(kind, numbers)
     if kind == "int_uniform":
         return Choice(range(numbers["min"], numbers["max"] + 1))  # never written out: it may be as long as memory
@@ -149,13 +149,13 @@ def _kind(line: Mapping[str, Any]) -> str:
     raise ScalingError("the parameter says no values", fix="write value, values, or min and max")
 
 
-def _choice(told: Mapping[str, Any]) -> Choice:
-    values = told["values"]
+def _choice(line: Mapping[str, Any]) -> Choice:
+    values = line["values"]
     if not isinstance(values, list) or not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({_typed(value) for value in values}) < len(values):
         raise ScalingError("a value stands twice", key="values")
-    chances = told.get("probabilities")
+    chances = line.get("probabilities")
     if chances is None:
         return Choice(tuple(values))
     right = isinstance(chances, list) and len(chances) == len(values) and all(map(is_number, chances))
@@ -189,12 +189,12 @@ def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
             raise ScalingError("expected a number above 0", key=key, value=numbers[key])
 
 
-def _curve(kind: str, told: Mapping[str, float]) -> Curve:
+def _curve(kind: str, fields: Mapping[str, float]) -> Curve:
     from scipy.special import betaincinv, ndtri  # a tenth of a second, for sweeps that have curves
 
-    low, high = told.get("min", 0.0), told.get("max", 1.0)
-    mu, sigma = told.get("mu", 0.0), told.get("sigma", 1.0)
-    a, b = told.get("a", 1.0), told.get("b", 1.0)
+    low, high = fields.get("min", 0.0), fields.get("max", 1.0)
+    mu, sigma = fields.get("mu", 0.0), fields.get("sigma", 1.0)
+    a, b = fields.get("a", 1.0), fields.get("b", 1.0)
     quantiles: dict[str, Callable[[float], float]] = {
         "uniform": lambda share: low + (high - low) * share,
         "log_uniform": lambda share: math.exp(low + (high - low) * share),
@@ -208,8 +208,8 @@ def _curve(kind: str, told: Mapping[str, float]) -> Curve:
         "beta": lambda share: float(betaincinv(a, b, share)),
     }
     shape = kind.removeprefix("q_")
-    values = _steps(low, high, told["q"]) if kind == "q_uniform" else None
-    return Curve(quantiles[shape], told.get("q"), values, closed=shape not in ("normal", "log_normal"))
+    values = _steps(low, high, fields["q"]) if kind == "q_uniform" else None
+    return Curve(quantiles[shape], fields.get("q"), values, closed=shape not in ("normal", "log_normal"))
 
 
 def _steps(low: float, high: float, q: float) -> Sequence[float]:

@@ -110,16 +110,16 @@ class Sweep:
     @property
     def fingerprint(self) -> str:
         """What it draws from: its parameters as the file says them."""
-        told = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        document = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
+        return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def identity(self, words: Sequence[str]) -> str:
         """A hash of all that changes its runs or its search, with the overrides for every run."""
         overrides = dict(word.removeprefix("--").split("=", 1) for word in words)
         counted = {key: value for key, value in overrides.items() if key != "runs" and not key.startswith("log.")}
         search = {key: self.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
-        told = json.dumps([search, self.words, counted], sort_keys=True, default=str)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        document = json.dumps([search, self.words, counted], sort_keys=True, default=str)
+        return hashlib.sha256(document.encode()).hexdigest()[:16]
 
     def error(self, key: str, error: ScalingError) -> ScalingError:
         """A mistake under a key of the file, with its line."""
@@ -133,12 +133,12 @@ def read(path: str | Path) -> Sweep:
     if not path.exists():
         near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
         raise ScalingError("there is no such file", file=path, fix=nearest(path.name, (file.name for file in near)))
-    found = document(path)
+    config = document(path)
     tree = _loaded(path)
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("expected the keys of a sweep", file=path, fix="write method and parameters")
-    _plain(tree, found.tree, found)
-    return _checked(path.stem, tree, found)
+    _plain(tree, config.tree, config)
+    return _checked(path.stem, tree, config)
 
 
 def _loaded(path: Path) -> Any:
@@ -154,7 +154,7 @@ def _loaded(path: Path) -> Any:
         raise ScalingError(what, file=path, fix="put what is meant as text into quotes") from None
 
 
-def _plain(value: Any, ours: Any, found: Config, place: str = "") -> None:
+def _plain(value: Any, ours: Any, config: Config, place: str = "") -> None:
     """Refuse what no sweep holds: PyYAML takes a key `true` or `1` for no text, 2026-11-20 for a date, and 1e-3 for
     text, where `ours` is the number that our own reader takes it for.
     """
@@ -162,17 +162,17 @@ def _plain(value: Any, ours: Any, found: Config, place: str = "") -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 what = f"W&B reads the key {key!r} as {type(key).__name__}, and not as text"
-                raise found.error(place or str(key).lower(), what, "put it into quotes")
+                raise config.error(place or str(key).lower(), what, "put it into quotes")
             below = ours.get(key) if isinstance(ours, Mapping) else None
-            _plain(inner, below, found, f"{place}.{key}" if place else key)
+            _plain(inner, below, config, f"{place}.{key}" if place else key)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             below = ours[index] if isinstance(ours, list) and index < len(ours) else None
-            _plain(inner, below, found, f"{place}.{index}")
+            _plain(inner, below, config, f"{place}.{index}")
     elif isinstance(value, str) and is_number(ours):
-        raise found.error(place, f"W&B reads {value} as text and not as a number", f"write {_with_point(value)}")
+        raise config.error(place, f"W&B reads {value} as text and not as a number", f"write {_with_point(value)}")
     elif not (value is None or isinstance(value, str | bool) or is_number(value)):
-        raise found.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
+        raise config.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
 
 
 def _with_point(number: str) -> str:
@@ -188,82 +188,82 @@ def of(name: str, tree: dict[str, Any]) -> Sweep:
     return _checked(name, tree, Config(tree, dict.fromkeys(tree, "the sweep")))
 
 
-def _checked(name: str, tree: dict[str, Any], found: Config) -> Sweep:
+def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
     for key in tree:
         if key not in KEYS:
-            raise found.error(key, "a sweep has no such key", nearest(key, KEYS))
+            raise config.error(key, "a sweep has no such key", nearest(key, KEYS))
     for key, fix in NEEDED.items():
         if tree.get(key) is None:
-            raise ScalingError("a sweep needs it", key=key, file=_file(found), fix=fix)
+            raise ScalingError("a sweep needs it", key=key, file=_file(config), fix=fix)
     for key, value in tree.items():
         if value is not None:
-            _at(found, "", lambda key=key, value=value: check(key, value, KEYS[key]))
+            _at(config, "", lambda key=key, value=value: check(key, value, KEYS[key]))
     method = tree["method"]
     if method not in METHODS:
-        raise found.error("method", "there is no such method", nearest(str(method), METHODS))
+        raise config.error("method", "there is no such method", nearest(str(method), METHODS))
     sweep = Sweep(
         name=name,
         method=method,
-        words=_at(found, "command", lambda: words_of(tree["command"], tree["program"])),
-        parameters=dict(sorted(_parameters(tree["parameters"], found, "parameters"))),
-        metric=_metric(tree, found),
-        hyperband=_at(found, "early_terminate", lambda: hyperband(tree["early_terminate"]))
+        words=_at(config, "command", lambda: words_of(tree["command"], tree["program"])),
+        parameters=dict(sorted(_parameters(tree["parameters"], config, "parameters"))),
+        metric=_metric(tree, config),
+        hyperband=_at(config, "early_terminate", lambda: hyperband(tree["early_terminate"]))
         if tree.get("early_terminate") is not None
         else None,
         cap=tree.get("run_cap"),
         tree=tree,
-        found=found,
+        found=config,
     )
     _fits(sweep)
     return sweep
 
 
-def _parameters(tree: Any, found: Config, above: str) -> Iterator[tuple[str, Distribution]]:
+def _parameters(tree: Any, config: Config, above: str) -> Iterator[tuple[str, Distribution]]:
     """Each parameter's dotted name and distribution; `parameters` within a parameter nests, as in W&B."""
     if not isinstance(tree, dict) or not tree:
-        raise found.error(above, "a sweep needs parameters", "write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
+        raise config.error(above, "a sweep needs parameters", "write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
     for key, line in tree.items():
         place = f"{above}.{key}"
         if not isinstance(line, dict):
-            raise found.error(place, "expected what it may be", "write {values: [1, 2]} or {value: 1}")
+            raise config.error(place, "expected what it may be", "write {values: [1, 2]} or {value: 1}")
         if set(line) == {"parameters"}:
-            for inner, one in _parameters(line["parameters"], found, f"{place}.parameters"):
+            for inner, one in _parameters(line["parameters"], config, f"{place}.parameters"):
                 yield f"{key}.{inner}", one
             continue
-        yield key, _at(found, place, lambda line=line: distribution(line))
+        yield key, _at(config, place, lambda line=line: distribution(line))
 
 
-def _at(found: Config, place: str, build: Any) -> Any:
+def _at(config: Config, place: str, build: Any) -> Any:
     """What `build` makes; its errors are placed under a key of the file."""
     try:
         return build()
     except ScalingError as error:
         below = ".".join(part for part in (place, error.key) if part)
-        told = found.error(below, error.what, error.fix)
-        raise told.at(value=error.value) if error.has_value and not told.has_value else told from None
+        placed = config.error(below, error.what, error.fix)
+        raise placed.at(value=error.value) if error.has_value and not placed.has_value else placed from None
 
 
-def _metric(tree: Mapping[str, Any], found: Config) -> Metric | None:
-    told = tree.get("metric")
-    if told is None:
+def _metric(tree: Mapping[str, Any], config: Config) -> Metric | None:
+    line = tree.get("metric")
+    if line is None:
         if tree["method"] == "bayes" or tree.get("early_terminate") is not None:
             raise ScalingError(
                 "bayes and early_terminate need it",
                 key="metric",
-                file=_file(found),
+                file=_file(config),
                 fix="write metric: {name: evaluate/loss, goal: minimize}",
             )
         return None
-    for key, value in told.items():
+    for key, value in line.items():
         if key not in METRIC_KEYS:
-            raise found.error(f"metric.{key}", "a metric has no such key", nearest(key, METRIC_KEYS))
-        _at(found, "metric", lambda key=key, value=value: check(key, value, METRIC_KEYS[key]))
-    name = told.get("name")
+            raise config.error(f"metric.{key}", "a metric has no such key", nearest(key, METRIC_KEYS))
+        _at(config, "metric", lambda key=key, value=value: check(key, value, METRIC_KEYS[key]))
+    name = line.get("name")
     if name not in METRICS:
-        raise found.error(
+        raise config.error(
             "metric.name" if name is not None else "metric", "nobody logs it", nearest(str(name), METRICS)
         )
-    return Metric(name, -1 if told.get("goal") == "maximize" else 1)
+    return Metric(name, -1 if line.get("goal") == "maximize" else 1)
 
 
 def _fits(sweep: Sweep) -> None:
@@ -279,8 +279,8 @@ def _fits(sweep: Sweep) -> None:
         )
 
 
-def _file(found: Config) -> str:
-    return next(iter(found.origin.values())).rpartition(":")[0]
+def _file(config: Config) -> str:
+    return next(iter(config.origin.values())).rpartition(":")[0]
 
 
 def capped(sweep: Sweep, count: int | None) -> Sweep:

@@ -48,22 +48,22 @@ class Hyperband:
         return (history[last] if self.strict else min(history)) > threshold
 
 
-def hyperband(told: Mapping[str, Any]) -> Hyperband:
+def hyperband(line: Mapping[str, Any]) -> Hyperband:
     """What a sweep's `early_terminate` means."""
-    for key, value in told.items():
+    for key, value in line.items():
         if key not in KEYS:
             raise ScalingError("hyperband has no such key", key=key, fix=nearest(key, KEYS))
         check(key, value, KEYS[key])
-    if told.get("type") != "hyperband":
-        raise ScalingError("there is no such rule", key="type", value=told.get("type"), fix="W&B knows hyperband")
-    eta = told.get("eta", 3)
-    if "max_iter" in told and "s" in told:
-        spans = [told["max_iter"] / eta**step for step in range(1, told["s"] + 1)]
+    if line.get("type") != "hyperband":
+        raise ScalingError("there is no such rule", key="type", value=line.get("type"), fix="W&B knows hyperband")
+    eta = line.get("eta", 3)
+    if "max_iter" in line and "s" in line:
+        spans = [line["max_iter"] / eta**step for step in range(1, line["s"] + 1)]
         brackets = sorted(int(span) for span in spans if span >= 1)
-    elif "min_iter" in told:
-        brackets = [int(told["min_iter"] * eta**step) for step in range(MOST) if told["min_iter"] * eta**step < 2**53]
+    elif "min_iter" in line:
+        brackets = [int(line["min_iter"] * eta**step) for step in range(MOST) if line["min_iter"] * eta**step < 2**53]
     else:
         raise ScalingError("hyperband needs min_iter, or max_iter and s", fix="write min_iter: 3")
     if not brackets:
-        raise ScalingError("there is no bracket", key="max_iter", value=told["max_iter"], fix="take a larger one")
-    return Hyperband(tuple(brackets), eta, bool(told.get("strict", True)))
+        raise ScalingError("there is no bracket", key="max_iter", value=line["max_iter"], fix="take a larger one")
+    return Hyperband(tuple(brackets), eta, bool(line.get("strict", True)))

@@ -117,17 +117,17 @@ def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None
     trial = worker.trial
     assert trial is not None
     try:
-        told = heard(worker.pipe)
+        message = heard(worker.pipe)
     except (EOFError, ConnectionResetError):
         trials.ended(trial, Report(None, "failed", reason="its worker died"))
         _replace(crew, worker, trials.sweep, log)
         return
-    if "values" in told:
-        trial.values = told["values"]
+    if "values" in message:
+        trial.values = message["values"]
         say(worker.pipe, trials.stops(trial))
     else:
         worker.trial = None
-        report = Report(**told["report"])
+        report = Report(**message["report"])
         if report.outcome == DISK_FULL:
             raise ScalingError(report.reason or "the disk is full", code=DISK)
         trials.ended(trial, report)
@@ -165,9 +165,9 @@ def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) 
         # Pipes of others that stay open here would never close there.
         for pipe in (ours, *(worker.pipe for worker in crew)):
             pipe.close()
-        told = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        log_file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
-            os.dup2(told, descriptor)
+            os.dup2(log_file, descriptor)
         if place is None:
             torch.set_num_threads(1)
         else:

@@ -25,12 +25,12 @@ def grid(sweep: Sweep) -> Iterator[Cell]:
 
 def cell(sweep: Sweep, number: int) -> Cell:
     """The cell of a number, the last parameter varying fastest; no axis is written out, it may be as long as memory."""
-    found: Cell = {}
+    values_: Cell = {}
     for key, one in reversed(list(sweep.parameters.items())):
         values = one.values or ()
         number, index = divmod(number, len(values))
-        found[key] = values[index]
-    return dict(reversed(found.items()))
+        values_[key] = values[index]
+    return dict(reversed(values_.items()))
 
 
 def randomly(sweep: Sweep) -> Iterator[Cell]:

@@ -78,11 +78,11 @@ class Server:
         import wandb
 
         try:
-            known = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
+            settings_ = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
         except ValueError as error:  # pydantic's, which names the setting
             raise _misset(error) from None
-        base = str(known.base_url).rstrip("/")
-        key = known.api_key or _login(base)
+        base = str(settings_.base_url).rstrip("/")
+        key = settings_.api_key or _login(base)
         return Server(base, key) if key else None
 
     @staticmethod
@@ -102,21 +102,21 @@ class Server:
 
     def sweep(self, path: Path) -> dict[str, Any]:
         """The sweep's id, state and config; refused where there is none."""
-        found = self.ask(SWEEP, {"entity": path.entity, "project": path.project, "sweep": path.sweep})
-        sweep = (found.get("project") or {}).get("sweep")
+        answer = self.ask(SWEEP, {"entity": path.entity, "project": path.project, "sweep": path.sweep})
+        sweep = (answer.get("project") or {}).get("sweep")
         if sweep is None:
             raise Refused("the server knows no such sweep", key="SWEEP", value=str(path))
         return sweep
 
     def register(self, path: Path) -> str:
         """The id of a new agent; its host is nobody's business."""
-        told = {"host": "scaling", "entityName": path.entity, "projectName": path.project, "sweep": path.sweep}
-        return self.ask(AGENT, told)["createAgent"]["agent"]["id"]
+        variables = {"host": "scaling", "entityName": path.entity, "projectName": path.project, "sweep": path.sweep}
+        return self.ask(AGENT, variables)["createAgent"]["agent"]["id"]
 
     def heartbeat(self, agent: str, running: list[str], patience: float = PATIENCE) -> list[dict[str, Any]]:
         """Say which runs are under way, and hear what to do."""
-        told = {"id": agent, "metrics": "{}", "runState": json.dumps(dict.fromkeys(running, True))}
-        return json.loads(self.ask(HEARTBEAT, told, patience)["agentHeartbeat"]["commands"])
+        variables = {"id": agent, "metrics": "{}", "runState": json.dumps(dict.fromkeys(running, True))}
+        return json.loads(self.ask(HEARTBEAT, variables, patience)["agentHeartbeat"]["commands"])
 
     def first(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
         """One answer of a server that may not be there at all, which is told within seconds."""
@@ -176,21 +176,21 @@ def _misset(error: ValueError) -> ScalingError:
 def _login(base: str) -> str | None:
     """The key that `wandb login` has left for a server."""
     try:
-        found = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
+        login = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
     except (OSError, netrc.NetrcParseError):
         return None
-    return found[2] if found else None
+    return login[2] if login else None
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float | None:
     """The seconds that the server asks for. A date counts from the server's own clock, which may be wrong."""
-    told = error.headers.get("Retry-After")
-    if not told:
+    header = error.headers.get("Retry-After")
+    if not header:
         return None
-    if told.strip().isdigit():
-        return min(float(told), MOST)
+    if header.strip().isdigit():
+        return min(float(header), MOST)
     try:
         now = parsedate_to_datetime(error.headers["Date"])
-        return min(max(0.0, (parsedate_to_datetime(told) - now).total_seconds()), MOST)
+        return min(max(0.0, (parsedate_to_datetime(header) - now).total_seconds()), MOST)
     except (TypeError, ValueError):
         return None

@@ -47,8 +47,8 @@ def _dearest_first(plan: dict[str, Any]) -> list[str]:
 
 def planned(words: Sequence[str]) -> Config:
     """The config of a planned study's run, which `study=` and `run=` name."""
-    told, ledger, plan, run = _found(words)
-    logged = [f"{key}={value}" for key, value in told.items() if key.startswith("log.")]
+    settings, ledger, plan, run = _found(words)
+    logged = [f"{key}={value}" for key, value in settings.items() if key.startswith("log.")]
     words = compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
     return load(plan.question.base, words)
 
@@ -66,17 +66,17 @@ def prepare(words: Sequence[str]) -> None:
 
 def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
     """What the words say, and the run that they name; `further` words hold for its training."""
-    told = dict(word.split("=", 1) for word in words if "=" in word)
-    for key in told:
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    for key in settings:
         if key not in KEYS and not key.startswith("log."):
-            raise ScalingError("the plan says what a run of a study is", key=key, value=told[key])
-    ledger = Ledger.open(told.get("runs", "runs"))
-    plan = _entered(ledger.root, told["study"], tuple(further))
+            raise ScalingError("the plan says what a run of a study is", key=key, value=settings[key])
+    ledger = Ledger.open(settings.get("runs", "runs"))
+    plan = _entered(ledger.root, settings["study"], tuple(further))
     runs = {one.run: one for one in plan.runs}
-    run = told.get("run", "")
+    run = settings.get("run", "")
     if run not in runs:
         raise ScalingError("the study has no such run", key="run", value=run, fix=nearest(run, runs))
-    return told, ledger, plan, runs[run]
+    return settings, ledger, plan, runs[run]
 
 
 @cache

@@ -37,13 +37,13 @@ def _columns(cell: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 def rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
     """A row a run that was trained; cells that are one run are one row."""
-    found: dict[str, dict[str, Any]] = {}
+    by_run: dict[str, dict[str, Any]] = {}
     for trial in trials:
         report = trial.report
         if report is not None and report.run is not None:
-            told = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
-            found.setdefault(report.run, told)
-    return ordered(found.values())
+            line = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
+            by_run.setdefault(report.run, line)
+    return ordered(by_run.values())
 
 
 def ordered(table: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

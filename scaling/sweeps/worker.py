@@ -58,9 +58,9 @@ def serve(pipe: Connection, metric: Metric | None, stopping: bool) -> None:
 
 def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping: bool) -> Report:
     try:
-        found = experiment(words)
-        ledger = Ledger.create(found.config["runs"])
-        run = ledger.add(found.spec)
+        assembled = experiment(words)
+        ledger = Ledger.create(assembled.config["runs"])
+        run = ledger.add(assembled.spec)
     except ScalingError as error:
         return Report(None, DISK_FULL if error.code == DISK else "refused", reason=str(error))
     values: list[float] = []
@@ -74,17 +74,17 @@ def _trained(words: list[str], pipe: Connection, metric: Metric | None, stopping
                 if heard(pipe):
                     os.kill(os.getpid(), PRUNE)
 
-    known = Report(run, "failed", point=point(found))
+    failed = Report(run, "failed", point=point(assembled))
     try:
-        result = ledger.result(run) or train_run(found, ledger, Observers([ask] if stopping else []))
+        result = ledger.result(run) or train_run(assembled, ledger, Observers([ask] if stopping else []))
     except Exception as error:
         # The attempt has recorded the reason; the sweep goes on with the other runs.
         if isinstance(error, ScalingError) and error.code == DISK:
-            return Report(run, DISK_FULL, point=known.point, reason=str(error))
+            return Report(run, DISK_FULL, point=failed.point, reason=str(error))
         with contextlib.suppress(OSError):
             traceback.print_exception(error, file=sys.stderr)
-        return Report(run, "failed", point=known.point, reason=" ".join(str(error).split())[:300])
+        return Report(run, "failed", point=failed.point, reason=" ".join(str(error).split())[:300])
     if result is None:
-        return Report(run, "busy", point=known.point, reason="another worker is at it")
+        return Report(run, "busy", point=failed.point, reason="another worker is at it")
     history = [] if metric is None else metric.of(ledger.history(run))
-    return Report(run, result["outcome"], result["loss"], history, known.point, result.get("reason"))
+    return Report(run, result["outcome"], result["loss"], history, failed.point, result.get("reason"))

@@ -15,13 +15,13 @@ NOTHING = "–"
 Column = tuple[str, Callable[[Line], str]]
 
 
-def columns(found: Printed) -> list[Column]:
+def columns(printed: Printed) -> list[Column]:
     """The paper's columns with ours beside them; those of runs only where there are runs."""
-    unit, scale = _unit(found)
-    theirs = [(title, partial(_published, column=column, form="{}")) for column, title in found.table.columns.items()]
+    unit, scale = _unit(printed)
+    theirs = [(title, partial(_published, column=column, form="{}")) for column, title in printed.table.columns.items()]
     shown: list[Column] = [
         *theirs,
-        *((MEASURES[measure], partial(_measured, measure=measure)) for measure in found.table.measures),
+        *((MEASURES[measure], partial(_measured, measure=measure)) for measure in printed.table.measures),
         ("Params (M), paper", lambda line: _published(line, "params_millions", "{:g}")),
         (
             "Params (M), ours",
@@ -31,9 +31,9 @@ def columns(found: Printed) -> list[Column]:
         (f"Ops ({unit}), ours so counted", lambda line: f"{line.counted.ops / scale:.3f}"),
         (f"Ops ({unit}), as run", lambda line: f"{line.counted.flops / 2 / scale:.3f}"),
     ]
-    if not found.trained:
-        return [column for column in shown if _said(column, found)]
-    baseline = next((line.runs for line in found.lines if line.counted.row.name == found.table.baseline), None)
+    if not printed.trained:
+        return [column for column in shown if _said(column, printed)]
+    baseline = next((line.runs for line in printed.lines if line.counted.row.name == printed.table.baseline), None)
     own = baseline.steps_per_second if baseline else None
     shown += [
         ("Step/s, paper", lambda line: _published(line, "step_per_s", "{:.2f}")),
@@ -47,17 +47,17 @@ def columns(found: Printed) -> list[Column]:
         ("verdict", lambda line: line.difference.verdict if line.difference else NOTHING),
         ("runs", lambda line: f"{len(line.runs.final)}" if line.runs else "0"),
     ]
-    return [column for column in shown if _said(column, found)]
+    return [column for column in shown if _said(column, printed)]
 
 
-def _said(column: Column, found: Printed) -> bool:
+def _said(column: Column, printed: Printed) -> bool:
     """Whether a column says anything of any row."""
-    return any(column[1](line) != NOTHING for line in found.lines)
+    return any(column[1](line) != NOTHING for line in printed.lines)
 
 
-def _unit(found: Printed) -> tuple[str, float]:
+def _unit(printed: Printed) -> tuple[str, float]:
     """Tera, as the paper prints, or what fits a smaller table."""
-    typical = statistics.median(line.counted.ops for line in found.lines)
+    typical = statistics.median(line.counted.ops for line in printed.lines)
     return next((unit for unit in (("T", 1e12), ("G", 1e9)) if typical >= unit[1]), ("M", 1e6))
 
 

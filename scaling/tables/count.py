@@ -41,11 +41,11 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
         with blank():
             model = config.build("model", config["size"])
         operations = ops(config, model)
-        found = dependence(config) if table.measures else {}
+        dependences = dependence(config) if table.measures else {}
     except ScalingError as error:
         raise ScalingError(f"row {row.name!r}: {error}", code=error.code) from None
     by_slot: Counter[str] = Counter()
     for spec, parameter in parameters(model):
         by_slot[spec.slot] += parameter.numel()
-    measured = {measure: found[measure] for measure in table.measures}
+    measured = {measure: dependences[measure] for measure in table.measures}
     return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)

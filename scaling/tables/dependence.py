@@ -33,11 +33,11 @@ def dependence(config: Config) -> dict[str, int]:
     mixers = [piece for name, piece in model.named_modules() if name.endswith("branches.mixer.piece")]
     if not mixers:
         raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
-    seen, said = _run(model, mixers[0], config["size.length"])
-    steps = longest(said)
-    (gradient,) = torch.autograd.grad(said.sum(), seen)
+    inputs, output = _run(model, mixers[0], config["size.length"])
+    steps = longest(output)
+    (gradient,) = torch.autograd.grad(output.sum(), inputs)
     (reached,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
-    last = seen.shape[1] - 1
+    last = inputs.shape[1] - 1
     reach = last - int(reached[0])
     if not reach:
         raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
@@ -46,26 +46,26 @@ def dependence(config: Config) -> dict[str, int]:
 
 def _run(model: Decoder, mixer: nn.Module, length: int) -> tuple[Tensor, Tensor]:
     """The mixer's input as a leaf of its own, and its output at the last token."""
-    held: list[Tensor] = []
+    ends: list[Tensor] = []
 
     def enter(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        held.append(inputs[0].detach().requires_grad_())
-        return (held[0], *inputs[1:])
+        ends.append(inputs[0].detach().requires_grad_())
+        return (ends[0], *inputs[1:])
 
     def leave(_: nn.Module, __: Any, output: Tensor) -> None:
-        held.append(output[:, -1])
+        ends.append(output[:, -1])
 
     with mixer.register_forward_pre_hook(enter), mixer.register_forward_hook(leave):
         tokens = torch.zeros(1, length, dtype=torch.long)
         model(Batch(tokens, tokens))
-    return held[0], held[1]
+    return ends[0], ends[1]
 
 
-def longest(said: Tensor) -> int:
+def longest(output: Tensor) -> int:
     """The most products on a way through the graph behind a tensor."""
     order: list[Any] = []
     behind: dict[Any, int] = {}
-    stack, met = [(said.grad_fn, False)], set()
+    stack, met = [(output.grad_fn, False)], set()
     while stack:  # no recursion: a recurrence is thousands of nodes deep
         node, done = stack.pop()
         if done:
@@ -76,4 +76,4 @@ def longest(said: Tensor) -> int:
     for node in order:
         own = PRODUCTS.get(node.name().rstrip("0123456789").removesuffix("Backward"), 0)
         behind[node] = own + max((behind[one] for one, _ in node.next_functions if one is not None), default=0)
-    return behind[said.grad_fn]
+    return behind[output.grad_fn]

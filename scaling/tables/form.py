@@ -14,11 +14,11 @@ from scaling.tables.lines import Line, Printed, notes
 Headed = tuple[str, list[list[str]]]
 
 
-def headed(found: Printed) -> Iterator[Headed]:
+def headed(printed: Printed) -> Iterator[Headed]:
     """Lines of cells under each heading, in the paper's order."""
-    shown = columns(found)
+    shown = columns(printed)
     groups: list[Headed] = []
-    for line in found.lines:
+    for line in printed.lines:
         if not groups or groups[-1][0] != line.counted.row.heading:
             groups.append((line.counted.row.heading, []))
         groups[-1][1].append(_cells(line, shown))
@@ -29,14 +29,14 @@ def _cells(line: Line, shown: Sequence[tuple[str, Callable[[Line], str]]]) -> li
     return [line.counted.row.name, *(cell(line) for _, cell in shown)]
 
 
-def titles(found: Printed) -> list[str]:
-    return ["", *(title for title, _ in columns(found))]
+def titles(printed: Printed) -> list[str]:
+    return ["", *(title for title, _ in columns(printed))]
 
 
-def terminal(found: Printed) -> str:
+def terminal(printed: Printed) -> str:
     """Columns as wide as their widest cell, for whatever width the terminal scrolls to."""
-    head = titles(found)
-    groups = list(headed(found))
+    head = titles(printed)
+    groups = list(headed(printed))
     every = [head, *(row for _, rows in groups for row in rows)]
     widths = [max(len(row[index]) for row in every) for index in range(len(head))]
 
@@ -45,51 +45,51 @@ def terminal(found: Printed) -> str:
         cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]
         return "  ".join(cells).rstrip()
 
-    lines = [found.table.title, "", aligned(head)]
+    lines = [printed.table.title, "", aligned(head)]
     for heading, rows in groups:
         lines += ["", heading] if heading else []
         lines += [aligned(row) for row in rows]
-    return "\n".join([*lines, "", *notes(found)]).rstrip() + "\n"
+    return "\n".join([*lines, "", *notes(printed)]).rstrip() + "\n"
 
 
-def markdown(found: Printed) -> str:
+def markdown(printed: Printed) -> str:
     """GitHub's tables, a heading as a line in bold."""
-    width = len(titles(found))
-    head = [markdown_text(title) for title in titles(found)]
-    lines = [f"**{markdown_text(found.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
-    for heading, rows in headed(found):
+    width = len(titles(printed))
+    head = [markdown_text(title) for title in titles(printed)]
+    lines = [f"**{markdown_text(printed.table.title)}**", "", _bars(head), _bars(["---", *["---:"] * (width - 1)])]
+    for heading, rows in headed(printed):
         lines += [_bars([f"**{markdown_text(heading)}**", *[""] * (width - 1)])] if heading else []
         lines += [_bars([markdown_text(cell) for cell in row]) for row in rows]
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes(found))]).rstrip() + "\n"
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes(printed))]).rstrip() + "\n"
 
 
 def _bars(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def latex(found: Printed) -> str:
+def latex(printed: Printed) -> str:
     """A tabular of booktabs."""
-    width = len(titles(found))
-    lines = [r"\begin{tabular}{l" + "r" * (width - 1) + "}", r"\toprule", _ampersands(titles(found)), r"\midrule"]
-    for index, (heading, rows) in enumerate(headed(found)):
+    width = len(titles(printed))
+    lines = [r"\begin{tabular}{l" + "r" * (width - 1) + "}", r"\toprule", _ampersands(titles(printed)), r"\midrule"]
+    for index, (heading, rows) in enumerate(headed(printed)):
         lines += [r"\midrule"] if index else []
         lines += [rf"\multicolumn{{{width}}}{{l}}{{\emph{{{latex_text(heading)}}}}} \\"] if heading else []
         lines += [_ampersands(row) for row in rows]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes(found))]) + "\n"
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes(printed))]) + "\n"
 
 
 def _ampersands(cells: Sequence[str]) -> str:
     return " & ".join(map(latex_text, cells)) + r" \\"
 
 
-def table_csv(found: Printed) -> str:
+def table_csv(printed: Printed) -> str:
     """A line a row with plain numbers, published figures under their own names."""
-    told = [flat(line) for line in found.lines]
-    keys = list(dict.fromkeys(key for line in told for key in line))
+    rows = [flat(line) for line in printed.lines]
+    keys = list(dict.fromkeys(key for line in rows for key in line))
     text = io.StringIO()
     writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(told)
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -104,15 +104,20 @@ def flat(line: Line) -> dict[str, object]:
     return cells
 
 
-def page(found: Printed) -> str:
+def page(printed: Printed) -> str:
     """One self-contained table of HTML, without a page around it."""
-    width = len(titles(found))
-    lines = ["<table>", f"<caption>{html.escape(found.table.title)}</caption>", "<thead>", _row(titles(found), "th")]
+    width = len(titles(printed))
+    lines = [
+        "<table>",
+        f"<caption>{html.escape(printed.table.title)}</caption>",
+        "<thead>",
+        _row(titles(printed), "th"),
+    ]
     lines += ["</thead>", "<tbody>"]
-    for heading, rows in headed(found):
+    for heading, rows in headed(printed):
         lines += [f'<tr><th colspan="{width}">{html.escape(heading)}</th></tr>'] if heading else []
         lines += [_row(row, "td") for row in rows]
-    notes_ = [f"<li>{html.escape(note)}</li>" for note in notes(found)]
+    notes_ = [f"<li>{html.escape(note)}</li>" for note in notes(printed)]
     return "\n".join([*lines, "</tbody>", "</table>", *(["<ul>", *notes_, "</ul>"] if notes_ else [])]) + "\n"
 
 

@@ -26,7 +26,7 @@ class Line:
 
     def to_json(self) -> dict[str, Any]:
         row, runs = self.counted.row, self.runs
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "row": row.name,
             "heading": row.heading,
             "parameters": self.counted.parameters,
@@ -35,10 +35,10 @@ class Line:
             "published": dict(row.published),
         }
         if self.counted.measured:
-            told["measured"] = dict(self.counted.measured)
+            document["measured"] = dict(self.counted.measured)
         if runs is None:
-            return told
-        return told | {
+            return document
+        return document | {
             "runs": {"planned": runs.planned, "finished": len(runs.final), **runs.unfinished},
             "steps_per_second": runs.steps_per_second,
             "early_losses": runs.early,
@@ -67,7 +67,7 @@ class Printed:
         return self.comparison is not None
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "table": self.table.name,
             "title": self.table.title,
             "source": self.table.source,
@@ -76,28 +76,28 @@ class Printed:
             "rows": [line.to_json() for line in self.lines],
         }
         if self.comparison is None:
-            return told
+            return document
         pooled = self.comparison.pooled
-        return told | {
+        return document | {
             "studies": list(self.studies),
             "early_at": self.early_at,
             "pooled": None if pooled is None else {"deviation": pooled.deviation, "freedom": pooled.freedom},
             "own_scatter": list(self.comparison.strange),
-            "agreement": {column: vars(found) for column, found in self.agreements.items()},
+            "agreement": {column: vars(agreement) for column, agreement in self.agreements.items()},
             "said": notes(self),
         }
 
 
-def printed(table: Table, counted: Sequence[Counted], found: Results | None = None) -> Printed:
+def printed(table: Table, counted: Sequence[Counted], results: Results | None = None) -> Printed:
     """The counts beside what the runs found, where runs are asked for."""
-    if found is None:
+    if results is None:
         return Printed(table, [Line(one) for one in counted])
-    final = compare({row: runs.final for row, runs in found.rows.items()}, table.baseline)
-    early = compare({row: runs.early for row, runs in found.rows.items()}, table.baseline)
+    final = compare({row: runs.final for row, runs in results.rows.items()}, table.baseline)
+    early = compare({row: runs.early for row, runs in results.rows.items()}, table.baseline)
     lines = [
         Line(
             one,
-            found.rows.get(one.row.name, Runs(0, (), (), {}, None)),
+            results.rows.get(one.row.name, Runs(0, (), (), {}, None)),
             early.means.get(one.row.name),
             final.means.get(one.row.name),
             final.differences.get(one.row.name),
@@ -109,7 +109,7 @@ def printed(table: Table, counted: Sequence[Counted], found: Results | None = No
         for column, of in (("early_loss", "early"), ("final_loss", "final"))
         if (agreed := _agreement(lines, column, of)) is not None
     }
-    return Printed(table, lines, found.settings, found.studies, found.early, final, agreements)
+    return Printed(table, lines, results.settings, results.studies, results.early, final, agreements)
 
 
 def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
@@ -121,62 +121,64 @@ def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
     return agreement([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
 
 
-def notes(found: Printed) -> list[str]:
+def notes(table: Printed) -> list[str]:
     """What stands below the table: what rests on how much, and what is missing."""
-    comparison = found.comparison
+    comparison = table.comparison
     if comparison is None:
         return []
-    told = []
+    sentences = []
     if pooled := comparison.pooled:
-        told.append(
+        sentences.append(
             f"Intervals are of 95%, by a standard deviation of {pooled.deviation:.4f} of a run pooled over all rows "
             f"({pooled.freedom} degrees of freedom); verdicts are after Holm's correction over "
             f"{len(comparison.differences)} rows."
         )
-    elif not found.studies:
-        told.append(f"No study of {found.table.name} is here: nothing of it was trained.")
+    elif not table.studies:
+        sentences.append(f"No study of {table.table.name} is here: nothing of it was trained.")
     else:
-        told.append("No row has two finished runs, so nothing can be said of differences.")
+        sentences.append("No row has two finished runs, so nothing can be said of differences.")
     if comparison.strange:
-        told.append(f"These scatter more than the rest and are judged by their own runs: {_list(comparison.strange)}.")
-    if found.early_at is not None:
-        told.append(
-            f"Early losses were read at {found.early_at:.3g} of the steps, ± the standard deviation of the runs."
+        sentences.append(
+            f"These scatter more than the rest and are judged by their own runs: {_list(comparison.strange)}."
         )
-    for column, agreed in found.agreements.items():
-        told.append(
+    if table.early_at is not None:
+        sentences.append(
+            f"Early losses were read at {table.early_at:.3g} of the steps, ± the standard deviation of the runs."
+        )
+    for column, agreed in table.agreements.items():
+        sentences.append(
             f"Rank correlation with the paper's {column.replace('_', ' ')} over {agreed.rows} rows (Spearman): "
             f"{agreed.value:.2f}, interval {agreed.low:.2f} to {agreed.high:.2f}."
         )
-    return told + _missing(found)
+    return sentences + _missing(table)
 
 
-def _missing(found: Printed) -> list[str]:
-    told = []
-    runs = [(line.counted.row.name, line.runs) for line in found.lines if line.runs is not None]
+def _missing(table: Printed) -> list[str]:
+    sentences = []
+    runs = [(line.counted.row.name, line.runs) for line in table.lines if line.runs is not None]
     none = [row for row, one in runs if not one.final]
-    if none and found.studies:
-        told.append(f"Without a finished run: {_list(none)}.")
+    if none and table.studies:
+        sentences.append(f"Without a finished run: {_list(none)}.")
     ended = [f"{row} ({count} {how})" for row, one in runs for how, count in one.unfinished.items()]
     if ended:
-        told.append(f"Planned runs that did not finish: {_list(ended)}.")
-    counts = [len(one.final) for row, one in runs if one.final and row != found.table.baseline]
+        sentences.append(f"Planned runs that did not finish: {_list(ended)}.")
+    counts = [len(one.final) for row, one in runs if one.final and row != table.table.baseline]
     usual = statistics.mode(counts) if counts else 0
     fewer = [f"{row} ({len(one.final)})" for row, one in runs if one.final and len(one.final) < usual]
     if fewer:
-        told.append(f"With fewer seeds than the usual {usual}: {_list(fewer)}.")
-    return told
+        sentences.append(f"With fewer seeds than the usual {usual}: {_list(fewer)}.")
+    return sentences
 
 
 def _list(names: Sequence[str]) -> str:
     return "; ".join(names)
 
 
-def _plain(found: Mean | Difference | None) -> dict[str, Any] | None:
+def _plain(figure: Mean | Difference | None) -> dict[str, Any] | None:
     """As JSON: an interval without ends has none."""
-    if found is None:
+    if figure is None:
         return None
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in vars(found).items()
+        for key, value in vars(figure).items()
     }

@@ -74,12 +74,12 @@ class _Counter(Watch):
     def add(self, operations: float) -> None:
         self.mesh += 0 if self.muted else round(operations)
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, made: Any) -> None:
+    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         if operation == LOOK_UP:
             table, indices = args[:2]
             self.add(table.numel() * indices.numel())
             return
-        flops = flop_registry[operation](*args, **kwargs, out_val=made)
+        flops = flop_registry[operation](*args, **kwargs, out_val=output)
         self.flops += flops
         if operation not in CONVOLUTIONS:
             self.add(flops // 2)

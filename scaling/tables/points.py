@@ -25,13 +25,13 @@ TYPES: dict[str, Callable[[str], Any]] = {
 COLUMNS = (*TYPES, *OF_ALL)
 
 
-def write(found: Results, path: Path) -> None:
+def write(results: Results, path: Path) -> None:
     """The points as CSV: the same bytes for the same runs."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    of_all = {name: json.dumps(getattr(found, name)) for name in OF_ALL}
-    writer.writerows({**asdict(point), **of_all} for point in found.points)
+    of_all = {name: json.dumps(getattr(results, name)) for name in OF_ALL}
+    writer.writerows({**asdict(point), **of_all} for point in results.points)
     atomic.write(path, text.getvalue())
 
 
@@ -53,13 +53,13 @@ def read(path: Path, table: Table) -> Results:
 
 
 def _point(line: Mapping[str, str], path: Path, number: int) -> Point:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for column, of in TYPES.items():
         try:
-            found[column] = of(line[column]) if line[column] else None
+            fields[column] = of(line[column]) if line[column] else None
         except (TypeError, ValueError):
             raise ScalingError("not a number", file=path, line=number, key=column, value=line[column]) from None
-    return Point(**found)
+    return Point(**fields)
 
 
 def _words(line: Mapping[str, str], column: str, path: Path) -> tuple[str, ...]:

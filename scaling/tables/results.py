@@ -69,10 +69,10 @@ class Results:
     @cached_property
     def rows(self) -> Mapping[str, Runs]:
         """The runs of each row, by seed."""
-        found: dict[str, list[Point]] = {}
+        by_row: dict[str, list[Point]] = {}
         for point in sorted(self.points, key=lambda point: point.seed):
-            found.setdefault(point.row, []).append(point)
-        return {row: _runs(points) for row, points in found.items()}
+            by_row.setdefault(point.row, []).append(point)
+        return {row: _runs(points) for row, points in by_row.items()}
 
     @property
     def early(self) -> float | None:
@@ -85,15 +85,15 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
     """The runs of a study, or of all studies of this table, which must then agree in what they set."""
     names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
     settings: set[tuple[str, ...]] = set()
-    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    runs: dict[str, dict[int, Mapping[str, Any]]] = {}
     for name in names:
         for one in ledger.plan(name)["runs"]:
-            told = said(one["overrides"])
-            if not {"row", "seed"} <= told.keys():
+            overrides = said(one["overrides"])
+            if not {"row", "seed"} <= overrides.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
-            settings.add(tuple(word for key, (word, _) in told.items() if key not in OWN and word != WHOLE))
-            seeds = found.setdefault(told["row"][1], {})
-            if seeds.setdefault(told["seed"][1], one)["run"] != one["run"]:
+            settings.add(tuple(word for key, (word, _) in overrides.items() if key not in OWN and word != WHOLE))
+            seeds = runs.setdefault(overrides["row"][1], {})
+            if seeds.setdefault(overrides["seed"][1], one)["run"] != one["run"]:
                 settings.add(("a row that has changed since",))
     if len(settings) > 1:
         raise ScalingError(
@@ -101,9 +101,9 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
             file=ledger.root,
             fix="choose one: --study " + ", --study ".join(names),
         )
-    if found and not found.keys() & {row.name for row in table.rows}:
+    if runs and not runs.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
-    points = (_point(ledger, row, seed, one) for row, seeds in found.items() for seed, one in seeds.items())
+    points = (_point(ledger, row, seed, one) for row, seeds in runs.items() for seed, one in seeds.items())
     return Results(tuple(names), next(iter(settings), ()), tuple(points))
 
 
@@ -112,13 +112,13 @@ def said(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
     return {key: (word, node.plain()) for word in words for key, node in [override(word)]}
 
 
-def joined(held: Results, trained: Results) -> Results:
+def joined(kept: Results, trained: Results) -> Results:
     """What two places hold of one table in one setting. A run that has ended in both is `held`'s: it came first."""
-    ended = [point for point in held.points if point.status != MISSING]
-    points = {(point.row, point.seed): point for point in (*held.points, *trained.points, *ended)}
+    ended = [point for point in kept.points if point.status != MISSING]
+    points = {(point.row, point.seed): point for point in (*kept.points, *trained.points, *ended)}
     rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
     return Results(
-        tuple(dict.fromkeys((*held.studies, *trained.studies))),
+        tuple(dict.fromkeys((*kept.studies, *trained.studies))),
         trained.settings,
         tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
     )

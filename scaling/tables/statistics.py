@@ -69,14 +69,14 @@ def compare(losses: Mapping[str, Sequence[float]], baseline: str) -> Comparison:
     The variance is pooled over rows, so that three runs of each say what many would. Rows that scatter more than the
     rest are no part of the pool; what is said of them rests on their own runs, by Welch's test.
     """
-    found = {row: np.asarray(values, float) for row, values in losses.items() if len(values)}
-    own = {row: _scatter(values) for row, values in found.items()}
+    arrays = {row: np.asarray(values, float) for row, values in losses.items() if len(values)}
+    own = {row: _scatter(values) for row, values in arrays.items()}
     strange = _strange(own)
     pooled = _pool([one for row, one in own.items() if row not in strange])
-    scatter = {row: own[row] if row in strange else pooled for row in found}
-    means = {row: _mean(found[row], scatter[row], row not in strange) for row in found}
-    others = [row for row in found if row != baseline] if pooled is not None and baseline in found else []
-    tests = [_test(found[row], found[baseline], scatter[row], scatter[baseline]) for row in others]
+    scatter = {row: own[row] if row in strange else pooled for row in arrays}
+    means = {row: _mean(arrays[row], scatter[row], row not in strange) for row in arrays}
+    others = [row for row in arrays if row != baseline] if pooled is not None and baseline in arrays else []
+    tests = [_test(arrays[row], arrays[baseline], scatter[row], scatter[baseline]) for row in others]
     adjusted = holm([p for _, _, p in tests])
     differences = {
         row: Difference(value, value - half, value + half, p, chance)

@@ -35,33 +35,33 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     )
 
 
-def lacking(asked: Plan, held: Results, where: str) -> Plan:
+def lacking(plan: Plan, kept: Results, where: str) -> Plan:
     """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has.
 
     A run that both know is what tells that data and settings are alike, so one at least is asked for.
     """
-    known = {(point.row, point.seed): point.run for point in held.points if point.status != MISSING}
-    if not known:
-        return asked
-    cells = {one.run: (told["row"][1], told["seed"][1]) for one in asked.runs for told in [said(one.overrides)]}
+    done = {(point.row, point.seed): point.run for point in kept.points if point.status != MISSING}
+    if not done:
+        return plan
+    cells = {one.run: (words["row"][1], words["seed"][1]) for one in plan.runs for words in [said(one.overrides)]}
     for run, (row, seed) in cells.items():
-        if known.get((row, seed), run) != run:
+        if done.get((row, seed), run) != run:
             raise ScalingError(
                 f"its run of {row}, seed {seed}, is another than the one asked for here",
                 file=where,
                 key="run",
-                value=known[row, seed],
+                value=done[row, seed],
                 fix="ask for the data and the settings that it was trained with, or train without --from",
             )
-    runs = tuple(one for one in asked.runs if cells[one.run] not in known)
-    if len(runs) == len(asked.runs):
+    runs = tuple(one for one in plan.runs if cells[one.run] not in done)
+    if len(runs) == len(plan.runs):
         raise ScalingError(
             "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
             file=where,
             fix="ask for a row and a seed that it holds too, or train without --from",
         )
-    name = f"{asked.question.name}-{_digest([one.run for one in runs])}"
-    return replace(asked, question=replace(asked.question, name=name), runs=runs)
+    name = f"{plan.question.name}-{_digest([one.run for one in runs])}"
+    return replace(plan, question=replace(plan.question, name=name), runs=runs)
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:
@@ -73,5 +73,5 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
 
 
-def _digest(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
+def _digest(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]

@@ -44,9 +44,9 @@ class Seeds:
     others: int = 1
 
     @staticmethod
-    def of(told: Any) -> Seeds:
+    def of(value: Any) -> Seeds:
         """`3`, or `{baseline: 10, others: 3}`: all comparisons are with the baseline, so its runs count most."""
-        given = told if isinstance(told, Mapping) else {"baseline": told, "others": told}
+        given = value if isinstance(value, Mapping) else {"baseline": value, "others": value}
         for key, count in given.items():
             if key not in ("baseline", "others"):
                 raise ScalingError("no such key", key=f"seeds.{key}", fix=nearest(str(key), ("baseline", "others")))
@@ -86,34 +86,34 @@ class Table:
 
     def only(self, names: Collection[str]) -> Table:
         """The table with these rows alone."""
-        known = [row.name for row in self.rows]
+        rows = [row.name for row in self.rows]
         for name in names:
-            if name not in known:
-                raise ScalingError(f"{self.name} has no such row", key="row", value=name, fix=nearest(name, known))
+            if name not in rows:
+                raise ScalingError(f"{self.name} has no such row", key="row", value=name, fix=nearest(name, rows))
         return replace(self, rows=tuple(row for row in self.rows if row.name in names)) if names else self
 
 
 def read(name: str) -> Table:
     """The table of a name among the shipped ones, or of a path."""
     file = table_file(name)
-    told = file.told.tree
-    for key in told:
+    fields = file.told.tree
+    for key in fields:
         if key not in KEYS:
             raise file.told.error(key, "a table has no such key", nearest(key, KEYS))
     try:
-        for key, value in told.items():
+        for key, value in fields.items():
             check(key, value, KEYS[key])
-        seeds = Seeds.of(told.get("seeds", 1))
+        seeds = Seeds.of(fields.get("seeds", 1))
     except ScalingError as error:
         raise file.told.place(error) from None
-    measures, columns = told.get("measures", []), told.get("columns", {})
-    figures, headings = _published(file) if "published" in told else ({}, {})
-    known = {column for row in figures.values() for column in row}
+    measures, columns = fields.get("measures", []), fields.get("columns", {})
+    figures, headings = _published(file) if "published" in fields else ({}, {})
+    published = {column for row in figures.values() for column in row}
     if not isinstance(columns, Mapping):
         raise file.told.error("columns", "expected titles by column", "write {bleu: BLEU}")
     for column, title in columns.items():
-        if column not in known:
-            raise file.told.error(f"columns.{column}", "nothing of that name was published", nearest(column, known))
+        if column not in published:
+            raise file.told.error(f"columns.{column}", "nothing of that name was published", nearest(column, published))
         if not isinstance(title, str):
             raise file.told.error(f"columns.{column}", "expected a column's title", "write {bleu: BLEU}")
     for row in figures:
@@ -125,15 +125,15 @@ def read(name: str) -> Table:
                 key="row",
                 fix=nearest(row, file.rows),
             )
-    baseline = told.get("baseline", file.rows[0])
+    baseline = fields.get("baseline", file.rows[0])
     if baseline not in file.rows:
         raise file.told.error("baseline", "the table has no such row", nearest(baseline, file.rows))
     rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in file.rows)
     return Table(
         name=Path(file.name).stem,
         config=file.name,
-        title=told.get("title", Path(file.name).stem),
-        source=told.get("source", ""),
+        title=fields.get("title", Path(file.name).stem),
+        source=fields.get("source", ""),
         baseline=baseline,
         rows=rows,
         seeds=seeds,

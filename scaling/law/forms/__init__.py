@@ -40,13 +40,13 @@ __all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
 
 def laws() -> dict[str, Form]:
     """Every law by its name: those of the papers, and those that joined by `--extend`."""
-    known = {law.name: law for law in LAWS}
+    by_name = {law.name: law for law in LAWS}
     for kind in build.joined(build.LAW).values():
         law = _made(kind)
-        if law.name in known:
+        if law.name in by_name:
             raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your class another name")
-        known[law.name] = law
-    return known
+        by_name[law.name] = law
+    return by_name
 
 
 def _made(kind: type) -> Form:
@@ -65,7 +65,7 @@ def _made(kind: type) -> Form:
 
 def named(name: str) -> Form:
     """The law of that name."""
-    known = laws()
-    if name not in known:
-        raise ScalingError(f"there is no law {name!r}", fix=nearest(name, known))
-    return known[name]
+    by_name = laws()
+    if name not in by_name:
+        raise ScalingError(f"there is no law {name!r}", fix=nearest(name, by_name))
+    return by_name[name]

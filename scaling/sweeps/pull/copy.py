@@ -50,33 +50,33 @@ class Copy:
         self.known: dict[str, Known] = {}
         for run in self.ledger.runs():
             for record in self.ledger.attempts(run):
-                claim, told = record.claim, record.exit
-                if told is not None and "wandb" in claim:
-                    self.known[claim["wandb"]] = Known(record.number, claim["seen"], tuple(told["missing"]))
+                claim, exit_ = record.claim, record.exit
+                if exit_ is not None and "wandb" in claim:
+                    self.known[claim["wandb"]] = Known(record.number, claim["seen"], tuple(exit_["missing"]))
 
     def wants(self, one: WandbRun) -> bool:
         """Whether the history of an ended run is yet to be fetched, or was not whole, or has grown since."""
-        known = self.known.get(one.path)
-        return one.outcome is not None and (known is None or known.seen != one.seen or bool(known.missing))
+        copied = self.known.get(one.path)
+        return one.outcome is not None and (copied is None or copied.seen != one.seen or bool(copied.missing))
 
-    def numbers(self, found: Reconciled) -> dict[str, int]:
+    def numbers(self, reconciled: Reconciled) -> dict[str, int]:
         """The attempt that each W&B run of a run is: what it was, else the lowest free number, the oldest first."""
-        taken = {one.path: self.known[one.path].number for one in found.attempts if one.path in self.known}
+        taken = {one.path: self.known[one.path].number for one in reconciled.attempts if one.path in self.known}
         free = (number for number in count(1) if number not in set(taken.values()))
-        return {one.path: taken.get(one.path) or next(free) for one in found.attempts}
+        return {one.path: taken.get(one.path) or next(free) for one in reconciled.attempts}
 
-    def enter(self, one: WandbRun, number: int, found: Fetched) -> None:
+    def enter(self, one: WandbRun, number: int, fetched: Fetched) -> None:
         """An attempt, whole or not at all."""
         assert one.run is not None
         folder = self.ledger.folder(one.run) / "attempts" / f"{number:03d}"
-        lacks = list(found.missing)
+        lacks = list(fetched.missing)
         signed = {"run": one.run, "attempt": number, "wandb": one.path, "seen": one.seen, "claimed": one.created}
         ended = {"outcome": one.outcome, "reason": one.summary.get("reason"), "missing": lacks, "ended": one.created}
         with disk("cannot write a run"):
             partial = atomic.temporary(folder)
             partial.mkdir(parents=True)
             (partial / "claim.json").write_bytes(seal(signed))
-            (partial / "log.jsonl").write_bytes(found.log)
+            (partial / "log.jsonl").write_bytes(fetched.log)
             (partial / "exit.json").write_bytes(seal(ended))
             if folder.exists():
                 aside = atomic.temporary(folder)
@@ -85,18 +85,21 @@ class Copy:
                 shutil.rmtree(aside)
             else:
                 partial.rename(folder)
-        self.known[one.path] = Known(number, one.seen, found.missing)
+        self.known[one.path] = Known(number, one.seen, fetched.missing)
 
-    def conclude(self, found: Reconciled) -> None:
+    def conclude(self, reconciled: Reconciled) -> None:
         """The run's spec, where W&B has all of it, and the result that stands."""
-        folder, first, one = self.ledger.folder(found.run), found.attempts[0], found.stands
+        folder, first, one = self.ledger.folder(reconciled.run), reconciled.attempts[0], reconciled.stands
         folder.mkdir(parents=True, exist_ok=True)
-        told = spec(first)
-        if _name(told) == found.run:
-            _write(folder / "spec.json", {"run": found.run, "entered": first.created, "spec": told})
+        run_spec = spec(first)
+        if _name(run_spec) == reconciled.run:
+            _write(folder / "spec.json", {"run": reconciled.run, "entered": first.created, "spec": run_spec})
         if one is not None:
             number = self.known[one.path].number
-            _write(folder / "result.json", {"run": found.run, "attempt": number, "outcome": one.outcome, **result(one)})
+            _write(
+                folder / "result.json",
+                {"run": reconciled.run, "attempt": number, "outcome": one.outcome, **result(one)},
+            )
 
     def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:
         """A sweep as a study of the ledger: what was asked of each run so far; tables find their rows by it."""
@@ -105,9 +108,9 @@ class Copy:
         _write(folder / "plan.json", plan)
 
 
-def _name(told: Mapping[str, Any]) -> str | None:
+def _name(run_spec: Mapping[str, Any]) -> str | None:
     try:
-        return run_id(told)
+        return run_id(run_spec)
     except ScalingError:
         return None
 

@@ -35,22 +35,26 @@ def short(history: History, shown: WandbRun) -> dict[str, tuple[int, int]]:
     """The keys of which values are missing: how many were found, and how many W&B counts."""
     if not shown.counts:
         return {}
-    found: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for keys, rows in Counter(map(tuple, history.values())).items():  # there are few sets of keys, and many rows
         for key in keys:
-            found[key] += rows
+            counted[key] += rows
     return {
-        key: (found[key], count) for key, count in shown.counts.items() if found[key] < count and key not in INTERNAL
+        key: (counted[key], count)
+        for key, count in shown.counts.items()
+        if counted[key] < count and key not in INTERNAL
     }
 
 
 def missing(history: History, shown: WandbRun) -> list[str]:
     """What the history lacks, a sentence each; empty where it is whole."""
-    told = []
+    sentences = []
     if shown.lines is not None and len(history) < shown.lines:
-        told.append(f"{len(history)} of {shown.lines} rows")
+        sentences.append(f"{len(history)} of {shown.lines} rows")
     last = max(history, default=None)
     if shown.last is not None and shown.last >= 0 and (last is None or last < shown.last):
-        told.append(f"its rows end at {last}, and W&B's at {shown.last}")
-    told += [f"{key} has {found} of {count} values" for key, (found, count) in short(history, shown).items()]
-    return told
+        sentences.append(f"its rows end at {last}, and W&B's at {shown.last}")
+    sentences += [
+        f"{key} has {count_here} of {count} values" for key, (count_here, count) in short(history, shown).items()
+    ]
+    return sentences

@@ -43,10 +43,10 @@ class Offline:
 
 def files(folder: Path) -> list[Path]:
     """Every offline run's file under a folder, or the one file that was named."""
-    found = [folder] if folder.is_file() else sorted(folder.glob("**/offline-run-*/run-*.wandb"))
-    if not found:
+    logs = [folder] if folder.is_file() else sorted(folder.glob("**/offline-run-*/run-*.wandb"))
+    if not logs:
         raise ScalingError("there is no offline run of W&B here", file=folder, fix="name a folder above wandb/")
-    return found
+    return logs
 
 
 def read(path: Path) -> tuple[WandbRun, History]:
@@ -54,7 +54,7 @@ def read(path: Path) -> tuple[WandbRun, History]:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as wandb
 
-    told: dict[str, Any] = {"config": {}, "summary": {}, "name": path.stem, "sweep": None, "trunk": False}
+    document: dict[str, Any] = {"config": {}, "summary": {}, "name": path.stem, "sweep": None, "trunk": False}
     created, state, history = "", "crashed", History()
     for content in checked(path):
         try:
@@ -66,21 +66,21 @@ def read(path: Path) -> tuple[WandbRun, History]:
             run = record.run
             created = run.start_time.ToJsonString() if run.HasField("start_time") else created
             about = {"name": run.display_name or run.run_id, "sweep": run.sweep_id or None}
-            told |= {**about, "trunk": run.job_type == "trunk"}
-            _update(told["config"], run.config.update)
-            _update(told["summary"], run.summary.update)
+            document |= {**about, "trunk": run.job_type == "trunk"}
+            _update(document["config"], run.config.update)
+            _update(document["summary"], run.summary.update)
         elif kind == "config":
-            _update(told["config"], record.config.update)
+            _update(document["config"], record.config.update)
         elif kind == "summary":
-            _update(told["summary"], record.summary.update)
+            _update(document["summary"], record.summary.update)
         elif kind == "history":
             row = {"_step": record.history.step.num} if record.history.HasField("step") else {}
             merged(history, [{**row, **_plain(record.history.item)}])
         elif kind == "exit":
             state = "finished" if record.exit.exit_code == 0 else "failed"
-    if "_step" in told["summary"]:
-        told["last"] = told["summary"]["_step"]
-    return WandbRun(path=str(path), state=state, created=created, lines=len(history), **told), history
+    if "_step" in document["summary"]:
+        document["last"] = document["summary"]["_step"]
+    return WandbRun(path=str(path), state=state, created=created, lines=len(history), **document), history
 
 
 class Damaged(ScalingError):
@@ -131,6 +131,6 @@ def _update(tree: dict[str, Any], items: Any) -> None:
 
 
 def _plain(items: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    _update(found, items)
-    return found
+    plain: dict[str, Any] = {}
+    _update(plain, items)
+    return plain

@@ -58,11 +58,11 @@ def find(name: str) -> Place:
     own = server.entity()
     entity = parts.pop(0) if len(parts) > 1 else os.environ.get("WANDB_ENTITY") or own
     project, sweep = parts[0], parts[1] if len(parts) > 1 else None
-    asked = {"entity": entity, "project": project, "sweep": sweep or ""}
-    found = server.first(PROJECT, asked)["project"]
-    if found is None:
+    variables = {"entity": entity, "project": project, "sweep": sweep or ""}
+    answer = server.first(PROJECT, variables)["project"]
+    if answer is None:
         raise ScalingError("W&B has no such project", key="PROJECT", value=f"{entity}/{project}")
-    if sweep is not None and found["sweep"] is None:
+    if sweep is not None and answer["sweep"] is None:
         raise ScalingError("W&B has no such sweep", key="SWEEP", value=name)
     return Place(entity, project, sweep)
 
@@ -83,8 +83,8 @@ class Online:
         place = self.place
         filters = {"sweep": place.sweep} if place.sweep else {}
         runs = self._api.runs(f"{place.entity}/{place.project}", filters, per_page=RUNS, lazy=False)
-        found = _patient(lambda: list(runs))
-        self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in found}
+        runs_ = _patient(lambda: list(runs))
+        self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in runs_}
         if len(self._runs) < (total := len(runs)):
             raise ScalingError(f"W&B lists {len(self._runs)} of {total} runs", fix="try again", code=1)
         return [_shown(path, run) for path, run in self._runs.items()]
@@ -110,10 +110,10 @@ class Online:
                     return
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     one = under_way.pop(future)
-                    found = _patient(future.result)
-                    if found.missing:
-                        found = _patient(lambda one=one: fetched(self._scanned(one), one))
-                    yield one, found
+                    history = _patient(future.result)
+                    if history.missing:
+                        history = _patient(lambda one=one: fetched(self._scanned(one), one))
+                    yield one, history
 
     def _scanned(self, one: WandbRun) -> History:
         run = self._runs[one.path]

@@ -49,9 +49,9 @@ class Pages:
 
     def _rows(self, run: str, first: int, size: int) -> list[Row]:
         """The rows of a page, each of which the server sends as a text of its own; none where the run is gone."""
-        asked = {"entity": self.entity, "project": self.project, "run": run}
-        asked |= {"minStep": first, "maxStep": first + size, "pageSize": size}
-        project = self.server.ask(HISTORY, asked, self.patience)["project"] or {}
+        variables = {"entity": self.entity, "project": self.project, "run": run}
+        variables |= {"minStep": first, "maxStep": first + size, "pageSize": size}
+        project = self.server.ask(HISTORY, variables, self.patience)["project"] or {}
         rows = (project.get("run") or {}).get("history") or []
         return json.loads(f"[{','.join(rows)}]")
 

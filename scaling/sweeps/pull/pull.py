@@ -56,19 +56,19 @@ class Pulled:
 def pull(source: Source, copy: Copy, tell: Callable[[int, int], None] = lambda done, all: None) -> Pulled:
     """Bring what a copy lacks. A pull that was stopped at whatever moment has lost nothing: the next one goes on."""
     shown = source.listed()
-    found = reconciled(shown)
-    numbers = {path: number for one in found for path, number in copy.numbers(one).items()}
-    ours = [one for every in found for one in every.attempts]
+    reconciled_runs = reconciled(shown)
+    numbers = {path: number for one in reconciled_runs for path, number in copy.numbers(one).items()}
+    ours = [one for every in reconciled_runs for one in every.attempts]
     wanted = [one for one in ours if copy.wants(one)]
     for done, (one, history) in enumerate(source.histories(wanted), start=1):
         copy.enter(one, numbers[one.path], history)
         tell(done, len(wanted))
-    for one in found:
+    for one in reconciled_runs:
         copy.conclude(one)
-    told = source.sweeps({one.sweep for one in ours if one.sweep})
-    sweeps = {name: sweep for name, tree in told.items() if (sweep := _sweep(name, tree)) is not None}
+    trees = source.sweeps({one.sweep for one in ours if one.sweep})
+    sweeps = {name: sweep for name, tree in trees.items() if (sweep := _sweep(name, tree)) is not None}
     for sweep in sweeps.values():
-        copy.save_plan(sweep.name, _plan(found, sweep))
+        copy.save_plan(sweep.name, _plan(reconciled_runs, sweep))
     running = sum(one.outcome is None for one in ours)
     return Pulled(
         shown=len(shown),
@@ -76,10 +76,10 @@ def pull(source: Source, copy: Copy, tell: Callable[[int, int], None] = lambda d
         known=len(ours) - len(wanted) - running,
         running=running,
         foreign=len(shown) - len(ours),
-        runs=tuple(found),
+        runs=tuple(reconciled_runs),
         sweeps=sweeps,
         missing={one.path: copy.known[one.path].missing for one in ours if _lacks(copy, one)},
-        differing=tuple(told for one in found for told in one.differing),
+        differing=tuple(trees for one in reconciled_runs for trees in one.differing),
     )
 
 
@@ -97,15 +97,15 @@ def _sweep(name: str, tree: Mapping[str, Any]) -> file.Sweep | None:
 
 def points(pulled: Pulled, copy: Copy) -> list[dict[str, Any]]:
     """A row a run, as a study or a sweep writes it; trunks are parts of their branches' runs."""
-    told = []
+    rows = []
     for one in pulled.runs:
         if not one.trunk:
             ended = copy.ledger.result(one.run) or {"outcome": MISSING, "loss": None}
             shown = one.attempts[0]
             sweep = pulled.sweeps.get(shown.sweep or "")
             drawn = {} if sweep is None else cell(shown, sweep.parameters)
-            told.append(row(one.run, _named(shown, sweep), ended["outcome"], ended["loss"], drawn, point(shown)))
-    return ordered(told)
+            rows.append(row(one.run, _named(shown, sweep), ended["outcome"], ended["loss"], drawn, point(shown)))
+    return ordered(rows)
 
 
 def _named(shown: WandbRun, sweep: file.Sweep | None) -> str:
@@ -115,17 +115,17 @@ def _named(shown: WandbRun, sweep: file.Sweep | None) -> str:
     return named(drawn) if whole else shown.name
 
 
-def _plan(found: Sequence[Reconciled], sweep: file.Sweep) -> dict[str, Any]:
+def _plan(runs_: Sequence[Reconciled], sweep: file.Sweep) -> dict[str, Any]:
     """The sweep as a study: for each run the words that it was trained with."""
     base = next((word for word in sweep.words if "=" not in word), "")
     words = [word for word in sweep.words if "=" in word]
-    asked = Question(name=sweep.name, question="", base=base, set={}, grid=[{"sweep": [sweep.name]}])
+    question = Question(name=sweep.name, question="", base=base, set={}, grid=[{"sweep": [sweep.name]}])
     runs = []
-    for one in found:
+    for one in runs_:
         shown = next((shown for shown in one.attempts if shown.sweep == sweep.name), None)
         if shown is not None:
             about, drawn = point(shown), cell(shown, sweep.parameters)
             overrides = [*words, *(f"{key}={value}" for key, value in drawn.items())]
-            told = {"overrides": overrides, "held_out": False, "steps": about["S"], "flops": about["C"], "trunk": None}
-            runs.append({"run": one.run, "name": _named(shown, sweep), **told})
-    return {"study": asdict(asked), "trunks": [], "runs": runs}
+            entry = {"overrides": overrides, "held_out": False, "steps": about["S"], "flops": about["C"], "trunk": None}
+            runs.append({"run": one.run, "name": _named(shown, sweep), **entry})
+    return {"study": asdict(question), "trunks": [], "runs": runs}

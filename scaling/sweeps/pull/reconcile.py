@@ -39,14 +39,16 @@ def _reconciled(run: str, attempts: Sequence[WandbRun]) -> Reconciled:
     if not done:
         return Reconciled(run, tuple(attempts), None, ())
     first, *others = done
-    told = []
+    differing = []
     for other in others:
-        found = differences(_claims(first), _claims(other))
-        told += [f"{key} is {one!r} in {first.path} and {two!r} in {other.path}" for key, (one, two) in found.items()]
-    return Reconciled(run, tuple(attempts), first, tuple(told))
+        changed = differences(_claims(first), _claims(other))
+        differing += [
+            f"{key} is {one!r} in {first.path} and {two!r} in {other.path}" for key, (one, two) in changed.items()
+        ]
+    return Reconciled(run, tuple(attempts), first, tuple(differing))
 
 
 def _claims(one: WandbRun) -> dict[str, object]:
     """What another attempt has to repeat."""
-    found = {key: value for key, value in result(one).items() if key != "circumstances"}
-    return {"outcome": one.outcome, **found}
+    claimed = {key: value for key, value in result(one).items() if key != "circumstances"}
+    return {"outcome": one.outcome, **claimed}

@@ -49,10 +49,10 @@ class WandbRun:
     @property
     def outcome(self) -> str | None:
         """How it ended, in the ledger's words; None where it has not."""
-        told = self.summary.get("outcome")
-        if told in RESULTS and self.state != "running":
-            return told
-        return told if told in INTERRUPTIONS else ENDS.get(self.state)
+        reported = self.summary.get("outcome")
+        if reported in RESULTS and self.state != "running":
+            return reported
+        return reported if reported in INTERRUPTIONS else ENDS.get(self.state)
 
     @property
     def seen(self) -> str:
@@ -120,7 +120,7 @@ def result(shown: WandbRun) -> dict[str, Any]:
 
 def entries(history: History) -> list[dict[str, Any]]:
     """A history as the ledger logs it: `train/loss` in a row is `loss` in the entry of kind `train`."""
-    told: list[dict[str, Any]] = []
+    log: list[dict[str, Any]] = []
     parts: dict[tuple[str, ...], Parts] = {}  # there are few sets of keys, and thousands of rows
     for at in sorted(history):
         row = history[at]
@@ -129,18 +129,18 @@ def entries(history: History) -> list[dict[str, Any]]:
             parts[keys] = _parts(keys)
         about = {"step": number(row.get(STEP, at)), "tokens": number(row.get("tokens"))}
         for kind, named in parts[keys]:
-            told.append({"kind": kind, **about, **{name: number(row[key]) for key, name in named}})
-    return told
+            log.append({"kind": kind, **about, **{name: number(row[key]) for key, name in named}})
+    return log
 
 
 def _parts(keys: Iterable[str]) -> Parts:
     """The entries that a row of these keys holds: of each the kind, and its values' keys and names."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_kind: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
         kind, _, name = key.partition("/")
         if kind in KINDS:
-            found.setdefault(kind, []).append((key, name))
-    return list(found.items())
+            by_kind.setdefault(kind, []).append((key, name))
+    return list(by_kind.items())
 
 
 def number(value: Any) -> Any:
