@@ -44,6 +44,7 @@ LEFT_OUT = {
     "scaling agent": REMOTE,
     "scaling pull": REMOTE,
     "scaling table narang2021 --from": REMOTE,
+    "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
     "pytest ": "it is a test",
     "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",
     "python benchmarks/": "it measures the machine",
@@ -73,6 +74,12 @@ class Scene:
         if "reviews.csv" in text:
             lines = [f"review {number}, {'of many words ' * 20}{number * 7}" for number in range(600)]
             pd.DataFrame({"review": lines}).to_csv("reviews.csv", index=False)
+        if "trec/train.jsonl" in text:
+            Path("trec").mkdir()
+            kinds = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
+            for split in ("train", "test"):
+                rows = [{"text": f"question {split} {number} ?", "label": kinds[number % 6]} for number in range(120)]
+                pd.DataFrame(rows).to_json(f"trec/{split}.jsonl", orient="records", lines=True)
         if "points.csv" in text:
             points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
             points["error"] = 1 - 0.9 * (2.0 / points["loss"])

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -128,11 +129,13 @@ class Task:
         """
         if split not in SPLITS:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
-        return self._opened(split, folder, network=False)
+        with _placed():
+            return self._opened(split, folder, network=False)
 
     def prepare(self, folder: Path) -> Path:
         """The folder that holds the task as tokens."""
-        home = self._opened("train", folder, network=True).home
+        with _placed():
+            home = self._opened("train", folder, network=True).home
         assert home is not None
         return home
 
@@ -140,7 +143,7 @@ class Task:
         home = self._home(folder, network)
         meta = atomic.read_json(home / META)
         if split not in meta["splits"]:
-            raise ScalingError(f"the task has no {split} split", key=f"data.files.{split}", fix="name its file")
+            raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
         for leak in meta["leaks"]:
             _warn(leak)
         items = _split(home, split, self.answer)
@@ -156,7 +159,7 @@ class Task:
             if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
                 return home
             fix = "run `scaling data prepare` with the same data= and runs= first, or set data.files.train=FILE"
-            raise ScalingError("the task has not been prepared", key="data", fix=fix)
+            raise ScalingError("the task has not been prepared", fix=fix)
         key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
         home = folder / "tasks" / key
         if not (home / META).exists():
@@ -242,11 +245,20 @@ class Task:
             try:
                 example = self.columns(rows.renamed(row, self.rename), secret)
             except ScalingError as error:
-                raise ScalingError(
-                    f"{split} split, {name}: {error.what}", key=error.key, value=error.value, fix=error.fix
-                ) from None
+                value = f" {error.value!r}" if error.has_value else ""
+                what = f"{split} split, {name}: {error.what}{value}"
+                raise ScalingError(what, key=error.key, fix=error.fix) from None
             if example is not None:
                 yield example
+
+
+@contextmanager
+def _placed() -> Iterator[None]:
+    """Mistakes with their whole key; what is wrong in a file is said of the file."""
+    try:
+        yield
+    except ScalingError as error:
+        raise (error if error.file is not None else error.under("data")) from None
 
 
 def _check_keys(answer: Answer, second: str | None, options: list[str] | None) -> None:

@@ -170,9 +170,8 @@ GOOD = [{"sentence": "a", "label": "0"}, {"sentence": "b", "label": "1"}]
 
 def test_an_unknown_label_in_the_test_split_is_refused(tmp_path):
     data = two(tmp_path, "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD, "cola")
-    with pytest.raises(ScalingError, match=r"test split, test.jsonl, example 2: there is no such label") as caught:
+    with pytest.raises(ScalingError, match=r"data.label: test split, test.jsonl, example 2: .* no such label '2'"):
         data.open("train", tmp_path / "data")
-    assert caught.value.value == "2"
 
 
 def test_a_missing_column_is_refused(tmp_path):
