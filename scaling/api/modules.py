@@ -28,11 +28,10 @@ def module(
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
     """
     from scaling.training.module import MODULES
-    from scaling.training.parametrization import initialise
 
     experiment = _experiment(model, overrides, overlays, extend, settings)
-    drawn = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-    return MODULES[drawn.family](experiment, drawn)
+    initial = experiment.initial_model()
+    return MODULES[initial.family](experiment, initial)
 
 
 def data_module(

@@ -1,7 +1,8 @@
 """Free disk space: list what can go, and with --free remove it. Specs, logs and results always stay.
 
 What can go: checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
-The final weights of finished runs stay, since export and generate need them; --weights frees them too.
+The final weights of finished runs stay, since export and generate need them; --weights frees them too. Weights that
+another run starts from stay as long as that run has no result, or its checkpoints hold only what it trained.
 
 scaling gc                        what it would free
 scaling gc --free                 free it
@@ -31,14 +32,16 @@ def run(arguments: argparse.Namespace) -> None:
     ledger, names = opened(arguments.words)
     if names:
         raise ScalingError("it takes no names", fix="it frees what no run needs any more, in the whole folder")
-    waste = list(collect.waste(ledger, arguments.weights))
+    waste, kept = collect.sorted_out(ledger, arguments.weights)
     total = collect.free(waste) if arguments.free else sum(item.bytes for item in waste)
     if arguments.json:
-        items = [{**vars(item), "path": str(item.path)} for item in waste]
-        print(text(numbered({"freed": arguments.free, "bytes": total, "items": items})))
+        items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
+        print(text(numbered({"freed": arguments.free, "bytes": total, "items": items, "kept": needed})))
         return
     for item in waste:
         print(f"{item.run or '':16}  {size(item.bytes):>9}  {item.kind:<13}  {item.path.relative_to(ledger.root)}")
+    for item in kept:
+        print(f"{item.run or '':16}  {size(item.bytes):>9}  kept: other runs start from these weights")
     what = "freed" if arguments.free else "can be freed; --free does it" if waste else "to free"
     print(f"{size(total)} in {len(waste)} places {what}")
 

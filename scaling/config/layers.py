@@ -27,7 +27,7 @@ from scaling.config.resolved import Config
 from scaling.errors import ScalingError, nearest
 
 # Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes say their keys.
-FIXED = ("train", "evaluate", "log", "seed", "runs")
+FIXED = ("start", "train", "evaluate", "log", "seed", "runs")
 SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", "parametrization", *FIXED)
 # What a file may hold beside sections: `base` and `rows` are read here, `table` by the command that prints tables.
 BESIDE_SECTIONS = ("base", "rows", "table")

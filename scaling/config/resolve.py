@@ -13,7 +13,7 @@ from scaling.build import check, plain
 from scaling.config.node import Node
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne, Long, PositiveFloat, PositiveInt, Range, Rows, Seed
+from scaling.number import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
@@ -21,12 +21,20 @@ MicroBatch = Rows | None
 Budget = Long | None
 Threads = Annotated[int, Range(least=1, most=1024)]
 Clip = PositiveFloat | None
+Passes = Annotated[float, Range(above=0, most=10**6)]
+Epochs = Passes | None
+Patience = PositiveInt | None
+Parts = Literal["all", "head", "bias"] | list[str] | dict[str, Any]
 
 # What a key may hold where its default does not show it.
 TYPES: dict[str, Any] = {
     "train.batch": int | dict[str, Any],
     "train.steps": Budget,
     "train.tokens": Budget,
+    "train.epochs": Epochs,
+    "train.patience": Patience,
+    "train.parts": Parts,
+    "train.layer_decay": PositiveFraction,
     "train.micro_batch": MicroBatch,
     "train.documents": Literal["join", "mask"],
     "train.precision": Literal["float32", "bf16_autocast", "bf16"],
@@ -47,6 +55,18 @@ TYPES: dict[str, Any] = {
     "log.name": str | None,
 }
 WORDS = {"seed": Seed}  # the same of sections that are one value
+# The keys of sections that are null by default.
+KEYS: dict[str, dict[str, Any]] = {
+    "start": {
+        "run": str | None,
+        "step": Budget,
+        "folder": str | None,
+        "study": str | None,
+        "row": str | None,
+        "new": list[str],
+        "unused": list[str],
+    }
+}
 
 
 def interpolate(root: Node) -> Node:
@@ -100,6 +120,10 @@ def quantities(root: Node) -> Node:
 
 def typed(section: str, node: Node, default: Node) -> Node:
     """A section of fixed keys with its keys and types checked against the defaults."""
+    if isinstance(default.value, str):
+        node = _unkinded(node)
+    if section in KEYS:
+        return node if node.value is None else _keyed(section, node, KEYS[section])
     if default.mapping is None:
         shape = list[Any] if isinstance(default.value, tuple) else type(default.value)
         return _typed(section, node, {**TYPES, **WORDS}.get(section, shape))
@@ -113,6 +137,24 @@ def typed(section: str, node: Node, default: Node) -> Node:
             raise child.error(f"{section} has no such key", key=dotted, fix=nearest(key, default.mapping))
         checked[key] = typed(dotted, child, default.mapping[key])
     return Node(checked, node.origin)
+
+
+def _unkinded(node: Node) -> Node:
+    """Keys laid over a word were laid over that word as a kind; here it is none, and the keys take its place."""
+    if node.mapping is None or "kind" not in node.mapping:
+        return node
+    rest = {key: child for key, child in node.mapping.items() if key != "kind"}
+    return Node(rest, node.origin) if rest else node.mapping["kind"]
+
+
+def _keyed(section: str, node: Node, keys: Mapping[str, Any]) -> Node:
+    """A section that is null by default, with its keys and types checked."""
+    if node.mapping is None:
+        raise node.error("expected keys under it, or null", key=section, fix=f"write {section}.{next(iter(keys))}=…")
+    for key, child in node.mapping.items():
+        if key not in keys:
+            raise child.error(f"{section} has no such key", key=f"{section}.{key}", fix=nearest(key, keys))
+    return Node({key: _typed(f"{section}.{key}", child, keys[key]) for key, child in node.mapping.items()}, node.origin)
 
 
 def _typed(key: str, node: Node, wanted: Any) -> Node:

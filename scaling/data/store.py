@@ -140,6 +140,11 @@ class _Stored:
     def entropy(self) -> None:
         """Nobody knows it of a text."""
 
+    @property
+    def tokenizer(self) -> str:
+        """SHA-256 of the tokenizer's file."""
+        return self.manifest.tokenizer
+
     @cached_property
     def codec(self) -> Codec:
         from scaling.data.codec import Codec

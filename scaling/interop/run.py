@@ -9,12 +9,13 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from scaling import atomic
 from scaling.build import build, kinds
@@ -24,23 +25,25 @@ from scaling.data.codec import Codec
 from scaling.data.manifest import TOKENIZER
 from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError
-from scaling.interop import weights
+from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
-from scaling.ledger.result import NAME as RESULT
+from scaling.ledger.result import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
+ANEW = "add --again to the command that trained it"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a folder holds."""
+    """What a folder holds; `place` is where it is, as {folder}, or {run, step} in a ledger."""
 
     described: Described
     tokenizer: Path | None
+    place: Mapping[str, Any] = field(default_factory=dict)
 
     def model(self, device: torch.device | str = "cpu") -> Family:
         """The model with its weights, ready to evaluate."""
@@ -52,17 +55,21 @@ class Run:
         return model.to(device).eval()
 
 
-def read(name: str | Path, runs: str | Path = "runs") -> Run:
-    """The run in a folder, or the one of the ledger at `runs` whose id begins so."""
+def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -> Run:
+    """The run in a folder, or the one of the ledger at `runs` whose id begins so: the weights that its result is of, or
+    its last ones, or those of a step.
+    """
     folder = Path(name)
     if (folder / CONFIG).is_file():
         return _own(folder)
     if (folder / SPEC).is_file():
-        return _of_ledger(folder, folder.parents[1])
+        return _of_ledger(folder, folder.parents[1], step)
+    if (folder / huggingface.CONFIG).is_file():
+        return _theirs(folder)
     if folder.exists():
         raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, fix="name a run, or import it first")
     ledger = Ledger.open(runs)
-    return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs))
+    return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs), step)
 
 
 def write(folder: str | Path, run: Run, origin: str) -> None:
@@ -89,24 +96,70 @@ def _own(folder: Path) -> Run:
     run = _run(config.tree, folder / weights.FILE, tokenizer)
     if ids is None and tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
-    return replace(run, described=replace(run.described, ids=ids or {}))
+    return replace(run, described=replace(run.described, ids=ids or {}), place={"folder": str(folder.resolve())})
 
 
-def _of_ledger(folder: Path, runs: Path) -> Run:
+def _theirs(folder: Path) -> Run:
+    """A folder of transformers, read as `scaling import` does."""
+    tokenizer = folder / TOKENIZER
+    described = huggingface.read(folder)
+    return Run(described, tokenizer if tokenizer.is_file() else None, {"folder": str(folder.resolve())})
+
+
+def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
     try:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError) as error:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
-    found = checkpoint.latest(folder.glob("attempts/*/checkpoints"))
-    if found is None:
-        done = (folder / RESULT).is_file()
-        fix = "add --again to the command that trained it: its weights were freed" if done else "train it first"
-        raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
+    found = _checkpoint(folder, step)
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
     tokenizer = store.root(runs) / prepared / TOKENIZER
-    run = _run(spec, found.folder / CHECKPOINT_WEIGHTS, tokenizer if prepared and tokenizer.is_file() else None)
+    run = _run(
+        spec,
+        found.folder / CHECKPOINT_WEIGHTS,
+        tokenizer if prepared and tokenizer.is_file() else None,
+        lambda: _base(found, runs),
+    )
     ids = _started(_specials(spec, runs), spec["model"]["kind"])
-    return replace(run, described=replace(run.described, ids=ids))
+    place = {"run": folder.name, "step": found.step}
+    return replace(run, described=replace(run.described, ids=ids), place=place)
+
+
+def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
+    """The whole checkpoint of a step of a run; where none is named, that of its result, or its last one."""
+    folders = list(folder.glob("attempts/*/checkpoints"))
+    if step is None:
+        result = read_result(folder)
+        found = checkpoint.final(folders, result)
+        if found is None:
+            fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
+            raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
+        return found
+    found = checkpoint.at(folders, step)
+    if found is None:
+        there = sorted({step for one in folders for step in checkpoint.steps(one)})
+        fix = f"take one of {', '.join(map(str, there))}" if there else "train it first"
+        raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)
+    return found
+
+
+def _base(found: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
+    """The weights that a checkpoint without them was trained from, checked."""
+    start = found.note.get("start")
+    if start is None:
+        return {}
+    where = f"run {start['run']} at step {start['step']}" if "run" in start else f"the folder {start['folder']}"
+    fix = f"put them back, or train the run again from weights that are there ({ANEW})"
+    try:
+        tensors = read(start.get("run") or Path(start["folder"]), runs, start.get("step")).described.tensors
+    except (ScalingError, OSError) as error:
+        reason = error.what if isinstance(error, ScalingError) else error.strerror
+        what = f"the run holds what it trained; the weights that it started from, {where}, cannot be read: {reason}"
+        raise ScalingError(what, file=found.folder, fix=fix) from None
+    if weights.digest(tensors) != start["sha256"]:
+        what = f"the run holds what it trained; the weights that it started from, {where}, have changed"
+        raise ScalingError(what, file=found.folder, fix=fix)
+    return tensors
 
 
 def _specials(spec: Mapping[str, Any], runs: Path) -> Mapping[str, int]:
@@ -130,12 +183,22 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
     return {**ids, **({"start": start[0]} if start else {})}
 
 
-def _run(tree: Mapping[str, Any], file: Path, tokenizer: Path | None) -> Run:
+def _run(
+    tree: Mapping[str, Any],
+    file: Path,
+    tokenizer: Path | None,
+    base: Callable[[], Mapping[str, Tensor]] = dict,
+) -> Run:
+    """What a weight file holds, and of `base` the tensors that it leaves out."""
     sections = {"model": tree["model"], "size": tree["size"]}
     with blank():
         empty = build("model", sections["model"], sections["size"])
-    tensors = weights.once(weights.read(file), empty, file)
-    weights.check(tensors, weights.of(empty), file)
+    tensors, model = weights.once(weights.read(file), empty, file), weights.of(empty)
+    below, first = base(), {id(tensor): name for name, tensor in model.items()}
+    for name, tensor in empty.state_dict(keep_vars=True).items():
+        if name in below:
+            tensors.setdefault(first[id(tensor)], below[name].float())
+    weights.check(tensors, model, file)
     return Run(Described(sections, tensors), tokenizer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -69,6 +70,16 @@ def of(model: nn.Module) -> dict[str, Tensor]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         once.setdefault(id(tensor), (name, tensor))
     return dict(once.values())
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of tensors by name, type, shape and bytes, in whatever file or order they are."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def once(found: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:

@@ -133,16 +133,23 @@ class Attempt:
         return newest
 
     @contextmanager
-    def checkpoint(self, step: int, note: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    def checkpoint(
+        self, step: int, note: Mapping[str, Any] | None = None, pinned: Collection[int] = ()
+    ) -> Iterator[Path]:
         """A folder to write the checkpoint of `step` into; it counts once the block has ended well.
 
-        Then the log is synced as well, and checkpoints that are no longer needed are dropped.
+        Then the log is synced as well, and checkpoints that are no longer needed are dropped; those of `pinned` steps
+        are needed for now.
         """
         own = self.folder / "checkpoints"
         self.log.sync()
         with checkpoint.writing(own, step, note or {}) as folder:
             yield folder
-        checkpoint.prune(own, [] if self.anew else self._older(), KEEP, self.pinned)
+        checkpoint.prune(own, [] if self.anew else self._older(), KEEP, self.pinned.union(pinned))
+
+    def saved(self, step: int) -> Checkpoint | None:
+        """The whole checkpoint of a step by this attempt, or by those that it goes on from."""
+        return checkpoint.at([self.folder / "checkpoints", *([] if self.anew else self._older())], step)
 
     def history(self) -> list[dict[str, Any]]:
         """What all attempts at the run logged so far, as one history."""

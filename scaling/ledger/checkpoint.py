@@ -46,7 +46,7 @@ class Damage(Exception):
 @contextmanager
 def writing(folder: Path, step: int, note: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well."""
-    final = folder / f"{step:012d}"
+    final = folder / name(step)
     temporary = atomic.temporary(final)
     try:
         folder.mkdir(exist_ok=True)
@@ -75,6 +75,19 @@ def check(folder: Path) -> Checkpoint:
         raise Damage(str(error)) from error
 
 
+def note(folder: Path) -> Mapping[str, Any]:
+    """The note written with a checkpoint, whose files are not checked; none where it cannot be read."""
+    try:
+        return (read(folder / MANIFEST) or {}).get("note", {})
+    except (Damaged, OSError):
+        return {}
+
+
+def name(step: int) -> str:
+    """The name of the folder of a step's checkpoint."""
+    return f"{step:012d}"
+
+
 def latest(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
     """The latest whole checkpoint in `folders` that belongs where it is, the newest attempt's among equals; those
     passed over are warned of.
@@ -85,6 +98,14 @@ def latest(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lamb
 def at(folders: Iterable[Path], step: int) -> Checkpoint | None:
     """The whole checkpoint of exactly this step, None where there is none; damaged ones are warned of."""
     return _first_whole(path for path in _all(folders) if int(path.name) == step)
+
+
+def final(folders: Collection[Path], result: Mapping[str, Any] | None) -> Checkpoint | None:
+    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
+    one.
+    """
+    best = None if result is None else result.get("best_step")
+    return latest(folders) if best is None else at(folders, best)
 
 
 def steps(folder: Path) -> dict[int, Path]:

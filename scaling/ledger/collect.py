@@ -1,21 +1,22 @@
 """Collect: what disk space can be had back without losing anything that is still needed.
 
 Freed are the checkpoints of runs that have a result, and of idle trunks whose every branch has one, except steps that a
-branch of any study still starts from; and what killed processes left half-written, anywhere in the ledger. The final
-weights of finished runs stay unless asked for. Specs, logs and results always stay.
+branch of any study still starts from, and weights that another run needs; and what killed processes left half-written,
+anywhere in the ledger. The final weights of finished runs stay unless asked for. Specs, logs and results always stay.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from scaling import atomic
+from scaling.errors import ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.attempt import Record
 from scaling.ledger.exclusive import disk
@@ -36,11 +37,47 @@ class Waste:
     bytes: int
 
 
-def waste(ledger: Ledger, weights: bool = False) -> Iterator[Waste]:
+def waste(ledger: Ledger, weights: bool = False) -> list[Waste]:
     """What can go, run by run; nothing is touched. A damaged plan is refused: what its branches need is not known.
 
     `weights`: also the last checkpoint of each finished run, without which it cannot be exported or generate.
     """
+    return sorted_out(ledger, weights)[0]
+
+
+def sorted_out(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
+    """What can go, and what could but for the runs that stay and start from it."""
+    found, kept = list(_spent(ledger, weights)), list[Waste]()
+    while True:
+        needed = _bases(ledger, {item.path for item in found})
+        more = [item for item in found if (item.run, item.path.name) in needed]
+        if not more:
+            return found, kept
+        found, kept = [item for item in found if item not in more], kept + more
+
+
+def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
+    """The runs, and the names of their checkpoints, that other runs start from: those that have no result, and those
+    whose checkpoints hold what they trained alone.
+    """
+    needed: set[tuple[str | None, str]] = set()
+    for run in ledger.runs():
+        try:
+            start = ledger.spec(run).get("start")
+        except ScalingError:
+            continue  # it cannot be trained or read either
+        if start is None:
+            continue
+        starts = [] if ledger.result(run) is not None else [start]
+        for record in ledger.attempts(run):
+            for path in checkpoint.steps(record.folder / "checkpoints").values():
+                if path not in gone:
+                    starts.append(checkpoint.note(path).get("start", {}))
+        needed |= {(one["run"], checkpoint.name(one["step"])) for one in starts if "run" in one}
+    return needed
+
+
+def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
     for study in ledger.studies():
         ledger.plan(study)
     trunks = ledger.trunks()
@@ -52,7 +89,7 @@ def waste(ledger: Ledger, weights: bool = False) -> Iterator[Waste]:
         records = ledger.attempts(run)
         # An attempt that trains a finished run again still writes.
         busy = {record.number for record in records if done and ledger.is_running(record)}
-        final = _final(records) if result is not None and result["outcome"] == "finished" else None
+        final = _final(records, result) if result is not None and result["outcome"] == "finished" else None
         for record in records:
             folder = record.folder / "checkpoints"
             if spent and record.number not in busy:
@@ -86,14 +123,14 @@ def free(items: Iterable[Waste]) -> int:
     return total
 
 
-def _final(records: Iterable[Record]) -> Path | None:
+def _final(records: Iterable[Record], result: Mapping[str, Any]) -> Path | None:
     """The checkpoint with a finished run's weights. A damaged one is not it where a whole one is there."""
     folders = [record.folder / "checkpoints" for record in records]
     paths = [path for folder in folders for path in checkpoint.steps(folder).values()]
     if len(paths) <= 1:
         return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
-    newest = checkpoint.latest(folders)
-    return None if newest is None else newest.folder
+    weights = checkpoint.final(folders, result)
+    return None if weights is None else weights.folder
 
 
 def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:

@@ -29,6 +29,9 @@ UNCOUNTED = frozenset(
         "runs",
         "log",
         "evaluate.points",
+        "start.folder",  # where the weights are: their hash counts
+        "start.run",
+        "start.step",
         "train.checkpoint_every",
         "train.compile",
         "train.devices",

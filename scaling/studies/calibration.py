@@ -28,7 +28,6 @@ from scaling.studies.busy_cores import busy_cores
 from scaling.studies.size import machine_memory
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment
-from scaling.training.parametrization import initialise
 from scaling.training.precision import Weights
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
@@ -169,9 +168,9 @@ def _step(experiment: Experiment) -> Callable[[], None]:
     plan = experiment.batches.plan
     assert isinstance(plan, Windows)
     batches = replace(experiment.batches, plan=replace(plan, size=experiment.size))
-    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
+    model = experiment.initial_model()
     weights = Weights(model, "float32")
-    optimizers = experiment.optimizer.make(weights.parameters, experiment.parametrization)
+    optimizers = experiment.optimizer.make(weights.parameters, experiment.rates)
     numbers = itertools.count()
 
     def step() -> None:

@@ -11,12 +11,8 @@ from scaling.ledger.checkpoint import steps
 from scaling.lightning import Callback, Trainer
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule
-from scaling.training.recorder import Recorder
+from scaling.training.recorder import Incomplete, Recorder
 from scaling.training.sharding import own
-
-
-class Incomplete(Exception):
-    """A training that ended without an error, and has not done what its result would state."""
 
 
 class Completeness(Callback):
@@ -41,7 +37,7 @@ class Completeness(Callback):
 
     def check(self, module: TrainingModule) -> None:
         """Refuse a training that did not apply every update, or did not save and evaluate its last step."""
-        experiment, begin, end = self.experiment, module.start, self.experiment.steps
+        experiment, begin, end = self.experiment, module.start, self.recorder.end
         _equal("updates applied", module.updates, max(0, end - begin))
         attempt = self.recorder.attempt
         if attempt is None:

@@ -40,10 +40,21 @@ def affordable(steps: int, points: int, windows: int, trained: int, row_tokens: 
     return points, min(last, rest // earlier) if earlier else last, last
 
 
-def evaluation_steps(steps: int, points: int) -> list[int]:
-    """`points` steps spaced evenly on a logarithmic scale, the last of them the end."""
+def affordable_evenly(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> tuple[int, int, int]:
+    """The same for evaluations that are compared with one another: all are on the same windows."""
+    budget = max(int(COST * trained / FORWARD), FREE // row_tokens)
+    fewest = min(windows, -(-FEWEST // row_tokens))
+    points = max(1, min(points, budget // fewest))
+    each = min(windows, max(fewest, budget // len(evaluation_steps(steps, points, evenly=True))))
+    return points, each, each
+
+
+def evaluation_steps(steps: int, points: int, evenly: bool = False) -> list[int]:
+    """`points` steps spaced evenly on a logarithmic scale, or on a plain one, the last of them the end."""
     if points == 1:
         return [steps]
+    if evenly:
+        return sorted({max(1, round(steps * index / points)) for index in range(1, points + 1)})
     return sorted({max(1, round(steps ** (index / (points - 1)))) for index in range(points)} | {steps})
 
 

@@ -8,7 +8,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -25,14 +25,17 @@ from scaling.errors import ScalingError, from_os
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
+from scaling.model.parameters import parameters
 from scaling.number import plural
 from scaling.objective import Distil
-from scaling.training import task_head, values
-from scaling.training.evaluation import affordable, evaluation_steps
+from scaling.training import parts, task_head, values
+from scaling.training.evaluation import affordable, affordable_evenly, evaluation_steps
+from scaling.training.layer_decay import LayerDecay, depths
 from scaling.training.optimizer import Optimizer
-from scaling.training.parametrization import Parametrization
+from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import wanted
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
+from scaling.training.start import Start
 from scaling.training.vocabulary import with_vocabulary
 
 VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
@@ -59,12 +62,48 @@ class Experiment:
     entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
     versions: Mapping[str, int]  # of the pieces
     teacher: Run | None = None  # whose predictions the objective distils
+    start: Start | None = None  # the weights that it begins with; else all are drawn
+    trained: frozenset[str] = frozenset()  # names of the parameters that it trains
+    names: frozenset[str] = frozenset()  # of all parameters
+    depths: Mapping[str, int] = field(default_factory=dict)  # how many blocks below the top each parameter is
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
         """The model without weights; `initialise` gives it some."""
         with blank():
             return self.config.build("model", self.config["size"])
+
+    def initial_model(self, device: torch.device | str = "cpu") -> Family:
+        """The model with the weights that the run begins with; what it does not train takes no gradient."""
+        model = initialise(self.model(), self.parametrization, self.seed, device)
+        if self.start is not None:
+            self.start.apply(model)
+        for spec, parameter in parameters(model):
+            parameter.requires_grad_(spec.name in self.trained)
+        return model
+
+    @property
+    def saved(self) -> frozenset[str]:
+        """The parameters that a checkpoint holds: where the run has a start, those that are not the start's."""
+        return self.names if self.start is None else self.trained | self.start.own
+
+    @property
+    def start_note(self) -> dict[str, Any]:
+        """What a checkpoint says of the weights that it leaves out: where they are, and their hash."""
+        if self.start is None or self.saved == self.names:
+            return {}
+        return {"start": self.start.record}
+
+    @property
+    def patience(self) -> int | None:
+        """Evaluations without improvement after which the run ends."""
+        return self.config["train.patience"]
+
+    @property
+    def rates(self) -> Parametrization:
+        """What says how each parameter's learning rate differs."""
+        factor = self.config["train.layer_decay"]
+        return self.parametrization if factor == 1 else LayerDecay(self.parametrization, factor, self.depths)
 
     @property
     def seed(self) -> int:
@@ -90,7 +129,7 @@ class Experiment:
     @property
     def evaluated(self) -> dict[int, int]:
         """The windows of each evaluation, by its step."""
-        steps = evaluation_steps(self.steps, self.points)
+        steps = evaluation_steps(self.steps, self.points, self.patience is not None)
         return {step: self.windows[step == self.steps] for step in steps}
 
     def tokens(self, step: int) -> int:
@@ -107,15 +146,30 @@ class Experiment:
             **{key: tree[key] for key in counted},
             "schedule": self._schedule,
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
-            "train": {**train, "steps": self.steps},
+            "train": {**train, **self._transfer, "steps": self.steps},
             "evaluate": self._evaluate,
             "versions": self.versions,
         }
+        if self.start is not None:
+            spec["start"] = {**self.start.identity, **self.start.place}
         return spec if self.horizon else _stable(spec)
 
+    @property
+    def _transfer(self) -> dict[str, Any]:
+        """The keys of `train` that came after runs had been made, where they are not at their defaults. Where a run may
+        end early, the steps at which it is evaluated count.
+        """
+        train = self.config.tree["train"]
+        found = {key: train[key] for key, default in (("parts", "all"), ("layer_decay", 1)) if train[key] != default}
+        if self.patience is not None:
+            found["patience"] = {"evaluations": self.patience, "points": self.points}
+        return found
+
     def trunk(self) -> tuple[Experiment, int] | None:
-        """The trunk that this run may branch from, and the step at which it does."""
-        if not isinstance(self.schedule, WSD):
+        """The trunk that this run may branch from, and the step at which it does. A run that may end early is whole:
+        how it ends depends on all its evaluations.
+        """
+        if not isinstance(self.schedule, WSD) or self.patience is not None:
             return None
         step, rising = self.schedule.cooldown(self.steps), warmup_steps(self.schedule, self.steps)
         # A warmup that is a fraction is one of the run, whose length the trunk does not know.
@@ -158,6 +212,7 @@ def assemble(config: Config) -> Experiment:
 def _assemble(config: Config) -> Experiment:
     _check(config)
     size = values.batch_size(config)
+    start = Start.read(config)
     data = config.build("data")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
@@ -165,7 +220,10 @@ def _assemble(config: Config) -> Experiment:
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
-    config = task_head.balanced(with_vocabulary(config, objective.vocabulary), train)
+    if start is not None:
+        start.check_tokenizer(train)
+    start_ids = None if start is None else start.vocabulary
+    config = task_head.balanced(with_vocabulary(config, objective.vocabulary, start_ids), train)
     windows = config["evaluate.windows"]
     validation, evaluations = evaluation(
         held_out,
@@ -193,7 +251,9 @@ def _assemble(config: Config) -> Experiment:
         versions=build.versions(config.tree),
         teacher=_teacher(config, objective),
     )
-    task_head.check(experiment.model(), objective, train)
+    model = experiment.model()
+    task_head.check(model, objective, train)
+    experiment = _transferred(experiment, model, start)
     if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
         name = type(experiment.optimizer).__name__
         raise config.error(
@@ -202,6 +262,18 @@ def _assemble(config: Config) -> Experiment:
     if objective.takes == "windows":
         _divisible(config, size)
     return _budgeted(experiment, config)
+
+
+def _transferred(experiment: Experiment, model: Family, start: Start | None) -> Experiment:
+    """The experiment with its start, and what it trains of the model."""
+    start = None if start is None else start.fitted(model)
+    return replace(
+        experiment,
+        start=start,
+        trained=parts.trained(model, experiment.config["train.parts"], () if start is None else start.drawn),
+        names=frozenset(spec.name for spec, _ in parameters(model)),
+        depths=depths(model),
+    )
 
 
 def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
@@ -218,14 +290,15 @@ def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     """The experiment with the seed and the budget of a config."""
     values.check_varied(config)
-    steps = _steps(config, experiment.size, experiment.row_tokens)
-    check(experiment.schedule, steps)
     known = experiment.batches
     batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
+    steps = _steps(config, experiment.size, experiment.row_tokens, batches)
+    check(experiment.schedule, steps)
     windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
     if config.tree["evaluate"]["windows"] == "auto":
         trained = experiment.size.before(steps)
-        points, each, last = affordable(steps, points, windows, trained, experiment.row_tokens)
+        cheapest = affordable if config.tree["train"]["patience"] is None else affordable_evenly
+        points, each, last = cheapest(steps, points, windows, trained, experiment.row_tokens)
     else:
         each = last = windows
     validation, evaluations = _first(experiment.validation, last)
@@ -298,15 +371,27 @@ def _teacher(config: Config, objective: Any) -> Run | None:
         raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
 
 
-def _steps(config: Config, size: BatchSize, row_tokens: int) -> int:
-    """Updates: as said, or the fewest that see `train.tokens`."""
+def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:
+    """Updates: as said, or the fewest that see `train.tokens`, or all the data `train.epochs` times."""
     train = config.tree["train"]
     if train["steps"] is not None:
         return train["steps"]
+    if train["epochs"] is not None:
+        return _passed(config, batches, train["epochs"])
     least = size.size(0) * row_tokens
     if train["tokens"] < least:
         raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
     return _updates(size, -(-train["tokens"] // row_tokens))
+
+
+def _passed(config: Config, batches: Batches, epochs: float) -> int:
+    """The fewest updates that pass over the data so often."""
+    if not batches.passes(1):
+        raise config.error("train.epochs", "there is no end to the data", "set train.tokens or train.steps")
+    steps = 1
+    while batches.passes(steps) < epochs:
+        steps *= 2
+    return bisect_left(range(steps + 1), epochs, lo=1, key=batches.passes)
 
 
 @lru_cache(maxsize=4096)

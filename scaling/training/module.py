@@ -99,8 +99,8 @@ class FamilyModule(LightningModule):
         return self(batch)
 
     def configure_optimizers(self) -> Any:
-        learned = [Parameter(spec, tensor) for spec, tensor in parameters(self.model)]
-        optimizers = self.experiment.optimizer.make(learned, self.experiment.parametrization)
+        learned = [Parameter(spec, tensor) for spec, tensor in parameters(self.model) if tensor.requires_grad]
+        optimizers = self.experiment.optimizer.make(learned, self.experiment.rates)
         if len(optimizers) > 1:
             name = type(self.experiment.optimizer).__name__
             raise ScalingError(
@@ -165,15 +165,26 @@ class TrainingModule(FamilyModule):
         if self.torch_optimizers:
             return
         config = self.experiment.config
-        sharded = (partial(shard, mesh=self.device_mesh["data_parallel"]),) if self.sharded else ()  # type: ignore[index]
-        self.weights = Weights(self.model, config["train.precision"], config["evaluate.precision"], *sharded)
+        sharded = partial(shard, mesh=self.device_mesh["data_parallel"]) if self.sharded else None  # type: ignore[index]
+        precisions = config["train.precision"], config["evaluate.precision"]
+        self.weights = Weights(self.model, *precisions, sharded, self.experiment.saved)
         self.model = self.weights.trained
-        self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.parametrization)
+        self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rates)
         if self.checkpoint is not None:
-            state.restore(self.checkpoint, self.weights.parameters, self.torch_optimizers)
-            self.weights.spread()
+            state.restore(self.checkpoint, self.saved, self.torch_optimizers)
+            self.weights.restored()
         if config["train.compile"]:
             self.model.compile()
+
+    def take_up(self, folder: Path) -> None:
+        """The weights of a checkpoint, and nothing else of it."""
+        state.restore(folder, self.saved)
+        self.weights.restored()
+
+    @property
+    def saved(self) -> list[Parameter]:
+        """The parameters that a checkpoint holds."""
+        return [one for one in self.weights.every if one.spec.name in self.experiment.saved]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TrainingModule:
         """To another device, say: with the models that are no part of what is trained."""

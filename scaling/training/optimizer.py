@@ -131,8 +131,10 @@ class Muon:
         hidden = [one for one in parameters if one.spec.is_inner_matrix and one.tensor.ndim == 2]
         rest = [one for one in parameters if one not in hidden]
         groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
-        muon = optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")
-        return [muon, *self.rest.make(rest, parametrization)]
+        made: list[torch.optim.Optimizer] = []
+        if hidden:  # where only some parameters are trained, there may be none of either
+            made += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
+        return [*made, *self.rest.make(rest, parametrization)] if rest else made
 
 
 def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, lr: float, decay: float) -> list[Group]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Literal
@@ -20,10 +20,11 @@ Precision = Literal["float32", "bf16_autocast", "bf16"]
 
 class Weights:
     """A float32 model and, where it is trained or evaluated in bfloat16, a copy rounded to that; the optimizer sees the
-    float32 parameters.
+    float32 parameters that are trained: those that take a gradient.
 
     bfloat16 has 8 bits: an update of one part in 300 would vanish, so it is summed in float32 and then rounded.
-    `sharded` shares a model's parameters out over the ranks, where a strategy does.
+    `sharded` shares a model's parameters out over the ranks, where a strategy does. What is neither trained nor in
+    `saved`, the names of what checkpoints hold, has no float32 copy where nothing is computed in float32.
     """
 
     def __init__(
@@ -31,18 +32,25 @@ class Weights:
         model: Family,
         training: Precision,
         evaluation: Precision = "float32",
-        sharded: Callable[[Family], None] = lambda model: None,
+        sharded: Callable[[Family], None] | None = None,
+        saved: Collection[str] | None = None,
     ):
         rounded = deepcopy(model).to(torch.bfloat16) if "bf16" in (training, evaluation) else model
         for one in {id(one): one for one in (model, rounded)}.values():
-            sharded(one)
+            if sharded is not None:
+                sharded(one)
         self.trained: Family = rounded if training == "bf16" else model
         self.evaluated: Family = rounded if evaluation == "bf16" else model
-        found = parameters(model)
-        self.own: list[Tensor] = [parameter for _, parameter in parameters(rounded)]
-        self.masters: list[Tensor] = [parameter for _, parameter in found]
-        self.parameters = [Parameter(spec, master) for (spec, _), master in zip(found, self.masters, strict=True)]
+        self.every = [Parameter(spec, parameter) for spec, parameter in parameters(model)]
+        self.parameters = [one for one in self.every if one.tensor.requires_grad]
+        self.masters: list[Tensor] = [one.tensor for one in self.parameters]
+        self.own: list[Tensor] = [one for _, one in parameters(rounded) if one.requires_grad]
         self.full, self.evaluation = model, evaluation
+        self._rounded = rounded
+        if saved is not None and sharded is None and training == evaluation == "bf16":
+            for one, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
+                if not frozen.requires_grad and one.spec.name not in saved:
+                    one.tensor.data = frozen.data
 
     @property
     def separate(self) -> bool:
@@ -61,6 +69,13 @@ class Weights:
         """Round the masters into the trained weights."""
         if self.separate:
             self._round()
+
+    @torch.no_grad()
+    def restored(self) -> None:
+        """Take up what has been read into the float32 parameters, of those that are not trained as well."""
+        if self._rounded is not self.full:
+            for one, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
+                own(rounded).copy_(own(one.tensor))
 
     @contextmanager
     def scored(self, device: torch.device) -> Iterator[Family]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from scaling.batch import Batch
 from scaling.ledger import Attempt
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
+from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.evaluation import FORWARD, evaluate, evaluation_steps, share
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
@@ -20,6 +22,12 @@ from scaling.training.ranks import pulse, wanted
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.spike import Spikes
 from scaling.training.throughput import peak
+
+UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
+
+
+class Incomplete(Exception):
+    """A training that ended without an error, and has not done what its result would state."""
 
 
 class Recorder(Callback):
@@ -29,7 +37,8 @@ class Recorder(Callback):
     Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
     gather a model that is sharded.
     `pinned` are steps whose checkpoints others want. Where `due`, the step that training starts from was saved without
-    its evaluation, which is done first.
+    its evaluation, which is done first. With `patience` the run may end early, and ends with its best weights; `told`
+    gives every rank what the first has.
     """
 
     def __init__(
@@ -40,16 +49,21 @@ class Recorder(Callback):
         pinned: Collection[int] = (),
         due: bool = False,
         listeners: Collection[Callable[[Mapping[str, Any]], None]] = (),
+        patience: Patience | None = None,
+        told: Callable[[Any], Any] = lambda value: value,
     ):
         config = experiment.config
         self.experiment, self.attempt, self.due = experiment, attempt, due
         self.tell, self.listeners = tell, listeners
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
         # A trunk is looked at by its branches.
-        points = evaluation_steps(experiment.steps, experiment.points) if experiment.horizon else []
+        evenly = (True,) if patience is not None else ()
+        points = evaluation_steps(experiment.steps, experiment.points, *evenly) if experiment.horizon else []
         self.evaluated = set(points)
         self._windows = sum(experiment.windows[step == experiment.steps] for step in points)
         self.pinned = set(pinned)
+        self.patience, self.told = patience, told
+        self.end = experiment.steps  # the step at which the run ended, where it ended early
         self.latest: dict[str, Any] = {}
         self.latest_step: int | None = None
         self.spikes = Spikes()
@@ -64,6 +78,9 @@ class Recorder(Callback):
         self._report_progress(module.start)
         if self.due and module.start in self.evaluated:
             self.evaluate_now(module.start, module, module.global_rank, trainer.world_size)
+            if self.patience is not None and self.patience.exhausted:
+                self.finish(module.start, module, module.global_rank, trainer.world_size)
+                raise EndedEarly
 
     @hook
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
@@ -85,8 +102,14 @@ class Recorder(Callback):
         except Stopped:
             self._save(step, module)
             raise
-        if step % self.checkpoint_every == 0 or step in self.pinned or last:
+        exhausted = self.patience is not None and self.patience.exhausted
+        best = self.patience is not None and self.patience.best_step == step
+        if step % self.checkpoint_every == 0 or step in self.pinned or last or best or exhausted:
             self._save(step, module)
+        if last or exhausted:
+            self.finish(step, module, module.global_rank, ranks)
+        if exhausted and not last:
+            raise EndedEarly
 
     def write(self, entry: Mapping[str, Any]) -> None:
         if self.attempt is not None:
@@ -135,19 +158,41 @@ class Recorder(Callback):
 
     def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
         """Evaluate; a signal ends it between two batches, on all ranks."""
+        self.latest, self.latest_step = self._evaluated(step, module, rank, ranks), step
+        entry = {key: value for key, value in self.latest.items() if key not in UNLOGGED}
+        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
+        self._scored += self.experiment.windows[step == self.experiment.steps]
+        if self.patience is not None:
+            measured = {key: self.latest[key] for key in ("loss", "score") if key in self.latest}
+            self.patience = self.patience.after(step, self.told(measured))
+
+    def finish(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
+        """End the run at a step. Where it may end early, its weights become those of its best evaluation, which is done
+        again where it is not the latest.
+        """
+        self.end = step
+        if self.patience is None or self.patience.best_step is None:
+            return
+        best = self.patience.best_step
+        if best != step or not self.latest:
+            saved = None if self.attempt is None else self.attempt.saved(best)
+            folder = self.told(None if saved is None else str(saved.folder))
+            if folder is None:
+                raise Incomplete(f"the checkpoint of step {best}, the best, is gone; the run is not finished")
+            module.take_up(Path(folder))
+            self.latest = self._evaluated(best, module, rank, ranks)
+        self.latest, self.latest_step = {**self.latest, "best_step": best}, step
+
+    def _evaluated(self, step: int, module: TrainingModule, rank: int, ranks: int) -> dict[str, Any]:
         begun = time.perf_counter()
-        experiment = self.experiment
-        validation, count = experiment.evaluation(step)
+        validation, count = self.experiment.evaluation(step)
         batches = share(validation, count, rank, ranks)
         self._report_progress(step, 0.0)
         beating = self._counted(_beating(batches, module.device, step, ranks), step, -(-count // ranks))
         with module.weights.scored(module.device) as model:
-            found = evaluate(model, beating, experiment.held_out, ranks, experiment.is_code)
-        self.latest, self.latest_step = {**found, "evaluation_precision": module.weights.evaluation}, step
-        told = {key: value for key, value in found.items() if key != "loss_by_position"}
-        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **told})
-        self._scored += experiment.windows[step == experiment.steps]
+            found = evaluate(model, beating, self.experiment.held_out, ranks, self.experiment.is_code)
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
+        return {**found, "evaluation_precision": module.weights.evaluation}
 
     def _counted(self, batches: Iterable[Batch], step: int, count: int) -> Iterator[Batch]:
         """Batches of an evaluation; each is reported when the next one is asked for, since then it is done."""
@@ -158,9 +203,14 @@ class Recorder(Callback):
     def _save(self, step: int, module: TrainingModule) -> None:
         if self.attempt is None and not module.sharded:
             return
-        begun, note = time.perf_counter(), {"tokens": self.experiment.tokens(step)}
-        with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note=note) as folder:
-            state.save(folder, module.weights.parameters, module.torch_optimizers)
+        begun = time.perf_counter()
+        note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
+        pinned = []
+        if self.patience is not None:
+            note |= self.patience.note
+            pinned = [] if self.patience.best_step is None else [self.patience.best_step]
+        with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
+            state.save(folder, module.saved, module.torch_optimizers)
         self._since += time.perf_counter() - begun
 
 

@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +31,13 @@ from scaling.lightning import (
 )
 from scaling.training import signals
 from scaling.training.completeness import Completeness, belongs
+from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
 from scaling.training.mirror import Listener, mirrored, told_again
 from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
-from scaling.training.parametrization import initialise
 from scaling.training.processor import flushed, keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, wanted
 from scaling.training.recorder import Recorder
@@ -180,11 +180,17 @@ def _claimed(
     with attempt or nullcontext(), _within_memory(experiment, attempt):
         found = None
         if ledger is not None and attempt is not None:
-            found = attempt.resume(lambda one: belongs(one, experiment))
+            found = attempt.resume(lambda one: belongs(one, experiment) and _has_best(attempt, one))
             if found is None and not attempt.anew:
                 found = _branch(ledger, experiment)
-        place = ranks.told(None if found is None else [found.step, str(found.folder)])
-        yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]))
+        place = ranks.told(None if found is None else [found.step, str(found.folder), found.note])
+        yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
+
+
+def _has_best(attempt: Attempt, one: Checkpoint) -> bool:
+    """Whether the checkpoint of the best step so far is there too, where a run may end early."""
+    best = one.note.get("patience", {}).get("best_step")
+    return best in (None, one.step) or attempt.saved(best) is not None
 
 
 @contextmanager
@@ -261,23 +267,29 @@ def _fitted(
     keep_freed()
     signals.begin_run()
     with logged(experiment.config, experiment.spec, attempt, observers.loggers) as loggers, flushed():
+        patience = Patience.of(experiment.patience, {} if start is None else start.note)
         pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
+        # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
+        due = due or (patience is not None and patience.step != begin)
         listeners = [mirror, *loggers] if ranks.first else []
-        recorder = Recorder(experiment, attempt, observers.tell if ranks.first else [], pinned, due, listeners)
+        tell = observers.tell if ranks.first else []
+        recorder = Recorder(experiment, attempt, tell, pinned, due, listeners, patience, ranks.told)
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder, *observers.callbacks)
-        model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-        module = TrainingModule(experiment, model, begin, None if start is None else start.folder)
+        module = TrainingModule(experiment, experiment.initial_model(), begin, None if start is None else start.folder)
         data = DataModule(
             experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
         )
         whole.enter_context(signals.deferred())
         try:
-            if begin < experiment.steps:
-                trainer.fit(module, data)
+            if begin < experiment.steps and not (patience is not None and patience.exhausted):
+                with suppress(EndedEarly):
+                    trainer.fit(module, data)
             if experiment.horizon and not recorder.latest:
                 module.configure_model()
-                recorder.evaluate_now(experiment.steps, module, ranks.number, ranks.count)
+                if patience is None or (due and begin in recorder.evaluated):
+                    recorder.evaluate_now(begin, module, ranks.number, ranks.count)
+                recorder.finish(begin, module, ranks.number, ranks.count)
         except Stopped as error:
             # Only ranks that agreed on a step ask one another what the signal means.
             agreed = error.step is not None and error.signal == signal.SIGTERM
@@ -289,8 +301,8 @@ def _fitted(
             raise
         completeness.check(module)
         if experiment.horizon and ranks.first and not math.isfinite(recorder.latest["loss"]):
-            raise Diverged(experiment.steps, "the held-out loss", recorder.latest["loss"])
-    return recorder.latest
+            raise Diverged(recorder.end, "the held-out loss", recorder.latest["loss"])
+    return {**recorder.latest, "step": recorder.end}
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
@@ -337,12 +349,11 @@ def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
 
 def _result(experiment: Experiment, found: Mapping[str, Any]) -> dict[str, Any]:
     cost = experiment.cost
-    tokens = experiment.tokens(experiment.steps)
+    tokens = experiment.tokens(found["step"])
     return {
         **found,
-        "step": experiment.steps,
         "tokens": tokens,
-        "passes": experiment.batches.passes(experiment.steps),
+        "passes": experiment.batches.passes(found["step"]),
         "N": {"non_embedding": cost.parameters_non_embedding, "total": cost.parameters},
         "C": {
             "exact": cost.flops_train_per_token * tokens,

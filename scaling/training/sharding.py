@@ -9,9 +9,10 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from scaling.model.family import Family, Tower
+from scaling.model.family import Family, Output, Tower
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -33,7 +34,16 @@ def shard(model: Family, mesh: DeviceMesh) -> None:
     for block in blocks:
         if all(held[id(parameter)] == 1 for parameter in block.parameters()):
             fully_shard(block, mesh=mesh)
+    model.register_forward_hook(_through)  # before FSDP's own, which looks for what takes a gradient
     fully_shard(model, mesh=mesh)
+
+
+def _through(model: Family, batch: object, output: Output) -> None:
+    """Let the gradient come as far as the hidden vectors where only the head is trained: FSDP2 adds up the gradients of
+    a forward pass whose output takes one.
+    """
+    if torch.is_grad_enabled() and not output.hidden.requires_grad:
+        output.hidden.requires_grad_()
 
 
 def gathered_anew(model: Family) -> None:

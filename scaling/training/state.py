@@ -38,13 +38,17 @@ def save(folder: Path | None, parameters: Sequence[Parameter], optimizers: Seque
 
 
 @torch.no_grad()
-def restore(folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Read back what `save` wrote, into the same parameters and fresh optimizers."""
+def restore(
+    folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer] | None = None
+) -> None:
+    """Read back what `save` wrote, into the same parameters and fresh optimizers, or into the parameters alone."""
     own = {one.spec.name: one.tensor for one in parameters}
     weights = files.read(folder / WEIGHTS)
     _match(folder / WEIGHTS, own, weights)
     for name, tensor in own.items():
         tensor.copy_(laid_out(weights[name], tensor))
+    if optimizers is None:
+        return
     owner = {
         id(tensor): optimizer
         for optimizer in optimizers

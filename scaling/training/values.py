@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scaling.config import Config
+from scaling.config import Config, read, shipped
+from scaling.config.node import COMMAND_LINE
+from scaling.config.resolve import quantities
 from scaling.data.plan import BatchSize
 from scaling.errors import ScalingError
 from scaling.training import loggers
 from scaling.training.schedule import check as check_schedule
 
-BUDGET = ("train.steps", "train.tokens")
+BUDGET = ("train.steps", "train.tokens", "train.epochs")
 
 
 def checked(config: Config) -> Config:
@@ -25,13 +27,41 @@ def check(config: Config) -> None:
     """Refuse what no run can have."""
     loggers.check(config)
     check_varied(config)
+    _check_start(config)
 
 
 def check_varied(config: Config) -> None:
     """The same of what most runs of a study differ by."""
     train = config.tree["train"]
-    if train["steps"] is None and train["tokens"] is None:
-        raise config.error("train.tokens", "a run needs a budget", "set train.tokens or train.steps")
+    if train["epochs"] is not None:
+        for key in ("steps", "tokens"):
+            if train[key] is not None and not _is_default(config, f"train.{key}"):
+                raise config.error(
+                    "train.epochs", f"train.{key} says how long to train too", f"set train.{key} to null"
+                )
+    elif train["steps"] is None and train["tokens"] is None:
+        raise config.error("train.tokens", "a run needs a budget", "set train.tokens, train.steps or train.epochs")
+
+
+def _is_default(config: Config, key: str) -> bool:
+    """Whether no one chose the value: it is that of defaults.yaml, there or in a config that was saved whole."""
+    default = dict(read(shipped() / "defaults.yaml").walk())[key]
+    return config.origin.get(key) != str(COMMAND_LINE) and config[key] == quantities(default).plain()
+
+
+def _check_start(config: Config) -> None:
+    """Refuse a section that does not name one start."""
+    section = config.tree.get("start")
+    if section is None:
+        return
+    given = [key for key in ("run", "folder", "study") if section.get(key) is not None]
+    if len(given) != 1:
+        what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
+        raise config.error("start", what, "name one of start.run, start.folder and start.study")
+    if section.get("row") is not None and given != ["study"]:
+        raise config.error("start.row", "only a study has rows", "name start.study")
+    if section.get("step") is not None and given == ["folder"]:
+        raise config.error("start.step", "a folder has one set of weights", "leave it out, or name start.run")
 
 
 def _check_pieces(config: Config) -> None:

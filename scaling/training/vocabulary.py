@@ -12,13 +12,15 @@ from scaling.data.store import root
 from scaling.errors import ScalingError
 
 
-def with_vocabulary(config: Config, vocabulary: Vocabulary) -> Config:
+def with_vocabulary(config: Config, vocabulary: Vocabulary, start: int | None = None) -> Config:
     """The config with the ids that the data and the objective need, where it gives none, or where a shipped size has
-    fewer. A shipped size that has more keeps them.
+    fewer. A shipped size that has more keeps them, and a model that has `start` ids where it begins keeps those.
     """
     size = config["size"].get("vocabulary")
     if size is not None and size >= vocabulary.size:
         return config
+    if start is not None and not _is_given(config) and start >= vocabulary.size:
+        return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": start}})
     if _is_given(config):
         raise config.error(
             "size.vocabulary",

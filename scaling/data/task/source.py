@@ -84,6 +84,12 @@ class Examples:
         return np.bincount(labels[labels >= 0], minlength=len(self.task.labels))
 
     @cached_property
+    def tokenizer(self) -> str | None:
+        """SHA-256 of the tokenizer's file; None where the examples are made of token ids."""
+        file = None if self.home is None else self.home / "tokenizer.json"
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else None
+
+    @cached_property
     def _codec(self) -> Codec:
         assert self.home is not None
         return Codec.load(self.home / "tokenizer.json")

@@ -1,0 +1,84 @@
+"""Parts: which parameters a run trains. The others are frozen: they take no gradient, and no optimizer holds them.
+
+    all             every parameter
+    head            those of the head (a linear probe)
+    bias            every bias, and the tensors that the start does not have: a new head (Ben Zaken et al. 2021, BitFit)
+    {last: k}       the last k blocks, what follows them in their stack, and the head
+    [patterns]      parameters by name, `*` for any letters
+
+A tied table is one parameter. It belongs to the embedding, so `head` and `last` leave it frozen; a pattern that names
+it in any of its places trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from scaling.errors import ScalingError, nearest
+from scaling.model.family import Family, Tower
+from scaling.model.parameters import parameters
+
+KEY = "train.parts"
+Parts = str | Sequence[str] | Mapping[str, Any]
+
+
+def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset[str]:
+    """The names of the parameters that a run trains; `new` are those that its start does not have."""
+    every = parameters(model)
+    if parts == "all":
+        return frozenset(spec.name for spec, _ in every)
+    if parts == "head":
+        found = _head(model)
+        what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
+    elif parts == "bias":
+        found = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] == "bias"}
+        found |= set(new)
+        what, fix = "the model has no biases", "set bias: true in its pieces, or name other parts"
+    elif isinstance(parts, Mapping):
+        found = _last(model, parts)
+        what, fix = "these blocks have no parameters", "name more of them"
+    elif isinstance(parts, str):
+        raise ScalingError("there is no such part", key=KEY, value=parts, fix=nearest(parts, ("all", "head", "bias")))
+    else:
+        found = _named(model, parts)
+        what, fix = "it names no parameter", "write patterns, as [head.*]"
+    if not found:
+        raise ScalingError(what, key=KEY, value=parts, fix=fix)
+    return frozenset(found)
+
+
+def _head(model: Family) -> set[str]:
+    return {spec.name for spec, _ in parameters(model) if spec.slot == "head"}
+
+
+def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
+    """The last blocks of the tower that predicts, and what comes after them."""
+    count = parts.get("last")
+    tower = [child for child in model.children() if isinstance(child, Tower)][-1]
+    blocks = list(tower.stack.blocks)
+    if set(parts) != {"last"} or not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ScalingError("expected the number of the last blocks", key=KEY, value=dict(parts), fix="write {last: 2}")
+    if count > len(blocks):
+        what = f"there are {len(blocks)} blocks"
+        raise ScalingError(what, key=KEY, value=dict(parts), fix=f"write {{last: {len(blocks)}}}, or fewer")
+    below = {id(one) for block in blocks[:-count] for one in block.parameters()}
+    chosen = {id(one) for block in blocks[-count:] for one in block.parameters()} - below
+    within = {id(one) for block in blocks for one in block.parameters()}
+    stack = {id(one) for one in tower.stack.parameters()}  # type: ignore[attr-defined]
+    chosen |= {id(one) for spec, one in parameters(model) if id(one) in stack - within and spec.slot != "position"}
+    return _head(model) | {spec.name for spec, one in parameters(model) if id(one) in chosen}
+
+
+def _named(model: Family, patterns: Sequence[str]) -> set[str]:
+    """The parameters that some pattern names, by any of their names."""
+    first = {id(one): spec.name for spec, one in parameters(model)}
+    places = {name: first[id(one)] for name, one in model.named_parameters(remove_duplicate=False)}
+    found: set[str] = set()
+    for pattern in patterns:
+        named = {places[name] for name in places if fnmatchcase(name, pattern)}
+        if not named:
+            raise ScalingError("no parameter has such a name", key=KEY, value=pattern, fix=nearest(pattern, places))
+        found |= named
+    return found

@@ -1,0 +1,250 @@
+"""Start: the weights that a run begins with, those of another run or of a folder.
+
+A model takes every tensor of the same name and shape. What the start does not have, has and is not used, or has in
+another shape is refused by name, but for what `start.new` (drawn by the parametrization) and `start.unused` name. A
+table with more rows than the start's keeps the start's rows, and its other rows are drawn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scaling.config import Config
+from scaling.data.source import Source
+from scaling.errors import ScalingError, from_os, nearest
+from scaling.interop import weights
+from scaling.interop.run import Run, read
+from scaling.ledger import Ledger
+from scaling.model.family import Family
+from scaling.model.parameters import parameters
+
+SHOWN = 40  # names of one kind in an error
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights of a finished run, of a checkpoint, or of a folder.
+
+    `place` is where they are, as {run, step} or {folder}; `new` and `unused` are the config's patterns. `drawn`,
+    `grown` and `left` are names of tensors: those that the run draws, those of which it draws the last rows, and those
+    of the start that it does not use.
+    """
+
+    place: Mapping[str, Any]
+    tensors: Mapping[str, Tensor] = field(repr=False, compare=False)
+    sha256: str
+    vocabulary: int | None
+    tokenizer: Path | None
+    new: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    drawn: frozenset[str] = frozenset()
+    grown: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, config: Config) -> Start | None:
+        """The start that a config names; None where it names none."""
+        section = config.tree.get("start")
+        if section is None:
+            return None
+        key, run = _read(config, section)
+        tensors = run.described.tensors
+        try:
+            sha256 = weights.digest(tensors)
+        except OSError as error:
+            raise config.error(key, from_os(error, "cannot be read").what) from None
+        return cls(
+            place=run.place,
+            tensors=tensors,
+            sha256=sha256,
+            vocabulary=run.described.sections["size"].get("vocabulary"),
+            tokenizer=run.tokenizer,
+            new=tuple(section.get("new") or ()),
+            unused=tuple(section.get("unused") or ()),
+        )
+
+    @property
+    def name(self) -> str:
+        """The start in an error."""
+        if "folder" in self.place:
+            return str(self.place["folder"])
+        return f"run {self.place['run']} at step {self.place['step']}"
+
+    @property
+    def own(self) -> frozenset[str]:
+        """Tensors of which not all numbers are the start's."""
+        return self.drawn | self.grown
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What of it names the run: the weights, whatever they are called and wherever they are."""
+        return {"sha256": self.sha256, "new": sorted(self.own), "unused": sorted(self.left)}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """By which the weights are found again, and known to be the same."""
+        return {**self.place, "sha256": self.sha256}
+
+    def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
+        """How it goes into a model, or an error that lists every tensor that does not fit. What is `added` to the model
+        is new, whatever the config says.
+        """
+        specs = {id(parameter): spec for spec, parameter in parameters(model)}
+        names: dict[int, list[str]] = {}
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            names.setdefault(id(tensor), []).append(name)
+        missing, shaped, drawn, grown, used = [], [], set(), set(), set()
+        for name, tensor in weights.of(model).items():
+            aliases = names[id(tensor)]
+            there = [alias for alias in aliases if alias in self.tensors]
+            accepted = name in added or any(matches(alias, self.new) for alias in aliases)
+            if not there:
+                if not accepted:
+                    missing.append(name)
+                drawn.add(name)
+                continue
+            found = self.tensors[there[0]]
+            used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], found)}
+            spec = specs.get(id(tensor))
+            by_row = spec is not None and (spec.role == "table" or self._is_vocabulary(spec.slot, found, tensor))
+            if found.shape == tensor.shape:
+                if accepted and not by_row:
+                    drawn.add(name)
+                continue
+            if not accepted:
+                shaped.append((name, found, tensor))
+            more = found.ndim == tensor.ndim and found.shape[1:] == tensor.shape[1:] and len(found) < len(tensor)
+            (grown if by_row and more else drawn).add(name)
+        left = {name for name in self.tensors if name not in used}
+        extra = [name for name in self.tensors if name in left and not matches(name, self.unused)]
+        if missing or shaped or extra:
+            raise self._misfit(missing, shaped, extra)
+        if len(drawn) == len(weights.of(model)):
+            what = f"the run takes no tensor of {self.name}"
+            raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
+        return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
+
+    def _is_vocabulary(self, slot: str, found: Tensor, tensor: Tensor) -> bool:
+        """Whether it is a head's vector with a number for each token."""
+        return slot == "head" and tensor.ndim == 1 and found.ndim == 1 and len(found) == self.vocabulary
+
+    def _misfit(
+        self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
+    ) -> ScalingError:
+        shapes = [f"{name} is {_shape(found)} instead of {_shape(tensor)}" for name, found, tensor in shaped]
+        parts = [f"missing {_listed(missing)}" if missing else "", f"unused {_listed(extra)}" if extra else ""]
+        what = "; ".join(part for part in (*parts, _listed(shapes)) if part)
+        new = [*missing, *(name for name, _, _ in shaped)]
+        fixes = [f"start.new={_patterns(new)}" if new else "", f"start.unused={_patterns(extra)}" if extra else ""]
+        return ScalingError(
+            f"the weights of {self.name} do not fit the model: {what}",
+            key="start",
+            fix=f"set {' and '.join(fix for fix in fixes if fix)} where that is meant, or take the start's model",
+        )
+
+    def check_tokenizer(self, source: Source) -> None:
+        """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
+        own: str | None = getattr(source, "tokenizer", None)
+        if own is None or self.tokenizer is None:
+            return
+        with self.tokenizer.open("rb") as file:
+            start = hashlib.file_digest(file, "sha256").hexdigest()
+        if own != start:
+            raise ScalingError(
+                f"the data have another tokenizer ({own[:12]}) than {self.name} ({start[:12]})",
+                key="data.tokenizer",
+                fix=f"take {{kind: File, path: {self.tokenizer}}}, or another start",
+            )
+
+    @torch.no_grad()
+    def apply(self, model: Family) -> None:
+        """Put the weights into a model whose parameters have been drawn."""
+        names: dict[int, list[str]] = {}
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            names.setdefault(id(tensor), []).append(name)
+        for name, tensor in weights.of(model).items():
+            if name not in self.drawn:
+                found = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
+                tensor[: len(found)].copy_(found) if name in self.grown else tensor.copy_(found)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a parameter's name is one of the patterns', `*` for any letters."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _read(config: Config, section: Mapping[str, Any]) -> tuple[str, Run]:
+    """The key that names the start, and what it names."""
+    step, runs = section.get("step"), config["runs"]
+    if section.get("folder") is not None:
+        key, name = "start.folder", Path(section["folder"]).expanduser()
+        if not name.is_dir():
+            raise config.error(key, "there is no such folder", "name a folder of `scaling import`, or of transformers")
+    elif section.get("study") is not None:
+        key, name = "start.study", _of_study(config, section)
+    else:
+        key, name = "start.run", str(section["run"])
+    try:
+        if isinstance(name, str):
+            ledger = Ledger.open(runs)
+            name = ledger.find(name)
+            result = ledger.result(name)
+            if step is None and (result is None or result["outcome"] != "finished"):
+                state = "has no result" if result is None else f"has {result['outcome']}"
+                raise ScalingError(f"run {name} {state}", fix="train it first, or name start.step")
+        return key, read(name, runs, step)
+    except ScalingError as error:
+        within = "" if error.file is None else f"{error.file}: "
+        place = "start.step" if error.key == "step" else key
+        raise config.error(place, f"{within}{error.what}", error.fix) from None
+    except OSError as error:
+        raise config.error(key, from_os(error, "cannot be read").what) from None
+
+
+def _of_study(config: Config, section: Mapping[str, Any]) -> str:
+    """The run of a study that a row names: by its name, or by some of the words of it."""
+    study, row = section["study"], section.get("row")
+    try:
+        planned = {entry["name"]: entry["run"] for entry in Ledger.open(config["runs"]).plan(study)["runs"]}
+    except ScalingError as error:
+        raise config.error("start.study", error.what, error.fix) from None
+    found = [name for name in planned if row is None or _has_row(name, row)]
+    key = "start.study" if row is None else "start.row"
+    if not found:
+        raise config.error(key, f"the study {study} has no such run", nearest(str(row), planned))
+    if len(found) > 1 and row not in planned:
+        listed = _listed([f"{name!r}" for name in found])
+        raise config.error(key, f"{len(found)} runs of the study {study} are meant: {listed}", "name one in start.row")
+    return planned[row if row in planned else found[0]]
+
+
+def _has_row(name: str, row: str) -> bool:
+    """Whether a run's name, `row=GeLU seed=0`, has a row of a table, or all the words that are given of it."""
+    is_row = re.search(rf"(^| )row={re.escape(row)}($| [\w.]+=)", name)
+    return bool(is_row) or set(row.split()) <= set(name.split())
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _patterns(names: Sequence[str]) -> str:
+    """A list for the config: the names, or the parts that they are in where there are many."""
+    if len(names) > 4:
+        names = list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names))
+    return f"[{', '.join(names)}]"
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a scalar"
