@@ -35,6 +35,7 @@ class Batch:
     source: Tensor | None = None  # [b s]
     source_documents: Tensor | None = None  # [b s]
     source_positions: Tensor | None = None  # [b s]
+    adapters: Tensor | None = None  # [b], which of several tuned states a row uses, where the model holds several
     truth: Tensor | None = None  # [b t], the source's own loss of each target, where its law is known
 
     @property

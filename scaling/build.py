@@ -53,6 +53,7 @@ SLOTS = {
     "stack": "scaling.nn.stack",
     "halting": "scaling.nn.halting",
     "memory": "scaling.nn.memory",
+    "tuning": "scaling.nn.tuning",
     "model": "scaling.model",
     "decode": "scaling.decode.strategy",
     "format": "scaling.interop.formats",
@@ -67,6 +68,9 @@ SLOTS = {
     "grid": "scaling.studies.grid",
     "rate": "scaling.studies.rate",
 }
+
+OPTIONAL = ("tuning",)
+"""Sections of a config that may be null."""
 
 LAW = "law"
 """The slot of scaling laws, which a class joins by `extend`; no line of a config names one (`scaling.law.forms`)."""

@@ -67,6 +67,8 @@ def _print(costs: dict[str, Cost], shared: dict[str, int]) -> None:
 
     every = list(costs.values())
     row("parameters", *(f"{cost.parameters:,}" for cost in every), style="bold")
+    if any(cost.parameters_trained != cost.parameters for cost in every):
+        row("  trained", *(f"{cost.parameters_trained:,}" for cost in every))
     row("  without embeddings", *(f"{cost.parameters_non_embedding:,}" for cost in every))
     for slot in SLOTS:
         if any(cost.parameters_by_slot[slot] for cost in every):

@@ -28,12 +28,12 @@ from scaling.errors import ScalingError, nearest
 
 # Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes say their keys.
 FIXED = ("start", "train", "evaluate", "log", "seed", "runs")
-SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", "parametrization", *FIXED)
+SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", "parametrization", "tuning", *FIXED)
 # What a file may hold beside sections: `base` and `rows` are read here, `table` by the command that prints tables.
 BESIDE_SECTIONS = ("base", "rows", "table")
 # Sections that a bare word names a file for; a bare word for any other is a kind.
 NAMED = ("size", "data")
-KINDED = ("objective", "optimizer", "schedule", "parametrization")
+KINDED = ("objective", "optimizer", "schedule", "parametrization", "tuning")
 
 
 def load(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -25,23 +25,26 @@ from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
+from scaling.model.tuned import tune
 from scaling.shape import Shape
 
 DEEP = 128  # layers above which a model is counted from shallower ones
 PERIOD = 12  # layers after which a stack repeats itself, where it does: those of stages and of shared blocks do too
-SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head")
+SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head", "tuning")
 
 
 @dataclass(frozen=True)
 class Cost:
     """Parameters, FLOPs and memory of one model for a window of `tokens` tokens: source and target, where it has both.
 
+    `parameters_trained` leaves out the frozen ones, of which no gradient is in `flops_train` and `memory`.
     `flops_train` is the forward and the backward pass; `…_by_slot` splits a figure over the slots of the model. N
     without embeddings leaves out token, segment and position tables and the matrix onto the vocabulary (Kaplan et al.
     2020).
     """
 
     parameters: int
+    parameters_trained: int
     parameters_non_embedding: int
     parameters_by_slot: Mapping[str, int]
     tokens: int
@@ -89,14 +92,15 @@ class Cost:
         """
         return {
             "parameters": self.parameters * parameter_bytes,
-            "gradients": self.parameters * parameter_bytes,
-            "optimizer": self.parameters * optimizer_bytes,
+            "gradients": self.parameters_trained * parameter_bytes,
+            "optimizer": self.parameters_trained * optimizer_bytes,
             "activations": self.activation_bytes * rows,
         }
 
     def to_json(self) -> dict[str, Any]:
         return {
             "parameters": self.parameters,
+            "parameters_trained": self.parameters_trained,
             "parameters_non_embedding": self.parameters_non_embedding,
             "by_slot": {
                 slot: {
@@ -134,11 +138,16 @@ class Cost:
         return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
 
 
-def cost(config: Config, rows: int = 1) -> Cost:
-    """The cost of the model that a config describes on one window of its length, or more, without allocating it."""
-    key = json.dumps([config["model"], config["size"], rows], sort_keys=True)
+def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
+    """The cost of the model that a config describes on one window of its length, or more, without allocating it.
+
+    `trained` names the parameters that are trained; None: those that the config's tuning trains, or all.
+    """
+    names = None if trained is None else sorted(trained)
+    key = json.dumps([config["model"], config["size"], config.tree.get("tuning"), rows, names], sort_keys=True)
     if key not in _counted:
-        _counted[key] = _of_shallow(config, rows) or _whole(config, rows)
+        found = _of_shallow(config, rows) if trained is None else None
+        _counted[key] = found or _whole(config, rows, trained)
     return _counted[key]
 
 
@@ -152,9 +161,17 @@ def shared_flops(config: Config) -> int:
 _counted: dict[str, Cost] = {}  # a study asks for the same few models many times
 
 
-def _whole(config: Config, rows: int = 1) -> Cost:
+def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
     with blank():
         model = config.build("model", config["size"])
+        try:
+            tuning = tune(model, config.tree)
+        except ScalingError as error:
+            raise config.place(error) from None
+    if tuning is not None or trained is not None:
+        for spec, parameter in parameters(model):
+            is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
+            parameter.requires_grad_(is_trained)
     with torch.device("meta"):
         return count(model, _window(model, rows))
 
@@ -202,9 +219,10 @@ def _along(first: Cost, second: Cost, turns: int) -> Cost:
 def count(model: Family, batch: Batch) -> Cost:
     """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
     by_slot: Counter[str] = Counter()
-    small = 0
+    small = trained = 0
     for spec, parameter in parameters(model):
         by_slot[spec.slot] += parameter.numel()
+        trained += parameter.numel() if parameter.requires_grad else 0
         small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
     with torch.no_grad():
         forward = flops(model, lambda: model.losses(batch))
@@ -214,6 +232,7 @@ def count(model: Family, batch: Batch) -> Cost:
     tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
+        parameters_trained=trained,
         parameters_non_embedding=small,
         parameters_by_slot=by_slot,
         tokens=tokens,

@@ -31,6 +31,7 @@ from scaling.ledger import Ledger, checkpoint, document
 from scaling.ledger.result import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
+from scaling.model.tuned import build_model, sections
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
@@ -47,8 +48,7 @@ class Run:
 
     def model(self, device: torch.device | str = "cpu") -> Family:
         """The model with its weights, ready to evaluate."""
-        sections = self.described.sections
-        model = build("model", sections["model"], sections["size"])
+        model = build_model(self.described.sections)
         with torch.no_grad():
             for name, tensor in weights.of(model).items():
                 tensor.copy_(self.described.tensors[name])
@@ -76,10 +76,10 @@ def write(folder: str | Path, run: Run, origin: str) -> None:
     """Write one of our own folders; `origin` is where what it holds came from."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    sections = run.described.sections
-    family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
+    described = run.described.sections
+    family = kinds("model")[described["model"]["kind"]].family  # type: ignore[attr-defined]
     # The objective that the family's own config names, so that the folder can be trained on as it is.
-    tree = {**sections, "objective": load(family)["objective"]}
+    tree = {**described, "objective": load(family)["objective"]}
     Config(tree, dict.fromkeys(_dotted(tree), origin)).save(folder / CONFIG)
     weights.write(folder / weights.FILE, run.described.tensors)
     if run.described.ids:
@@ -190,16 +190,16 @@ def _run(
     base: Callable[[], Mapping[str, Tensor]] = dict,
 ) -> Run:
     """What a weight file holds, and of `base` the tensors that it leaves out."""
-    sections = {"model": tree["model"], "size": tree["size"]}
+    described = sections(tree)
     with blank():
-        empty = build("model", sections["model"], sections["size"])
+        empty = build_model(described)
     tensors, model = weights.once(weights.read(file), empty, file), weights.of(empty)
     below, first = base(), {id(tensor): name for name, tensor in model.items()}
     for name, tensor in empty.state_dict(keep_vars=True).items():
         if name in below:
             tensors.setdefault(first[id(tensor)], below[name].float())
     weights.check(tensors, model, file)
-    return Run(Described(sections, tensors), tokenizer)
+    return Run(Described(described, tensors), tokenizer)
 
 
 def _dotted(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:

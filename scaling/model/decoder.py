@@ -66,14 +66,15 @@ class Decoder(Family):
         share_tables({"decoder": self.decoder}, heads, tie)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        return self.decoder(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            segments=batch.segments,
-            cache=cache,
-        )
+        with self.chosen(batch):
+            return self.decoder(
+                batch.tokens,
+                positions=batch.positions,
+                documents=batch.documents,
+                prefix=batch.prefix,
+                segments=batch.segments,
+                cache=cache,
+            )
 
     def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         return {} if self.language is None else {"language": (self.language, batch.language)}

@@ -74,13 +74,14 @@ class Encoder(Family):
             self.boundary.tie(self.encoder.embedding)
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        return self.encoder(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            segments=batch.segments,
-        )
+        with self.chosen(batch):
+            return self.encoder(
+                batch.tokens,
+                positions=batch.positions,
+                documents=batch.documents,
+                prefix=batch.prefix,
+                segments=batch.segments,
+            )
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         raise ScalingError(

@@ -91,22 +91,27 @@ class EncoderDecoder(Family):
                 fix="take objective=SpanCorruption or another that makes pairs",
             )
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
-        output = self.encoder(
-            batch.source, positions=batch.source_positions, documents=batch.source_documents, layers=layers
-        )
+        with self.chosen(batch):
+            output = self.encoder(
+                batch.source,
+                positions=batch.source_positions,
+                documents=batch.source_documents,
+                layers=layers,
+            )
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
         assert memory is not None
-        output = self.decoder(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            memory=memory,
-            cache=cache,
-        )
+        with self.chosen(batch):
+            output = self.decoder(
+                batch.tokens,
+                positions=batch.positions,
+                documents=batch.documents,
+                prefix=batch.prefix,
+                memory=memory,
+                cache=cache,
+            )
         return replace(output, auxiliary=_sum(memory.auxiliary, output.auxiliary))
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -19,9 +20,11 @@ from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.blocks import Blocks
 from scaling.model.built import built
+from scaling.model.prompted import prompted
 from scaling.nn.context import Cache, Context, Mask, Places
 from scaling.nn.contract import Embedding, Head, Mixer, Stack
 from scaling.nn.pattern import render
+from scaling.nn.tuning.added import choosing
 from scaling.shape import Shape
 
 
@@ -67,6 +70,7 @@ class Tower(nn.Module):
         )
         made.check()
         self.shape.check_read(read)
+        self.prompt: Any = None  # of prompt tuning
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
@@ -97,16 +101,21 @@ class Tower(nn.Module):
     ) -> Output:
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
         places = Places.of(tokens, positions, documents, prefix, start=0 if cache is None else cache.length)
-        keys = places if cache is None else places.after(cache.places)
-        context = Context(
-            places, keys, render(self.pattern, places, keys), self.stack.position(0), cache=cache, layers=layers
-        )
+        context = self.context(places, cache, layers)
         if memory is not None:
             context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)
+        if self.prompt is not None:
+            return Output(*prompted(self, tokens, segments, context))
         hidden = self.stack(self.embedding(tokens, context, segments), context)
         if cache is not None:
-            cache.places = keys
+            cache.places = context.keys
         return Output(hidden, context.auxiliary, context.places.documents)
+
+    def context(self, places: Places, cache: Cache | None, layers: list[Tensor] | None) -> Context:
+        """A pass over tokens at these places."""
+        keys = places if cache is None else places.after(cache.places)
+        mask = render(self.pattern, places, keys)
+        return Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers)
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
@@ -169,6 +178,10 @@ class Family(nn.Module, ABC):
         for name, (head, weights) in self.further(batch).items():
             auxiliary[name] = mean_loss(head, output, batch, smoothing, weights)
         return Loss(mean_loss(self.head, output, batch, smoothing), auxiliary)
+
+    def chosen(self, batch: Batch) -> AbstractContextManager[None]:
+        """Within it each row uses the tuned state that the batch chooses for it."""
+        return nullcontext() if batch.adapters is None else choosing(self, batch.adapters)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """How many terms each mean of `loss` has, by which the means of parts make that of the whole: `tokens`, a

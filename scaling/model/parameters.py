@@ -14,6 +14,7 @@ from scaling.nn.role import Role, role
 
 # A piece and all within it are counted under its slot. Within these, pieces are counted under slots of their own.
 OPEN = ("embedding", "stack")
+ADDED = "tuning"  # counted under its own slot wherever it is
 COUNTED_UNDER = {
     "block": "stack",
     "residual": "stack",
@@ -83,7 +84,8 @@ def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[int
     if id(module) in seen:
         return
     seen.add(id(module))
-    own = _slot_of(module) if is_open else None
+    own = _slot_of(module)
+    own = own if is_open or own == ADDED else None
     if own is not None:
         slot = COUNTED_UNDER.get(own, own)
         is_open = slot in OPEN

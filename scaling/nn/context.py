@@ -163,11 +163,13 @@ class Cache:
     """What each piece keeps between decoding steps, by execution (a shared block runs many times) and branch."""
 
     places: Places | None = None
+    virtual: int = 0  # how many of them are a prompt's
     states: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
-        return 0 if self.places is None else self.places.positions.shape[1]
+        """Tokens of the text that are cached, padding among them."""
+        return 0 if self.places is None else self.places.positions.shape[1] - self.virtual
 
     def state(self, key: Hashable) -> dict[str, Tensor]:
         return self.states.setdefault(key, {})

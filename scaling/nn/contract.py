@@ -33,6 +33,7 @@ __all__ = [
     "Residual",
     "Stack",
     "TiedHead",
+    "Tuning",
 ]
 
 
@@ -221,6 +222,20 @@ class Memory(Protocol):
     reads: Literal["the last layer", "every layer"]
 
     def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
+
+
+class Tuning(Protocol):
+    """Made by `Kind()`: puts what it adds into a built model, whose parameters keep their names."""
+
+    slot = "tuning"
+
+    def apply(self, model: nn.Module) -> None:
+        """Put what it adds into the model, on the device that the model is on."""
+        ...
+
+    def trains(self, name: str) -> bool:
+        """Whether it trains the parameter of that full name."""
+        ...
 
 
 @runtime_checkable

@@ -70,7 +70,9 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     trees = [load(table.config, each).tree for each in own]
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained
-    return _digest([asdict(table.seeds), [{section: tree[section] for section in counted} for tree in trees]])
+    # A section that is null says what the config said before there was such a section.
+    said = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
+    return _digest([asdict(table.seeds), said])
 
 
 def _digest(document: Any) -> str:

@@ -26,6 +26,8 @@ from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
+from scaling.model.tuned import tune
+from scaling.nn.contract import Tuning
 from scaling.number import plural
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values
@@ -61,6 +63,7 @@ class Experiment:
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
     versions: Mapping[str, int]  # of the pieces
+    tuning: Tuning | None = None  # which says by `trains(name)` what is trained, a new head apart; None: all is
     teacher: Run | None = None  # whose predictions the objective distils
     start: Start | None = None  # the weights that it begins with; else all are drawn
     trained: frozenset[str] = frozenset()  # names of the parameters that it trains
@@ -69,9 +72,11 @@ class Experiment:
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
-        """The model without weights; `initialise` gives it some."""
+        """The model without weights, with what tuning puts into it; `initialise` gives it some."""
         with blank():
-            return self.config.build("model", self.config["size"])
+            model = self.config.build("model", self.config["size"])
+            tune(model, self.config.tree)
+            return model
 
     def initial_model(self, device: torch.device | str = "cpu") -> Family:
         """The model with the weights that the run begins with; what it does not train takes no gradient."""
@@ -152,6 +157,8 @@ class Experiment:
         }
         if self.start is not None:
             spec["start"] = {**self.start.identity, **self.start.place}
+        if tree.get("tuning") is not None:
+            spec["tuning"] = tree["tuning"]
         return spec if self.horizon else _stable(spec)
 
     @property
@@ -249,6 +256,7 @@ def _assemble(config: Config) -> Experiment:
         row_tokens=row_tokens,
         entropy=held_out.entropy if known else None,
         versions=build.versions(config.tree),
+        tuning=config.build("tuning") if config.tree.get("tuning") is not None else None,
         teacher=_teacher(config, objective),
     )
     model = experiment.model()

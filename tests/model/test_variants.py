@@ -12,6 +12,7 @@ from safetensors.torch import save as save_tensors
 from scaling.batch import IGNORE, Batch
 from scaling.build import kinds
 from scaling.config import Config, load
+from scaling.model.tuned import build_model
 from scaling.nn.context import Cache, Places
 from scaling.training.parametrization import Standard, initialise
 
@@ -70,6 +71,11 @@ PROJECTED = (
     "model.embedding={kind: Projected, width: 12, segments: 2, norm: LayerNorm}; "
     "model.head={kind: Transform, activation: GeLU, norm: LayerNorm, width: 12}"
 )
+LORA = "{kind: LoRA, rank: 2, targets: [all]}"
+PREFIX = "{kind: Prefix, length: 3}"
+PROMPT = "{kind: Prompt, length: 3}"
+ADAPTERS = "{kind: Adapters, bottleneck: 4, activation: GeLU}"
+TUNINGS = (LORA, PREFIX, "{kind: Prefix, length: 3, mlp: 5}", PROMPT, ADAPTERS, "IA3")
 EVOLVED_ENCODER = f"model.block={_flow('EvolvedEncoder', EVOLVED)}"
 EVOLVED_DECODER = f"model.block={_flow('EvolvedDecoder', EVOLVED)}"
 EVOLVED_CROSS = f"model.decoder.block={_flow('EvolvedDecoder', {**EVOLVED, 'cross': 'CrossAttention'})}"
@@ -158,6 +164,47 @@ def cases() -> list[tuple[str, str]]:
     return found
 
 
+def tuned_cases() -> list[tuple[str, str]]:
+    """Every tuning in every family, and beside pieces that it must respect."""
+    found = [(family, f"tuning={line}") for line in TUNINGS for family in FAMILIES]
+    found += [("encoder", f"model.position={{kind: Learned, length: 24}}; tuning={line}") for line in (PREFIX, PROMPT)]
+    for position in ("RelativeBias", "Shaw", "TransformerXL"):
+        found += [("decoder", f"model.position={position}; tuning={line}") for line in (PREFIX, PROMPT)]
+    for change, tuning in (
+        ("size.key_heads=1", PREFIX),
+        ("size.value_width=12", PREFIX),
+        ("model.block.mixer.norm=RMSNorm", LORA),
+        ("model.block.mixer={kind: DenseSynthesizer, mix: plus}; model.position=Shaw", PREFIX),
+        ("model.block.mixer={kind: RandomSynthesizer, mix: alpha}", PREFIX),
+        (f"model.block.mixer={_flow('Weighted', WEIGHTED)}", PREFIX),
+        (f"model.block.mixer={_flow('Weighted', WEIGHTED)}", LORA),
+        (f"model.pattern={WINDOW}", PREFIX),
+        ("model.stack.distinct=1", LORA),
+        (f"model.block.mixer=Convolution{POSITIONLESS}", PROMPT),
+        (f"model.block.mixer=LSTM{POSITIONLESS}", PROMPT),
+        (f"model.block.mixer=LSTM{POSITIONLESS}", LORA),
+    ):
+        found.append(("decoder", f"{change}; tuning={tuning}"))
+    found += [
+        ("decoder", f"model.pattern={WINDOW}; tuning={PROMPT}"),
+        ("decoder", f"model.pattern=Prefix; tuning={PROMPT}"),
+        ("decoder", f"model.block.channel={_flow('ProductKeys', LINES['channel', 'ProductKeys'])}; tuning={LORA}"),
+        ("decoder", f"model.block.channel={_flow('Switch', LINES['channel', 'Switch'])}; tuning={PROMPT}"),
+        ("decoder", f"model.block.channel={_flow('Switch', LINES['channel', 'Switch'])}; tuning={ADAPTERS}"),
+        ("encoder_decoder", f"model.share=stacks; tuning={LORA}"),
+        ("encoder_decoder", f"model.memory=Transparent; tuning={PROMPT}"),
+        ("encoder_decoder", f"model.encoder.stack={{kind: Funnel, norm: RMSNorm}}; tuning={LORA}"),
+        ("encoder", f"model.stack={{kind: UpsampledFunnel, norm: RMSNorm}}; tuning={PREFIX}"),
+        ("encoder", f"{EVOLVED_ENCODER}; tuning={LORA}"),
+        ("decoder", f"{EVOLVED_DECODER}; tuning={PROMPT}"),
+        ("decoder", f"model.stack={{kind: Universal, norm: RMSNorm, halting: ACT}}; tuning={PROMPT}"),
+        ("decoder", f"model.block.residual=Fixup{NORMLESS}; tuning={ADAPTERS}"),
+        ("encoder_decoder", "tuning={kind: Prefix, length: 3, slots: [mixer, cross]}"),
+        ("encoder_decoder", "tuning={kind: Adapters, bottleneck: 4, activation: GeLU, after: [cross, channel]}"),
+    ]
+    return found
+
+
 def configured(family: str, change: str) -> Config:
     overrides = ["size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"]
     if change.startswith("model.stack.order"):
@@ -173,7 +220,7 @@ def configured(family: str, change: str) -> Config:
 def build(family: str, change: str):
     config = configured(family, change)
     with torch.device("meta"):
-        model = config.build("model", config["size"])
+        model = build_model(config.tree)
     return awake(initialise(model, Standard(head="normal"), seed=0))
 
 
@@ -191,12 +238,12 @@ def case_name(case: tuple[str, str]) -> str:
     return " ".join(case).replace("model.", "")
 
 
-@pytest.fixture(params=cases(), ids=case_name)
+@pytest.fixture(params=[*cases(), *tuned_cases()], ids=case_name)
 def case(request):
     return request.param
 
 
-@pytest.fixture(params=[case for case in cases() if case[0] != "encoder"], ids=case_name)
+@pytest.fixture(params=[case for case in [*cases(), *tuned_cases()] if case[0] != "encoder"], ids=case_name)
 def writer(request):
     """A case whose stack looks back only: a decoder, or an encoder-decoder's."""
     return request.param

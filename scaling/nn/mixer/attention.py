@@ -48,6 +48,7 @@ class Attention(nn.Module, Mixer):
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
         self.query_norm = norm(shape.head_width) if norm else None
         self.key_norm = norm(shape.head_width) if norm else None
+        self.prefix: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
@@ -60,14 +61,16 @@ class Attention(nn.Module, Mixer):
         state = context.state(self)
         if state is not None:
             k, v = append(state, "key", k), append(state, "value", v)
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
         mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
         return self.out(mixed.flatten(2))
 
     def _project(self, x: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
         parts = (self.query, self.key, self.value)
-        if queries is not None:
-            q, k, v = self.query(queries), self.key(x), self.value(x)
+        if queries is not None or not is_plain(*parts):
+            q, k, v = self.query(x if queries is None else queries), self.key(x), self.value(x)
         else:
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
             joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
@@ -77,6 +80,12 @@ class Attention(nn.Module, Mixer):
             k.unflatten(-1, (self.key_heads, -1)),
             v.unflatten(-1, (self.key_heads, -1)),
         )
+
+
+def is_plain(*maps: nn.Linear) -> bool:
+    """Whether each is y = x W + b alone, without a tuning or another hook: its matrix may then be used uncalled."""
+    plain = (type(one).forward is nn.Linear.forward for one in maps)
+    return all(plain) and not any(one._forward_hooks or one._forward_pre_hooks for one in maps)
 
 
 def scale_of(scale: Scale, head_width: int) -> float:

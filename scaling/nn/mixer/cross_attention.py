@@ -40,12 +40,15 @@ class CrossAttention(nn.Module, Mixer):
         self.key = nn.Linear(shape.width, self.key_heads * width, bias)
         self.value = nn.Linear(shape.width, self.key_heads * value_width, bias)
         self.out = declare(nn.Linear(self.heads * value_width, shape.width, bias), weight="output")
+        self.prefix: nn.Module | None = None
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         q = self.query(x).unflatten(-1, (self.heads, -1))
         k, v = self._memory(context)
-        dropout = self.dropout if self.training else 0.0
-        mixed = attend(q, k, v, context.at_memory(), scale=self.scale, dropout=dropout)
+        context = context.at_memory()
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
+        mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
         return self.out(mixed.flatten(2))
 
     def _memory(self, context: Context) -> tuple[Tensor, Tensor]:

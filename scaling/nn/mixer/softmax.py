@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,8 +9,8 @@ from torch import Tensor
 
 from scaling.kernel.attention import attention
 from scaling.kernel.operations import attention_way, attention_weights
-from scaling.nn.context import Context, Mask, Places
-from scaling.nn.pattern import render
+from scaling.nn.context import Context
+from scaling.nn.mixer.banded import block_length, in_blocks
 
 
 def attend(
@@ -28,7 +25,7 @@ def attend(
     """Each query's average of the values it may see."""
     band = _band(q, k, context)
     if band is not None:
-        return _in_blocks(q, k, v, context, band, scale, dropout)
+        return in_blocks(attend, q, k, v, context, band, scale, dropout)
     way = attention_way(q, k, v, dropout=dropout, reads_weights=context.position.mixes_values)
     if way == "one pass":
         return _in_one_pass(q, k, v, context, scale)
@@ -47,51 +44,7 @@ def _band(q: Tensor, k: Tensor, context: Context) -> tuple[int, int] | None:
     pattern, (t, s) = context.mask.pattern, (q.shape[1], k.shape[1])
     if pattern is None or pattern.band is None or (context.cache is None and s != t):
         return None
-    return pattern.band if _block(t, pattern.band) + sum(pattern.band) < s else None
-
-
-def _block(t: int, band: tuple[int, int]) -> int:
-    """How many queries share a block: as many as see one another's neighbours, so that half a block's keys count."""
-    return min(t, 1 + sum(band))
-
-
-def _in_blocks(
-    q: Tensor, k: Tensor, v: Tensor, context: Context, band: tuple[int, int], scale: float, dropout: float
-) -> Tensor:
-    """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
-    (b, t), (back, ahead) = q.shape[:2], band
-    block, past = _block(t, band), k.shape[1] - t
-    count = -(-t // block)
-
-    def queries(x: Tensor) -> Tensor:
-        return _rows(x, 0, count * block - t, block, block)
-
-    def keys(x: Tensor) -> Tensor:
-        return _rows(x, back - past, count * block + ahead - t, block + back + ahead, block)
-
-    def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
-        of_tokens = torch.ones_like(whole.positions) if documents is None else documents
-        prefix = None if whole.prefix is None else whole.prefix.repeat_interleave(count)
-        return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix)
-
-    def rendered() -> tuple[Places, Places, Mask]:
-        here, there, pattern = context.places, context.keys, context.mask.pattern
-        assert pattern is not None
-        whole = here.documents is None or there.documents is None
-        q_places = places(queries, here, None if whole else here.documents)
-        k_places = places(keys, there, None if whole else there.documents)
-        return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
-
-    q_places, k_places, mask = context.once(("blocks", id(context.mask)), rendered)
-    inside = replace(context, places=q_places, keys=k_places, mask=mask)
-    mixed = attend(queries(q), keys(k), keys(v), inside, scale=scale, dropout=dropout)
-    return mixed.unflatten(0, (b, count)).flatten(1, 2)[:, :t]
-
-
-def _rows(x: Tensor, before: int, after: int, span: int, step: int) -> Tensor:
-    """Spans of [b s …], `step` apart, as rows; x is first padded by zeros, or cut where their number is negative."""
-    padded = F.pad(x, (0, 0) * (x.ndim - 2) + (before, after))
-    return padded.unfold(1, span, step).movedim(-1, 2).flatten(0, 1)
+    return pattern.band if block_length(t, pattern.band) + sum(pattern.band) < s else None
 
 
 def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:

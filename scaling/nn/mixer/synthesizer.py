@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +60,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
         self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
+        self.prefix: Any = None
 
     def reset_parameters(self) -> None:
         if self.share is not None:
@@ -82,6 +83,9 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         state = context.state(self)
         if state is not None:
             k, v = None if k is None else append(state, "key", k), append(state, "value", v)
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
+            added, position = F.pad(added, (self.prefix.length, 0)), context.position
         of_places = bias(v if q is None else q, v if k is None else k, context, self.scale)
         if q is not None and k is not None and self.share is not None:
             share = self.share.sigmoid().to(q.dtype)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -9,6 +11,7 @@ from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
+from scaling.nn.mixer.attention import is_plain
 from scaling.nn.role import role
 from scaling.shape import Shape
 
@@ -48,11 +51,20 @@ class Weighted(nn.Module, Mixer):
     ) -> Float[Tensor, "b q w"]:
         kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
         mixed = self.mixer(x, context) if queries is None else self.mixer(x, context, queries)
-        heads = mixed.chunk(len(kappa), -1)
-        rows = self.out.weight.chunk(len(kappa), -1)
         # One after the other: at once they would need the heads' number times the memory.
-        made = (self.channel(k * F.linear(head, row), context) for k, head, row in zip(kappa, heads, rows, strict=True))
+        made = (self.channel(k * head, context) for k, head in zip(kappa, self._projected(mixed), strict=True))
         return torch.stack([a * y for a, y in zip(alpha, made, strict=True)]).sum(0)
+
+    def _projected(self, mixed: Float[Tensor, "b t h"]) -> Iterator[Float[Tensor, "b t w"]]:
+        """Each head through its rows of the projection."""
+        heads = mixed.chunk(len(self.kappa), -1)
+        if is_plain(self.out):
+            rows = self.out.weight.chunk(len(heads), -1)
+            yield from (F.linear(head, row) for head, row in zip(heads, rows, strict=True))
+            return
+        width = heads[0].shape[-1]
+        for number, head in enumerate(heads):
+            yield self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
 
 
 def _output(mixer: nn.Module) -> tuple[str, nn.Linear | None]:
