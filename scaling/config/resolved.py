@@ -83,7 +83,7 @@ class Config:
         longer than all that is said here.
         """
         for section, line in self.tree.items():
-            if section in build.SLOTS and not (line is None and section in build.OPTIONAL):
+            if section in build.SLOTS and not (self.tree[section] is None and section in build.OPTIONAL):
                 with self._placed(section):
                     outline.check(section, line)
         size = self.tree.get("size", {})
