@@ -101,6 +101,10 @@ def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str,
 
 def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
     """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
+    if described.sections.get("tuning") is not None:
+        kind = described.sections["tuning"]["kind"]
+        fix = "merge it" if kind == "LoRA" else "take its base"
+        raise ScalingError("transformers has no tuned model", key="tuning.kind", value=kind, fix=fix)
     folder = Path(folder)
     form, config = choose(described.sections, name)
     dtype = next(iter(described.tensors.values())).dtype

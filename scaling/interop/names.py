@@ -50,7 +50,7 @@ def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
 
 def to_theirs(names: Iterable[Name], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
     """Our tensors under their names, laid out as theirs."""
-    return {pair.theirs: _join(pair, [tensors[o] for o in pair.ours], heads) for pair in pairs(names, tensors)}
+    return {pair.theirs: join(pair, [tensors[o] for o in pair.ours], heads) for pair in pairs(names, tensors)}
 
 
 def to_ours(names: Iterable[Name], ours: Iterable[str], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
@@ -58,23 +58,27 @@ def to_ours(names: Iterable[Name], ours: Iterable[str], tensors: Mapping[str, Te
     return {
         name: part
         for pair in pairs(names, ours)
-        for name, part in zip(pair.ours, _split(pair, tensors[pair.theirs], heads), strict=True)
+        for name, part in zip(pair.ours, split(pair, tensors[pair.theirs], heads), strict=True)
     }
 
 
-def _join(pair: Name, parts: list[Tensor], heads: int) -> Tensor:
+def join(pair: Name, parts: list[Tensor], heads: int, *, is_product: bool = False) -> Tensor:
+    """Their tensor of ours; a map's matrix as a product B A is joined by the rows of B, which no format transposes."""
     if pair.layout == "by_head":
         return torch.cat([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 1)
     joined = torch.cat(parts) if len(parts) > 1 else parts[0]
-    if pair.layout == "transposed":
+    if pair.layout == "transposed" and not is_product:
         return joined.T
     return joined[None] if pair.layout == "row" else joined
 
 
-def _split(pair: Name, tensor: Tensor, heads: int) -> list[Tensor]:
+def split(pair: Name, tensor: Tensor, heads: int, *, is_product: bool = False) -> list[Tensor]:
+    """Our tensors of theirs."""
     count = len(pair.ours)
     if pair.layout == "by_head":
         return [part.flatten(0, 1) for part in tensor.unflatten(0, (heads, -1)).chunk(count, 1)]
+    if is_product:
+        return list(tensor.chunk(count))
     tensor = {"transposed": lambda: tensor.T, "row": lambda: tensor[0]}.get(pair.layout, lambda: tensor)()
     return list(tensor.chunk(count))
 

@@ -39,22 +39,23 @@ def read_folder(folder: Path) -> dict[str, Tensor]:
     return {name: tensor for path in _files(folder) for name, tensor in read(path).items()}
 
 
-def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = {}) -> None:
     """One weight file, whole or not there."""
     partial = atomic.temporary(path)
     try:
-        save(partial, tensors)
+        save(partial, tensors, metadata)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def save(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = {}) -> None:
     """The tensors as a file; a full disk is an `OSError`, as it is everywhere else."""
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)  # as the umask and the folder grant it
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+        whole = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        save_file(whole, path, {"format": "pt", **metadata})
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:

@@ -1,0 +1,300 @@
+"""LoRA updates as the folders of peft, adapter_config.json and adapter_model.safetensors, to and from our tensors.
+
+What a map is called on either side stands in `formats`, as for whole models; peft itself is not needed. Where a format
+joins our queries, keys and values in one map, an update of theirs is one of each part with the same A, and ours are one
+of theirs whose A are stacked and whose B is in blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from scaling import atomic
+from scaling.build import build
+from scaling.errors import ScalingError
+from scaling.interop import huggingface, weights
+from scaling.interop.format import Format
+from scaling.interop.huggingface import Described
+from scaling.interop.names import Name, join, pairs, split
+from scaling.model.blank import blank
+from scaling.model.tuned import build_model
+from scaling.nn.tuning import LoRA
+from scaling.nn.tuning.added import maps
+
+CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"
+BASE = "base_sha256"  # in the file's metadata: of the base's tensors under our names
+_ROOT = "base_model.model."
+# Keys of adapter_config.json that change what an adapter computes, and the values with which it is LoRA.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "bias": ("none",),
+    "use_dora": (False,),
+    "lora_bias": (False,),
+    "use_qalora": (False,),
+    "layer_replication": (),
+    "target_parameters": ([],),
+    "trainable_token_indices": ([], {}),
+    "alora_invocation_tokens": ([],),
+    "arrow_config": (),
+    "corda_config": (),
+    "megatron_config": (),
+}
+_REPLACED = ("pissa", "olora", "corda", "loftq")  # starts that change the base's matrices
+_TASKS = {"Encoder": None, "Decoder": "CAUSAL_LM", "EncoderDecoder": "SEQ_2_SEQ_LM"}
+
+
+class Update(NamedTuple):
+    """The update s B A of one map."""
+
+    down: Tensor  # A [r i]
+    up: Tensor  # B [o r]
+    scale: float
+
+
+def write(folder: str | Path, described: Described, base: str | None = None, name: str | None = None) -> type[Format]:
+    """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
+    line, (own, below) = _lora(described, "peft's folders hold LoRA"), _parts(described)
+    form, _ = huggingface.choose(described.sections, name)
+    tensors: dict[str, Tensor] = {}
+    ranks: dict[str, int] = {}
+    for pair in pairs(form.names, below):
+        updates = [_update(own, one, line.alpha / line.rank) for one in pair.ours]
+        if any(updates):
+            module = pair.theirs.removesuffix(".weight")
+            rows = [len(below[one]) for one in pair.ours]
+            joined = _joined(pair, updates, rows, huggingface.heads_of(described.sections))
+            ranks[module] = len(joined.down)
+            tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
+            tensors[f"{_ROOT}{module}.lora_B.weight"] = joined.up
+    rank = min(ranks.values())
+    other = {module: its for module, its in ranks.items() if its != rank}
+    per_rank = line.alpha / line.rank
+    config = {
+        "peft_type": "LORA",
+        "task_type": _TASKS[described.sections["model"]["kind"]],
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": _whole(per_rank * rank),
+        "lora_dropout": line.dropout,
+        "target_modules": sorted(ranks),
+        "rank_pattern": {f"^{re.escape(module)}": its for module, its in other.items()},
+        "alpha_pattern": {f"^{re.escape(module)}": _whole(per_rank * its) for module, its in other.items()},
+        "fan_in_fan_out": any(pair.layout == "transposed" for pair in form.names),
+        "bias": "none",
+        "inference_mode": True,
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights.write(folder / FILE, tensors, {BASE: weights.digest(below)})
+    atomic.write_json(folder / CONFIG, config)
+    return form
+
+
+def read(folder: str | Path, base: Described, name: str | None = None) -> Described:
+    """A base with the LoRA that a folder of peft holds for it."""
+    folder = Path(folder)
+    if base.sections.get("tuning") is not None:
+        raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
+    config = _config(folder)
+    form, _ = huggingface.choose(base.sections, name)
+    tensors = weights.read(folder / FILE)
+    _check_base(folder, config, base)
+    updates = _updates(folder, config, tensors, form, base)
+    rank = max(len(update.down) for update in updates.values())
+    scale = next(iter(updates.values())).scale
+    targets = _targets(base, set(updates))
+    line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": targets}
+    if config.get("lora_dropout"):
+        line["dropout"] = float(config["lora_dropout"])
+    added: dict[str, Tensor] = {}
+    for map_name, update in updates.items():
+        more = rank - len(update.down)  # where the ranks of maps differ, what is missing adds nothing
+        down = torch.nn.functional.pad(update.down, (0, 0, 0, more))
+        up = torch.nn.functional.pad(update.up * (update.scale / scale), (0, more))
+        added |= {f"{map_name}.lora.down": down, f"{map_name}.lora.up": up}
+    described = Described({**base.sections, "tuning": line}, {**base.tensors, **added}, base.ids)
+    weights.check(described.tensors, weights.of(_empty(described.sections)), folder / FILE)
+    return described
+
+
+def merged(described: Described) -> Described:
+    """A tuned model as a plain one, its updates added to its matrices."""
+    if described.sections.get("tuning") is None:
+        return described
+    line, (own, below) = _lora(described, "no matrix can hold it"), _parts(described)
+    tensors = dict(below)
+    for name in own:
+        if name.endswith(".lora.up"):
+            linear = name.removesuffix(".lora.up")
+            update = own[f"{linear}.lora.up"] @ own[f"{linear}.lora.down"]
+            tensors[f"{linear}.weight"] = below[f"{linear}.weight"] + (line.alpha / line.rank) * update
+    sections = {key: value for key, value in described.sections.items() if key != "tuning"}
+    return Described(sections, tensors, described.ids)
+
+
+def _lora(described: Described, else_what: str) -> LoRA:
+    line = described.sections.get("tuning")
+    tuning = None if line is None else build("tuning", line)
+    if not isinstance(tuning, LoRA):
+        value, what = (None, "the model is not tuned") if tuning is None else (type(tuning).__name__, else_what)
+        raise ScalingError(what, key="tuning.kind", value=value, fix="take a model that is tuned by LoRA")
+    return tuning
+
+
+def updates(described: Described) -> dict[str, Tensor]:
+    """The tensors of a model that LoRA added."""
+    return _parts(described)[0]
+
+
+def _parts(described: Described) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What tuning added, and the base."""
+    own = {name: tensor for name, tensor in described.tensors.items() if "lora" in name.split(".")}
+    return own, {name: tensor for name, tensor in described.tensors.items() if name not in own}
+
+
+def _update(own: Mapping[str, Tensor], weight: str, scale: float) -> Update | None:
+    linear = weight.removesuffix(".weight")
+    if not weight.endswith(".weight") or f"{linear}.lora.up" not in own:
+        return None
+    return Update(own[f"{linear}.lora.down"], own[f"{linear}.lora.up"], scale)
+
+
+def _joined(pair: Name, updates: list[Update | None], rows: list[int], heads: int) -> Update:
+    """One update of the map in which a format joins several of ours."""
+    there = [update for update in updates if update is not None]
+    first = there[0]
+    if len(updates) == 1:
+        return first
+    if len(there) == len(updates) and all(torch.equal(update.down, first.down) for update in there):
+        return Update(first.down, join(pair, [update.up for update in there], heads, is_product=True), first.scale)
+    down, before = torch.cat([update.down for update in there]), 0
+    ups = []
+    for update, count in zip(updates, rows, strict=True):
+        up = down.new_zeros(count, len(down))
+        if update is not None:
+            up[:, before : before + len(update.down)] = update.up
+            before += len(update.down)
+        ups.append(up)
+    return Update(down, join(pair, ups, heads, is_product=True), first.scale)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that peft saved") from None
+    except (ValueError, OSError) as error:
+        raise ScalingError(f"it cannot be read: {error}", file=path) from None
+    if not isinstance(config, dict):
+        raise ScalingError("expected a JSON object", file=path)
+    if config.get("peft_type") != "LORA":
+        kind = config.get("peft_type")
+        raise ScalingError("LoRA alone is exchanged with peft", file=path, key="peft_type", value=kind)
+    for key, plain in _PLAIN.items():
+        if config.get(key) is not None and config[key] not in plain:
+            raise ScalingError("no tuning stands for it", file=path, key=key, value=config[key])
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.startswith(_REPLACED):
+        what = "this start changes the base's matrices"
+        raise ScalingError(what, file=path, key="init_lora_weights", value=start, fix="convert it to LoRA with peft")
+    return config
+
+
+def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> None:
+    """Refuse an adapter that names another base, by the hash that we write or by a folder that is here."""
+    with safe_open(folder / FILE, "pt") as file:
+        known = (file.metadata() or {}).get(BASE)
+    other = known is not None and known != weights.digest(base.tensors)
+    path = config.get("base_model_name_or_path")
+    if known is None and path and (Path(path) / huggingface.CONFIG).is_file():
+        theirs = huggingface.read(path).tensors
+        other = theirs.keys() != base.tensors.keys() or not all(
+            torch.equal(tensor, base.tensors[name].to(tensor.dtype)) for name, tensor in theirs.items()
+        )
+    if other:
+        what = "it was trained on another base" + (f", {path}" if path else "")
+        raise ScalingError(what, file=folder, key="--adapter", fix="name the model that it was trained on")
+
+
+def _updates(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Described
+) -> dict[str, Update]:
+    """The update of each of our maps, by the map's name."""
+    by_module: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
+        if match is None:
+            what = f"{name} is no update of a linear map"
+            raise ScalingError(what, file=folder / FILE, fix="save it without modules_to_save and embeddings")
+        by_module.setdefault(match[1], {})[match[2]] = tensor.float()
+    known = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
+    ours = {one.name for one in maps(_empty(base.sections))}
+    heads, found = huggingface.heads_of(base.sections), {}
+    for module, both in by_module.items():
+        pair = known.get(f"{module}.weight") or known.get(f"{form.prefix}{module}.weight")
+        if pair is None:
+            what = f"{form.architecture} has no map {module}"
+            raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
+        if pair.ours[0].removesuffix(".weight") not in ours:
+            what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
+            raise ScalingError(what, file=folder / FILE, fix="train it without that target")
+        wanted = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[one]) for one in pair.ours)
+        if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != wanted:
+            what = f"the update of {module} is of a map of another shape"
+            raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
+        scale = _scale(config, module, len(both["A"]))
+        for one, up in zip(pair.ours, split(pair, both["B"], heads, is_product=True), strict=True):
+            if len(pair.ours) == 1 or up.any() or not both["B"].any():
+                found[one.removesuffix(".weight")] = _own(Update(both["A"], up, scale), of_several=len(pair.ours) > 1)
+    if not found:
+        raise ScalingError("it holds no update", file=folder / FILE)
+    return found
+
+
+def _own(update: Update, of_several: bool) -> Update:
+    """Of a joined map's update what acts on one of ours: the rows of A for which its B is not 0."""
+    acts = update.up.any(0)
+    if not of_several or not acts.any():
+        return update
+    return Update(update.down[acts], update.up[:, acts].contiguous(), update.scale)
+
+
+def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
+    alpha = config.get("lora_alpha", 8)
+    for pattern, own in (config.get("alpha_pattern") or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            alpha = own
+            break
+    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
+
+
+def _targets(base: Described, names: set[str]) -> list[str]:
+    """The shortest targets that name these maps and no others: the last parts of names, or the whole names."""
+    every = {name.removesuffix(".weight") for name in base.tensors if name.endswith(".weight")}
+    short = sorted({name.rpartition(".")[2] for name in names})
+    from_short = LoRA(targets=short)
+    with blank():
+        model = build_model(base.sections)
+        try:
+            from_short.apply(model)
+        except ScalingError:
+            return sorted(names & every)
+    tuned = {name.removesuffix(".lora.up") for name in weights.of(model) if name.endswith(".lora.up")}
+    return short if tuned == names else sorted(names & every)
+
+
+def _empty(sections: Mapping[str, Any]) -> torch.nn.Module:
+    with blank():
+        return build_model(sections)
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) else number

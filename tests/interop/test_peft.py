@@ -1,0 +1,225 @@
+"""LoRA folders of peft: what its model computes ours computes, in both directions, and a wrong base is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scaling.batch import Batch
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.interop import huggingface, peft, weights
+from scaling.interop.huggingface import Described
+from scaling.interop.run import Run, read
+from scaling.nn.tuning import LoRA
+
+transformers = pytest.importorskip("transformers")
+library: Any = pytest.importorskip("peft")
+
+GPT2 = {"vocab_size": 61, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 20}
+LONG = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 36,
+    "max_position_embeddings": 22,
+}
+T5 = {"vocab_size": 61, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {**LONG, "num_key_value_heads": 2}),
+    "bert": ("BertForMaskedLM", "BertConfig", LONG),
+    "t5": ("T5ForConditionalGeneration", "T5Config", {**T5, "decoder_start_token_id": 0}),
+    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", LONG),
+}
+THEIRS = {
+    "gpt2": ["c_attn", "c_proj"],
+    "llama": ["q_proj", "v_proj"],
+    "bert": ["query", "value", "intermediate.dense"],
+    "t5": ["q", "v", "wo"],
+    "neox": ["query_key_value", "dense"],
+}
+OURS = {
+    "gpt2": "[query, value]",
+    "llama": "[query, key, out, channel]",
+    "bert": "all",
+    "t5": "[cross, key]",
+    "neox": "[value]",
+}
+
+
+def theirs(name: str) -> Any:
+    model, config, keys = MODELS[name]
+    torch.manual_seed(0)
+    return getattr(transformers, model)(getattr(transformers, config)(**keys)).eval()
+
+
+def saved_base(name: str, folder: Path) -> Any:
+    base = theirs(name)
+    base.save_pretrained(folder)
+    return base
+
+
+@torch.no_grad()
+def disturbed(model: Any, word: str) -> Any:
+    draw = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if word in name:
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.3)
+    return model
+
+
+def logits_of(model: Any, name: str) -> torch.Tensor:
+    tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
+    extra = {"decoder_input_ids": tokens.flip(1)} if name == "t5" else {}
+    with torch.no_grad():
+        return model(input_ids=tokens, **extra).logits
+
+
+def our_logits(described: Described, name: str) -> torch.Tensor:
+    tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
+    batch = Batch(tokens.flip(1), tokens, source=tokens) if name == "t5" else Batch(tokens, tokens)
+    with torch.no_grad():
+        return Run(described, None).model().logits(batch)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
+    config = library.LoraConfig(r=3, lora_alpha=5, target_modules=THEIRS[name], fan_in_fan_out=name == "gpt2")
+    tuned = disturbed(library.get_peft_model(saved_base(name, tmp_path / "base"), config), "lora_")
+    tuned.save_pretrained(tmp_path / "adapter")
+    ours = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
+    expected = logits_of(tuned.eval(), name)
+    torch.testing.assert_close(our_logits(ours, name), expected, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(our_logits(peft.merged(ours), name), expected, rtol=1e-4, atol=5e-5)
+    # and back again
+    peft.write(tmp_path / "again", ours)
+    again = library.PeftModel.from_pretrained(theirs(name), tmp_path / "again").eval()
+    torch.testing.assert_close(logits_of(again, name), expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
+    saved_base(name, tmp_path / "base")
+    ours = tuned_here(huggingface.read(tmp_path / "base"), OURS[name])
+    peft.write(tmp_path / "adapter", ours)
+    model = library.PeftModel.from_pretrained(theirs(name), tmp_path / "adapter").eval()
+    expected = our_logits(ours, name)
+    assert not torch.allclose(expected, our_logits(huggingface.read(tmp_path / "base"), name), atol=1e-3)
+    torch.testing.assert_close(logits_of(model, name), expected, rtol=1e-4, atol=2e-5)
+    back = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
+    assert back.tensors.keys() == ours.tensors.keys()
+    torch.testing.assert_close(back.tensors, ours.tensors, rtol=1e-6, atol=1e-7)
+
+
+def tuned_here(base: Described, targets: str) -> Described:
+    line = {
+        "kind": "LoRA",
+        "rank": 2,
+        "alpha": 3.0,
+        "targets": [part.strip() for part in targets.strip("[]").split(",")],
+    }
+    model = Run(base, None).model()
+    LoRA(**{key: value for key, value in line.items() if key != "kind"}).apply(model)
+    disturbed(model, ".lora.")
+    return Described({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
+
+
+def test_an_update_of_a_heads_map_is_refused(tmp_path):
+    config = library.LoraConfig(target_modules=["dense"])
+    library.get_peft_model(saved_base("bert", tmp_path / "base"), config).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ScalingError, match=r"mixers and channels, and cls\.predictions\.transform\.dense is none"):
+        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
+
+
+def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
+    config = library.LoraConfig(
+        r=2,
+        lora_alpha=4,
+        use_rslora=True,
+        target_modules=["q_proj", "v_proj"],
+        rank_pattern={"layers.1.self_attn.q_proj": 4},
+        alpha_pattern={"v_proj": 7},
+    )
+    tuned = disturbed(library.get_peft_model(saved_base("llama", tmp_path / "base"), config), "lora_")
+    tuned.save_pretrained(tmp_path / "adapter")
+    ours = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
+    torch.testing.assert_close(our_logits(ours, "llama"), logits_of(tuned.eval(), "llama"), rtol=1e-4, atol=2e-5)
+
+
+def test_an_adapter_of_another_base_is_refused(tmp_path):
+    saved_base("gpt2", tmp_path / "base")
+    base = huggingface.read(tmp_path / "base")
+    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
+    other = Described(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
+    with pytest.raises(ScalingError, match="trained on another base; name the model"):
+        peft.read(tmp_path / "adapter", other)
+    wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, "n_embd": 28}))
+    wide.save_pretrained(tmp_path / "wide")
+    theirs_of_another = library.get_peft_model(wide, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    theirs_of_another.save_pretrained(tmp_path / "of_wide")
+    told = json.loads((tmp_path / "of_wide" / peft.CONFIG).read_text())
+    assert told["base_model_name_or_path"] in (None, "", str(tmp_path / "wide"))
+    with pytest.raises(ScalingError, match="of another"):
+        peft.read(tmp_path / "of_wide", base)
+    saved_base("llama", tmp_path / "llama")
+    with pytest.raises(ScalingError, match=r"another base|has no map transformer\.h\.0"):
+        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "llama"))
+
+
+def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
+    saved_base("gpt2", tmp_path / "base")
+    other = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
+    other.save_pretrained(tmp_path / "other")
+    named = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "other")
+    tuned = library.get_peft_model(named, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    tuned.save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ScalingError, match=r"another base, .*other"):
+        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
+    assert peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "other")).sections["tuning"]["rank"] == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"peft_type": "IA3"}, "peft_type='IA3': LoRA alone is exchanged"),
+        ({"use_dora": True}, "use_dora=True: no tuning stands for it"),
+        ({"bias": "all"}, "bias='all': no tuning stands for it"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa': this start changes the base"),
+    ],
+)
+def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
+    saved_base("gpt2", tmp_path / "base")
+    base = huggingface.read(tmp_path / "base")
+    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
+    file = tmp_path / "adapter" / peft.CONFIG
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(ScalingError) as refused:
+        peft.read(tmp_path / "adapter", base)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    base = saved_base("gpt2", tmp_path / "base")
+    config = library.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True)
+    tuned = disturbed(library.get_peft_model(base, config), "lora_").eval()
+    tuned.save_pretrained("adapter")
+    assert main(["import", "base", "--adapter", "adapter", "--to", "ours"]) == 0
+    assert main(["export", "ours", "--adapter", "--to", "back"]) == 0
+    assert main(["export", "ours", "--to", "whole"]) == 0
+    expected = logits_of(tuned, "gpt2")
+    torch.testing.assert_close(our_logits(read("ours").described, "gpt2"), expected, rtol=1e-4, atol=2e-5)
+    back = library.PeftModel.from_pretrained(theirs("gpt2"), "back").eval()
+    torch.testing.assert_close(logits_of(back, "gpt2"), expected, rtol=1e-4, atol=2e-5)
+    whole = transformers.AutoModelForCausalLM.from_pretrained("whole").eval()
+    torch.testing.assert_close(logits_of(whole, "gpt2"), expected, rtol=1e-4, atol=5e-5)
+    assert main(["import", "base", "--to", "plain"]) == 0
+    assert main(["export", "plain", "--adapter"]) == 2
+    assert "the model is not tuned" in capsys.readouterr().err
