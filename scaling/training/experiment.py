@@ -25,7 +25,7 @@ from scaling.errors import ScalingError, from_os
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
-from scaling.model.parameters import parameters
+from scaling.model.parameters import ADDED, parameters
 from scaling.model.tuned import tune
 from scaling.nn.contract import Tuning
 from scaling.number import plural
@@ -116,7 +116,7 @@ class Experiment:
 
     @cached_property
     def cost(self) -> Cost:
-        return cost(self.config)
+        return cost(self.config, trained=None if self.trained == self.names else self.trained)
 
     @property
     def held_out(self) -> Source:
@@ -273,13 +273,22 @@ def _assemble(config: Config) -> Experiment:
 
 
 def _transferred(experiment: Experiment, model: Family, start: Start | None) -> Experiment:
-    """The experiment with its start, and what it trains of the model."""
-    start = None if start is None else start.fitted(model)
+    """The experiment with its start, and what it trains: what its tuning does, what the start does not have, and the
+    named parts; without a tuning, the parts.
+    """
+    named, tuning = experiment.config["train.parts"], experiment.tuning
+    names = frozenset(spec.name for spec, _ in parameters(model))
+    added = {spec.name for spec, _ in parameters(model) if spec.slot == ADDED}
+    start = None if start is None else start.fitted(model, added)
+    new = frozenset() if start is None else start.drawn
+    trained = frozenset() if tuning is not None and named == "all" else parts.trained(model, named, new)
+    if tuning is not None:
+        trained |= new | {name for name in names if tuning.trains(name)}
     return replace(
         experiment,
         start=start,
-        trained=parts.trained(model, experiment.config["train.parts"], () if start is None else start.drawn),
-        names=frozenset(spec.name for spec, _ in parameters(model)),
+        trained=trained,
+        names=names,
         depths=depths(model),
     )
 

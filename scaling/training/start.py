@@ -96,8 +96,8 @@ class Start:
         return {**self.place, "sha256": self.sha256}
 
     def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
-        """How it goes into a model, or an error that lists every tensor that does not fit. What is `added` to the model
-        is new, whatever the config says.
+        """How it goes into a model, or an error that lists every tensor that does not fit. Those that a tuning `added`
+        may be missing: a start is a base, or tuned in the same way.
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
         names: dict[int, list[str]] = {}
@@ -107,9 +107,9 @@ class Start:
         for name, tensor in weights.of(model).items():
             aliases = names[id(tensor)]
             there = [alias for alias in aliases if alias in self.tensors]
-            accepted = name in added or any(matches(alias, self.new) for alias in aliases)
+            accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
-                if not accepted:
+                if not accepted and name not in added:
                     missing.append(name)
                 drawn.add(name)
                 continue
