@@ -52,8 +52,8 @@ class Layout:
     def of(places: Places, rows: int, length: int, cache: Cache | None) -> Layout | None:
         """The rows with `length` virtual tokens before each document that begins in them; None where none does."""
         past = None if cache is None else cache.places
-        if places.documents is None:
-            return None if past is not None else Layout(_behind(places, length), length)
+        if places.documents is None or places.documents.is_meta:  # on the meta device nothing tells how many begin
+            return None if past is not None else Layout(_behind(replace(places, documents=None), length), length)
         before = None if past is None or past.documents is None else past.documents[:, -1:]
         return _inserted(places, places.documents, rows, length, before)
 

@@ -10,6 +10,7 @@ from scaling.config import Config
 from scaling.errors import ScalingError
 from scaling.model.blank import blank
 from scaling.model.parameters import parameters
+from scaling.model.tuned import tune
 from scaling.tables.dependence import dependence
 from scaling.tables.ops import ops
 from scaling.tables.table import Row, Table
@@ -40,6 +41,7 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
         config = sized(config)
         with blank():
             model = config.build("model", config["size"])
+            tune(model, config.tree)
         operations = ops(config, model)
         dependences = dependence(config) if table.measures else {}
     except ScalingError as error:

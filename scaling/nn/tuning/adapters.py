@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scaling.build import Recipe
+from scaling.build import Recipe, recipe
 from scaling.errors import ScalingError, nearest
 from scaling.nn.contract import Residual, Tuning
 from scaling.nn.role import declare
@@ -17,17 +17,19 @@ class Adapters(Tuning):
     """f(x) + φ(f(x) D + d) U + u behind a branch's piece f, within its residual; U and u start at 0. (Houlsby et al.
     2019, section 2.1)
 
-    D is [w, `bottleneck`]. `after` names the slots of the pieces: `mixer`, `cross`, `channel`.
+    D is [w, `bottleneck`], φ is GeLU where no `activation` is named. `after` names the slots of the pieces: `mixer`,
+    `cross`, `channel`.
     """
 
     def __init__(
         self,
         *,
-        activation: Recipe,
         bottleneck: PositiveInt = 64,
+        activation: Recipe | None = None,
         after: list[str] = ["mixer", "channel"],  # noqa: B006 (read only)
     ):
-        self.activation, self.bottleneck, self.after = activation, bottleneck, after
+        self.bottleneck, self.after = bottleneck, after
+        self.activation = recipe("activation", "GeLU") if activation is None else activation
 
     def apply(self, model: nn.Module) -> None:
         refuse_tuned(model)

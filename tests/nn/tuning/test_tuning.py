@@ -20,11 +20,13 @@ from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model, tune
 from scaling.nn.tuning import LoRA, together
 from scaling.nn.tuning.added import Added
+from scaling.tables.count import counts
+from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise
 from tests.model.test_variants import FAMILIES, TUNINGS, batch_for, configured
 
 SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
-START_AT_THE_BASE = ("LoRA", "{kind: LoRA, targets: [all], dropout: 0.1}", "{kind: Adapters, activation: ReLU}", "IA3")
+START_AT_THE_BASE = ("LoRA", "{kind: LoRA, targets: [all], dropout: 0.1}", "Adapters", "IA3")
 
 
 def base_of(family: str, *changes: str) -> Any:
@@ -230,14 +232,22 @@ def test_a_model_with_weights_is_tuned_as_one_without():
     batch = batch_for(model)
     expected = model.logits(batch)
     for kind in kinds("tuning"):
-        line = {"kind": kind, **({"activation": "ReLU"} if kind == "Adapters" else {})}
         if kind == "BitFit":
             continue
         tuned = deepcopy(model)
-        build("tuning", line).apply(tuned)
+        build("tuning", kind).apply(tuned)
         assert all(bool(parameter.isfinite().all()) for parameter in tuned.parameters())
         if kind not in ("Prefix", "Prompt"):
             torch.testing.assert_close(tuned.logits(batch), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("line", TUNINGS)
+def test_the_rows_of_a_table_are_counted_with_their_tunings(line, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        f"base: model/encoder_decoder\nsize: tiny\nrows:\n  plain: {{}}\n  tuned: {{tuning: {line}}}\n"
+    )
+    plain, tuned = counts(read(str(tmp_path / "mine.yaml")))
+    assert tuned.parameters == plain.parameters + tuned.by_slot["tuning"]
 
 
 def test_targets_are_names_slots_roles_and_patterns():
