@@ -11,6 +11,8 @@ from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.source import Source, Vocabulary
+from scaling.data.task.source import Examples
+from scaling.data.task.task import is_task
 
 Kind = str  # one of those that `Run` tells of
 _ENOUGH = 192  # tokens of a row that are shown
@@ -48,7 +50,19 @@ def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary,
         inside = np.ones_like(asked) if batch.source_documents is None else _row(batch.source_documents, row)
         lines = {"source": spelling.runs(asked, [_read(number) for number in inside.tolist()]), **lines}
     borne: list[Kind] = ["silent" if target == IGNORE else "target" for target in targets]
+    if batch.examples is not None and is_task(source):
+        lines["answer"] = [Run("target", _answer(source, int(batch.examples[row])))]  # type: ignore[arg-type]
+    if batch.labels is not None and not (targets != IGNORE).any():
+        return lines
     return {**lines, "predicts": spelling.runs(targets, borne)}
+
+
+def _answer(source: Examples, index: int) -> str:
+    """The label of an example in words."""
+    example = source.examples[index]
+    if source.task.answer == "class" and example.answer is not None:
+        return source.task.labels[example.answer]
+    return example.target or str(example.answer)
 
 
 @dataclass(frozen=True)

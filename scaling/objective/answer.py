@@ -15,7 +15,7 @@ from scaling.data.task.source import Examples, Goal
 from scaling.errors import ScalingError
 from scaling.number import NonNegativeFloat, PositiveInt
 from scaling.objective import predicting
-from scaling.objective.framing import Frame, Line, cut, filled, kept, starts
+from scaling.objective.framing import Frame, Line, cut, filled, starts
 from scaling.objective.layout import Text, ended, tensor, text_to_text
 from scaling.objective.objective import Family, meet, room, too_short
 
@@ -64,6 +64,7 @@ class Answer:
         self.writes = False  # whether the model writes its answer; known with the task
         self.width = 0  # of what it writes
         self.options = 0  # the most that an example has
+        self._features: dict[tuple[str, str], Features] = {}
 
     def check(self, task: Goal) -> None:
         """Refuse a task that the family cannot be trained on."""
@@ -86,6 +87,12 @@ class Answer:
     def features(self, source: Any) -> Features:
         """The rows of a split: one of each example, or as many as the windows of its document."""
         self.check(source.task)
+        name = source.fingerprint, source.split
+        if name not in self._features:
+            self._features[name] = self._rows(source)
+        return self._features[name]
+
+    def _rows(self, source: Examples) -> Features:
         every = np.arange(len(source.items))
         self.options = max(self.options, int(source.items.counts.max()) - 1)
         if self.writes:
@@ -97,19 +104,18 @@ class Answer:
             return Features(every, np.zeros_like(every), np.minimum(lengths, self.reads))
         if source.task.answer == "span":
             return self._windows(source)
-        lengths = np.fromiter((self._length(source, index) for index in range(len(every))), np.int64, len(every))
-        return Features(every, np.zeros_like(every), lengths)
+        return Features(every, np.zeros_like(every), self._lengths(source))
 
-    def _length(self, source: Examples, index: int) -> int:
-        first, last = source.items.arrays["parts"][index : index + 2]
-        parts = source.items.arrays["tokens_ends"][first : last + 1]
-        lengths = np.diff(parts).tolist()
+    def _lengths(self, source: Examples) -> np.ndarray:
+        """[n], tokens of each row, frame and all."""
+        lengths, firsts = source.items.lengths, source.items.arrays["parts"][:-1]
         if source.task.answer == "options":
-            return sum(3 + sum(kept(lengths[0], option, self.reads - 3)) for option in lengths[1:])
-        if len(lengths) == 1:
-            return min(lengths[0] + 2, self.reads)
-        once = 3 + sum(kept(lengths[0], lengths[1], self.reads - 3))
-        return 2 * once if self._in_both_orders(source.task) else once
+            framed = np.minimum(np.repeat(lengths[firsts], source.items.counts) + lengths + 3, self.reads)
+            framed[firsts] = 0
+            return np.add.reduceat(framed, firsts)
+        frame = 1 + int(source.items.counts.max())
+        once = np.minimum(np.add.reduceat(lengths, firsts) + frame, self.reads)
+        return 2 * once if frame == 3 and self._in_both_orders(source.task) else once
 
     def _windows(self, source: Examples) -> Features:
         lengths = source.items.lengths.reshape(-1, 2)

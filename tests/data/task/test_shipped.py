@@ -10,7 +10,9 @@ import datasets
 import pytest
 
 from scaling.build import build
+from scaling.cli import main
 from scaling.config import load, shipped
+from scaling.data.corpus import hub
 from scaling.errors import ScalingError
 from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
 
@@ -243,3 +245,35 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
         source = two(tmp_path / folder, "none", [], rows, "cola").open("train", tmp_path / "data")
         names.append(source.fingerprint)
     assert names[0] == names[1] != names[2]
+
+
+def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch):
+    """`prepare` asks the hub which commit its revision names and reads that; opening the task later does not."""
+    rows, special, _ = LAYOUTS["cola"]
+    asked = []
+
+    def commit(self):
+        asked.append(self.split)
+        return "c" * 40
+
+    monkeypatch.setattr(hub.Hub, "_commit", commit)
+    monkeypatch.setattr(hub.Hub, "_open", lambda self, split, revision: table(rows, special))
+    data = build("data", line("cola"))
+    home = data.prepare(tmp_path)
+    assert set(asked) == {"train", "validation", "test"}
+    monkeypatch.undo()
+    again = build("data", line("cola"))
+    assert [again.open(split, tmp_path).home for split in ("train", "test")] == [home, home]
+    with pytest.raises(ScalingError, match="has not been prepared"):
+        build("data", {**line("cola"), "text": "a {sentence}"}).open("train", tmp_path)
+
+
+def test_a_row_is_shown_with_its_answer(tmp_path, capsys):
+    rows, special, _ = LAYOUTS["trec"]
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in named(rows, special)))
+    words = ["data", "show", "trec", f"data.files={{train: {file}}}", "data.tokenizer=Byte", "data.validation=0.5"]
+    assert main([*words, f"runs={tmp_path / 'runs'}", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["train"]["examples"] + shown["validation"]["examples"] == 20
+    assert all(row["answer"][0]["text"] in line("trec")["labels"].values() for row in shown["windows"])
