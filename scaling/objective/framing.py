@@ -20,7 +20,7 @@ class Line:
     reads: list[int] = field(default_factory=list)
 
     def add(self, tokens: Sequence[int] | np.ndarray, segment: int, document: int) -> None:
-        self.tokens.extend(int(token) for token in tokens)
+        self.tokens.extend(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)
         self.segments.extend([segment] * len(tokens))
         self.documents.extend([document] * len(tokens))
 
@@ -87,8 +87,6 @@ def filled(rows: Sequence[Sequence[int]], width: int, value: int, left: bool) ->
     """[n width]: rows of unequal length, filled up on the right or on the left."""
     table = np.full((len(rows), width), value, np.int64)
     for number, row in enumerate(rows):
-        if len(row):
-            table[number, width - len(row) :] = row if left else table[number, width - len(row) :]
-            if not left:
-                table[number, : len(row)] = row
+        start = width - len(row) if left else 0
+        table[number, start : start + len(row)] = row
     return table
