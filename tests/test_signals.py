@@ -125,15 +125,15 @@ def in_the_publication() -> None:
 
 
 def before_the_first_step() -> None:
-    from scaling.training import run
+    from scaling.training import experiment
 
-    before = run.initialise
+    before = experiment.initialise
 
     def initialise(*given):
         os.kill(os.getpid(), signal.SIGTERM)
         return before(*given)
 
-    run.initialise = initialise
+    experiment.initialise = initialise
 
 
 MOMENTS = [in_an_evaluation, in_the_last_evaluation, in_the_last_save, in_the_publication, before_the_first_step]

@@ -47,13 +47,13 @@ def waste(ledger: Ledger, weights: bool = False) -> list[Waste]:
 
 def sorted_out(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
     """What can go, and what could but for the runs that stay and start from it."""
-    found, kept = list(_spent(ledger, weights)), list[Waste]()
+    spent, kept = list(_spent(ledger, weights)), list[Waste]()
     while True:
-        needed = _bases(ledger, {item.path for item in found})
-        more = [item for item in found if (item.run, item.path.name) in needed]
+        needed = _bases(ledger, {item.path for item in spent})
+        more = [item for item in spent if (item.run, item.path.name) in needed]
         if not more:
-            return found, kept
-        found, kept = [item for item in found if item not in more], kept + more
+            return spent, kept
+        spent, kept = [item for item in spent if item not in more], kept + more
 
 
 def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:

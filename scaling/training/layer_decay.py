@@ -33,7 +33,7 @@ class LayerDecay:
 
 def depths(model: Family) -> dict[str, int]:
     """How many blocks below the top each parameter is."""
-    found: dict[int, int] = {}
+    depth: dict[int, int] = {}
     specs = parameters(model)
     position = {id(one) for spec, one in specs if spec.slot == "position"}
     for tower in model.children():
@@ -43,8 +43,8 @@ def depths(model: Family) -> dict[str, int]:
         within = {id(one) for block in blocks for one in block.parameters()}
         for index, block in enumerate(blocks):
             for one in block.parameters():
-                found[id(one)] = max(found.get(id(one), 0), len(blocks) - 1 - index)
+                depth[id(one)] = max(depth.get(id(one), 0), len(blocks) - 1 - index)
         lowest = {id(one) for one in tower.embedding.parameters()}  # type: ignore[attr-defined]
         for key in lowest | (position & {id(one) for one in tower.parameters()} - within):
-            found[key] = max(found.get(key, 0), len(blocks))
-    return {spec.name: found.get(id(one), 0) for spec, one in specs}
+            depth[key] = max(depth.get(key, 0), len(blocks))
+    return {spec.name: depth.get(id(one), 0) for spec, one in specs}

@@ -30,23 +30,23 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
     if parts == "all":
         return frozenset(spec.name for spec, _ in every)
     if parts == "head":
-        found = _head(model)
+        names = _head(model)
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        found = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] == "bias"}
-        found |= set(new)
+        names = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] == "bias"}
+        names |= set(new)
         what, fix = "the model has no biases", "set bias: true in its pieces, or name other parts"
     elif isinstance(parts, Mapping):
-        found = _last(model, parts)
+        names = _last(model, parts)
         what, fix = "these blocks have no parameters", "name more of them"
     elif isinstance(parts, str):
         raise ScalingError("there is no such part", key=KEY, value=parts, fix=nearest(parts, ("all", "head", "bias")))
     else:
-        found = _named(model, parts)
+        names = _named(model, parts)
         what, fix = "it names no parameter", "write patterns, as [head.*]"
-    if not found:
+    if not names:
         raise ScalingError(what, key=KEY, value=parts, fix=fix)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _head(model: Family) -> set[str]:
@@ -75,10 +75,10 @@ def _named(model: Family, patterns: Sequence[str]) -> set[str]:
     """The parameters that some pattern names, by any of their names."""
     first = {id(one): spec.name for spec, one in parameters(model)}
     places = {name: first[id(one)] for name, one in model.named_parameters(remove_duplicate=False)}
-    found: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         named = {places[name] for name in places if fnmatchcase(name, pattern)}
         if not named:
             raise ScalingError("no parameter has such a name", key=KEY, value=pattern, fix=nearest(pattern, places))
-        found |= named
-    return found
+        names |= named
+    return names

@@ -113,17 +113,17 @@ class Start:
                     missing.append(name)
                 drawn.add(name)
                 continue
-            found = self.tensors[there[0]]
-            used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], found)}
+            base = self.tensors[there[0]]
+            used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], base)}
             spec = specs.get(id(tensor))
-            by_row = spec is not None and (spec.role == "table" or self._is_vocabulary(spec.slot, found, tensor))
-            if found.shape == tensor.shape:
+            by_row = spec is not None and (spec.role == "table" or self._is_vocabulary(spec.slot, base, tensor))
+            if base.shape == tensor.shape:
                 if accepted and not by_row:
                     drawn.add(name)
                 continue
             if not accepted:
-                shaped.append((name, found, tensor))
-            more = found.ndim == tensor.ndim and found.shape[1:] == tensor.shape[1:] and len(found) < len(tensor)
+                shaped.append((name, base, tensor))
+            more = base.ndim == tensor.ndim and base.shape[1:] == tensor.shape[1:] and len(base) < len(tensor)
             (grown if by_row and more else drawn).add(name)
         left = {name for name in self.tensors if name not in used}
         extra = [name for name in self.tensors if name in left and not matches(name, self.unused)]
@@ -134,14 +134,14 @@ class Start:
             raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
         return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
 
-    def _is_vocabulary(self, slot: str, found: Tensor, tensor: Tensor) -> bool:
+    def _is_vocabulary(self, slot: str, base: Tensor, tensor: Tensor) -> bool:
         """Whether it is a head's vector with a number for each token."""
-        return slot == "head" and tensor.ndim == 1 and found.ndim == 1 and len(found) == self.vocabulary
+        return slot == "head" and tensor.ndim == 1 and base.ndim == 1 and len(base) == self.vocabulary
 
     def _misfit(
         self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
     ) -> ScalingError:
-        shapes = [f"{name} is {_shape(found)} instead of {_shape(tensor)}" for name, found, tensor in shaped]
+        shapes = [f"{name} is {_shape(base)} instead of {_shape(tensor)}" for name, base, tensor in shaped]
         parts = [f"missing {_listed(missing)}" if missing else "", f"unused {_listed(extra)}" if extra else ""]
         what = "; ".join(part for part in (*parts, _listed(shapes)) if part)
         new = [*missing, *(name for name, _, _ in shaped)]
@@ -174,8 +174,8 @@ class Start:
             names.setdefault(id(tensor), []).append(name)
         for name, tensor in weights.of(model).items():
             if name not in self.drawn:
-                found = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
-                tensor[: len(found)].copy_(found) if name in self.grown else tensor.copy_(found)
+                base = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
+                tensor[: len(base)].copy_(base) if name in self.grown else tensor.copy_(base)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -218,14 +218,14 @@ def _of_study(config: Config, section: Mapping[str, Any]) -> str:
         planned = {entry["name"]: entry["run"] for entry in Ledger.open(config["runs"]).plan(study)["runs"]}
     except ScalingError as error:
         raise config.error("start.study", error.what, error.fix) from None
-    found = [name for name in planned if row is None or _has_row(name, row)]
+    meant = [name for name in planned if row is None or _has_row(name, row)]
     key = "start.study" if row is None else "start.row"
-    if not found:
+    if not meant:
         raise config.error(key, f"the study {study} has no such run", nearest(str(row), planned))
-    if len(found) > 1 and row not in planned:
-        listed = _listed([f"{name!r}" for name in found])
-        raise config.error(key, f"{len(found)} runs of the study {study} are meant: {listed}", "name one in start.row")
-    return planned[row if row in planned else found[0]]
+    if len(meant) > 1 and row not in planned:
+        listed = _listed([f"{name!r}" for name in meant])
+        raise config.error(key, f"{len(meant)} runs of the study {study} are meant: {listed}", "name one in start.row")
+    return planned[row if row in planned else meant[0]]
 
 
 def _has_row(name: str, row: str) -> bool:
