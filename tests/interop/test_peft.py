@@ -15,7 +15,7 @@ from scaling.errors import ScalingError
 from scaling.interop import huggingface, peft, weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run, read
-from scaling.nn.tuning import LoRA
+from scaling.nn.tuning import IA3, LoRA, Prompt
 
 transformers = pytest.importorskip("transformers")
 library: Any = pytest.importorskip("peft")
@@ -223,3 +223,42 @@ def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
     assert main(["import", "base", "--to", "plain"]) == 0
     assert main(["export", "plain", "--adapter"]) == 2
     assert "the model is not tuned" in capsys.readouterr().err
+
+
+def test_gains_are_those_of_peft(tmp_path):
+    targets = ["k_proj", "v_proj", "down_proj"]
+    config = library.IA3Config(target_modules=targets, feedforward_modules=["down_proj"])
+    tuned = disturbed(library.get_peft_model(saved_base("llama", tmp_path / "base"), config), "ia3_l").eval()
+    described = huggingface.read(tmp_path / "base")
+    model = Run(described, None).model()
+    IA3().apply(model)
+    theirs_by_end = {"key.ia3.gain": "k_proj", "value.ia3.gain": "v_proj", "out.ia3.gain": "down_proj"}
+    found = dict(tuned.named_parameters())
+    for name, parameter in model.named_parameters():
+        for end, module in theirs_by_end.items():
+            if name.endswith(end):
+                block = name.split(".")[3]
+                (own,) = (gain for key, gain in found.items() if f"layers.{block}." in key and f"{module}.ia3" in key)
+                parameter.data.copy_(own.flatten())
+    tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        ours = model.logits(Batch(tokens, tokens))
+    torch.testing.assert_close(ours, logits_of(tuned, "llama"), rtol=1e-4, atol=2e-5)
+
+
+def test_a_prompt_is_that_of_peft_where_positions_are_relative(tmp_path):
+    config = library.PromptTuningConfig(
+        task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4, num_transformer_submodules=1, token_dim=24
+    )
+    tuned = disturbed(library.get_peft_model(saved_base("t5", tmp_path / "base"), config), "prompt_encoder").eval()
+    model = Run(huggingface.read(tmp_path / "base"), None).model()
+    Prompt(length=4).apply(model)
+    (vectors,) = (tensor for name, tensor in tuned.named_parameters() if "prompt_encoder" in name)
+    model.get_parameter("encoder.prompt.vectors").data.copy_(vectors)
+    tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(tokens)
+    mask[0, 6:] = 0
+    with torch.no_grad():
+        expected = tuned(input_ids=tokens, attention_mask=mask, decoder_input_ids=tokens.flip(1)).logits
+        ours = model.logits(Batch(tokens.flip(1), tokens, source=tokens, source_documents=mask))
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-5)

@@ -109,6 +109,15 @@ def test_a_run_starts_from_a_tuned_one(base):
         assemble(load(tuned((runs, first), "IA3")))
 
 
+def test_a_new_head_and_named_parts_are_trained_beside_the_tuning(base):
+    added = {name for name in assemble(load(tuned(base, "LoRA"))).trained if "lora" in name}
+    with_head = assemble(load(tuned(base, "LoRA", **{"start.new": "['head.*']"})))
+    assert with_head.trained == {*added, "head.weight"} == with_head.saved
+    with_norms = assemble(load(tuned(base, "LoRA", **{"train.parts": "['*.norm.*']"})))
+    assert {name for name in with_norms.trained if ".norm." not in name} == added
+    assert len(with_norms.trained) > len(added)
+
+
 def test_an_untuned_run_keeps_its_id_and_a_tuned_one_has_its_own(tmp_path):
     spec = assemble(load(words(tmp_path / "runs"))).spec
     assert "tuning" not in spec
