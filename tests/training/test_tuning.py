@@ -109,10 +109,10 @@ def test_a_run_starts_from_a_tuned_one(base):
         assemble(load(tuned((runs, first), "IA3")))
 
 
-def test_a_new_head_and_named_parts_are_trained_beside_the_tuning(base):
+def test_what_the_start_lacks_and_named_parts_are_trained_beside_the_tuning(base):
     added = {name for name in assemble(load(tuned(base, "LoRA"))).trained if "lora" in name}
-    with_head = assemble(load(tuned(base, "LoRA", **{"start.new": "['head.*']"})))
-    assert with_head.trained == {*added, "head.weight"} == with_head.saved
+    with_new = assemble(load(tuned(base, "LoRA", **{"start.new": "['decoder.stack.norm.*']"})))
+    assert with_new.trained == {*added, "decoder.stack.norm.gain"} == with_new.saved
     with_norms = assemble(load(tuned(base, "LoRA", **{"train.parts": "['*.norm.*']"})))
     assert {name for name in with_norms.trained if ".norm." not in name} == added
     assert len(with_norms.trained) > len(added)
