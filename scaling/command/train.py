@@ -67,7 +67,8 @@ def _summary(result: Mapping[str, Any]) -> str:
     if "differences" in result:
         text += "; " + _compared(result["differences"])
     excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
-    return f"{text}, held-out loss {result['loss']:.4f} nats a token{excess}, {result['tokens']:,} tokens"
+    best = f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
+    return f"{text}, held-out loss {result['loss']:.4f} nats a token{excess}{best}, {result['tokens']:,} tokens"
 
 
 def _compared(differences: Mapping[str, Any]) -> str:

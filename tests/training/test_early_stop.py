@@ -64,6 +64,12 @@ def test_a_run_ends_after_as_many_evaluations_without_improvement(stopped):
     assert set(losses) == {step for step in evaluation_steps(40, 20, True) if step <= result["step"]}
 
 
+def test_the_command_states_the_best_step(stopped, capsys):
+    assert main(["train", *words(stopped, **WORSE)]) == 0
+    result = the(stopped).result
+    assert f"best at step {result['best_step']} of {result['step']}, " in capsys.readouterr().out
+
+
 def test_its_weights_are_the_best_ones(stopped):
     ledger = Ledger.open(stopped)
     (run,) = ledger.runs()
