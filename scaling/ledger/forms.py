@@ -79,6 +79,11 @@ def time(value: Any) -> bool:
         return False
 
 
+def line(value: Any) -> bool:
+    """The line of a piece: its keys, or its kind alone."""
+    return isinstance(value, str | dict)
+
+
 def lines(value: Any) -> bool:
     """A grid, or several."""
     return isinstance(value, dict) or misfit(value, [dict]) is None
@@ -123,7 +128,7 @@ QUESTION: Form = {
     "held_out?": lines,
     "laws?": [str],
     **{f"{key}?": {"*": finite} for key in ("target", "suppose")},
-    "rate?": maybe(dict),
+    "rate?": maybe(line),
     "define?": dict,
     "minutes?": maybe(finite),
     "at?": maybe(str),

@@ -14,6 +14,7 @@ import pytest
 from scaling.cli import main
 from scaling.config import document, find, shipped
 from scaling.law import named
+from scaling.ledger.forms import of_study
 from scaling.studies.launch import train
 from scaling.studies.plan import Plan, plan
 from scaling.studies.question import Question, read
@@ -58,6 +59,7 @@ def finished(found: Plan) -> bool:
 def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     found = shrunk(name, tmp_path)
     enter(found.ledger(), found.question.name, found)
+    assert of_study(found.ledger().plan(found.question.name)) is None  # which workers read
     work(found.ledger(), found)
     assert finished(found)
 
