@@ -16,7 +16,7 @@ from scaling.number import Long
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network
-_OFFLINE = (
+OFFLINE = (
     "without one, data=synthetic and data=python always work, {kind: Files, files: …} reads your own, and corpus.path "
     "may be a folder that holds a copy of the set"
 )
@@ -93,7 +93,7 @@ class Hub:
                 "the hub has no such set, or hides it", key="path", value=self.path, fix="log in to it if it is gated"
             ) from error
         except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
-            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=_OFFLINE) from error
+            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=OFFLINE) from error
         if commit is None:
             raise self._bad_revision()
         return commit
@@ -159,7 +159,7 @@ class Hub:
                 fix="revision: refs/convert/parquet holds many such sets as tables",
             )
         if isinstance(error, ConnectionError):
-            return ScalingError(f"no network, and {self.path} is not in the cache", fix=_OFFLINE)
+            return ScalingError(f"no network, and {self.path} is not in the cache", fix=OFFLINE)
         return ScalingError(f"{self.path} does not open: {_line(error)}", key="path")
 
 
@@ -168,7 +168,7 @@ def _reach(path: str) -> None:
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
-    unreachable = ScalingError(f"no network, and {path} is on the hub", fix=_OFFLINE)
+    unreachable = ScalingError(f"no network, and {path} is on the hub", fix=OFFLINE)
     if constants.HF_HUB_OFFLINE:
         raise unreachable
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling.data.corpus import reading, separated
 from scaling.data.corpus.diagnosis import opened
-from scaling.data.corpus.hub import Hub
+from scaling.data.corpus.hub import OFFLINE, Hub
 from scaling.data.corpus.saved import Saved
 from scaling.errors import ScalingError, nearest
 
@@ -112,16 +112,24 @@ def of_hub(path: str, revision: str, config: str | None, split: str | Mapping[st
         saved = Saved(path=path, split=named["split"] or "train")
         stamp, rows = saved.snapshot(folder).stamp, saved.rows
     else:
-        # The library's cache may take a folder for an earlier one of the same files.
-        how: Any = "streaming" if folder.is_dir() else "cached"
         own = {"config": named["config"], "split": named["split"] or "train"}
-        hub = Hub(path=path, revision=revision, reading=how, **own)
+        hub = Hub(path=path, revision=revision, **own)
         if not folder.is_dir() and not network:
             return None
-        stamp, rows = hub.snapshot(folder).stamp, hub.rows
+        stamp, rows = _standing(hub, folder), hub.rows
     if "files" in stamp:
         stamp = [digest for _, _, digest in stamp["files"].values()]
     return Place([stamp, named], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(rows(), 1)))
+
+
+def _standing(hub: Hub, folder: Path) -> Any:
+    try:
+        return hub.snapshot(folder).stamp
+    except ScalingError as error:
+        if error.fix != OFFLINE:
+            raise
+        fix = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
+        raise ScalingError(error.what, key="path", value=hub.path, fix=fix) from None
 
 
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
