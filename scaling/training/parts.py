@@ -19,6 +19,7 @@ from typing import Any
 from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
+from scaling.nn.tuning.bitfit import BIASES
 
 KEY = "train.parts"
 Parts = str | Sequence[str] | Mapping[str, Any]
@@ -33,7 +34,7 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
         names = _head(model)
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        names = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] == "bias"}
+        names = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] in BIASES}
         names |= set(new)
         what, fix = "the model has no biases", "set bias: true in its pieces, or name other parts"
     elif isinstance(parts, Mapping):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError, nearest
 from scaling.nn.contract import Tuning
 from scaling.nn.role import declare, role
-from scaling.nn.tuning.added import Added, Map, maps, product, refuse_tuned
+from scaling.nn.tuning.added import PIECES, Added, Map, maps, pieces, product, refuse_tuned
 from scaling.number import BelowOne, PositiveFloat, PositiveInt
 
 
@@ -117,8 +117,19 @@ def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list
             raise ScalingError(
                 "no linear map has such a name", key=key, value=target, fix=nearest(target, sorted(words))
             )
+        if target in PIECES:
+            _refuse_banks(model, target, key)
     chosen = {one.name for its in named.values() for one in its}
     return [one for one in every if one.name in chosen]
+
+
+def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
+    """Refuse a slot whose pieces keep matrices side by side in one tensor, as experts do: they would be missed."""
+    for _, piece, own in pieces(model):
+        weights = (getattr(module, "weight", None) for module in piece.modules())
+        if own == slot and any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
+            what = f"{type(piece).__name__} has matrices that are no linear maps"
+            raise ScalingError(what, key=key, value=slot, fix="name its maps (gate, query), or take Adapters")
 
 
 def _names(target: str, one: Map) -> bool:

@@ -26,6 +26,7 @@ from scaling.training.parametrization import Standard, initialise
 from tests.model.test_variants import FAMILIES, TUNINGS, batch_for, configured
 
 SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
+SWITCH = "model.block.channel={kind: Switch, activation: GeLU, experts: 4}"
 START_AT_THE_BASE = ("LoRA", "{kind: LoRA, targets: [all], dropout: 0.1}", "Adapters", "IA3")
 
 
@@ -157,10 +158,14 @@ def test_rows_are_continued_by_their_own_tuned_states(line):
         assert written[row][0].tokens == alone[0].tokens
 
 
-def test_an_expert_layer_and_a_shortening_stack_take_what_suits_them():
-    routed = "model.block.channel={kind: Switch, activation: GeLU, experts: 4}"
-    for line in ("LoRA", "{kind: IA3, targets: [key]}", "{kind: Adapters, activation: ReLU}"):
-        model, _ = tuned_of("decoder", line, routed)
+def test_a_layer_of_experts_takes_what_suits_it():
+    for line in (
+        "LoRA",
+        "{kind: LoRA, targets: [all]}",
+        "{kind: IA3, targets: [key]}",
+        "{kind: Adapters, activation: ReLU}",
+    ):
+        model, _ = tuned_of("decoder", line, SWITCH)
         assert model.logits(batch_for(model)).isfinite().all()
 
 
@@ -199,12 +204,18 @@ REFUSED = [
     ("decoder", "{kind: LoRA, targets: [qery]}", "", "tuning.targets='qery': no linear map has such a name"),
     ("decoder", "{kind: LoRA, targets: []}", "", "tuning.targets=[]: expected the names of maps"),
     ("decoder", "{kind: LoRA, rank: 0}", "", "tuning.rank=0"),
+    (
+        "decoder",
+        "{kind: LoRA, targets: [channel]}",
+        SWITCH,
+        "Switch has matrices that are no linear maps; name its maps",
+    ),
     ("decoder", "Prefix", "model.block.mixer=LSTM", "LSTM has no keys to put a prefix before; take Prompt or LoRA"),
     ("decoder", "{kind: Prefix, slots: [cross]}", "", "no block has such a mixer"),
     ("decoder", "Prefix", "model.block.mixer=DenseSynthesizer", "DenseSynthesizer has no keys"),
     ("decoder", "Prompt", "model.block.mixer=RandomSynthesizer", "RandomSynthesizer has no position before the text's"),
     ("encoder", "Prompt", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}", "pools tokens with their neighbours"),
-    ("decoder", "IA3", "model.block.channel={kind: Switch, activation: GeLU, experts: 4}", "Switch has no hidden"),
+    ("decoder", "IA3", SWITCH, "Switch has no hidden"),
     ("decoder", "IA3", "model.block.mixer=LSTM", "no mixer has a map key; leave it out"),
     ("decoder", "{kind: IA3, targets: [query]}", "", "expected names of key, value, channel"),
     ("decoder", "{kind: Adapters, activation: ReLU, after: [cross]}", "", "no block has such a branch"),
