@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from scaling.api.sweeps import sweep as sweep
     from scaling.api.tables import Table as Table
     from scaling.api.tables import table as table
+    from scaling.api.tasks import Evaluation as Evaluation
+    from scaling.api.tasks import Predictions as Predictions
+    from scaling.api.tasks import evaluate as evaluate
+    from scaling.api.tasks import finetune as finetune
+    from scaling.api.tasks import predict as predict
+    from scaling.api.tasks import tasks as tasks
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
 
@@ -53,6 +59,7 @@ _MODULES = {
     "studies": ("Study", "StudyPlan", "plan", "study"),
     "sweeps": ("Sweep", "sweep"),
     "tables": ("Table", "table"),
+    "tasks": ("Evaluation", "Predictions", "evaluate", "finetune", "predict", "tasks"),
 }
 _HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}
 _HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors"}

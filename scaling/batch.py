@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # what reads examples needs no tensors, and torch takes seconds to import
+    import torch
+    from torch import Tensor
 
 IGNORE = -100  # a target that bears no loss
 # What a spare row is filled with.

@@ -17,6 +17,10 @@ from scaling.training.signals import Stopped, leave, listening
 
 VERBS = {
     "train": "train one run, resume it, or print its result",
+    "finetune": "train a run further on a task, with a new head",
+    "evaluate": "score a finetuned run on a split of a task, with intervals",
+    "predict": "predict the answers of examples in a file with a finetuned run",
+    "tasks": "list the shipped tasks: answers, metric, examples",
     "study": "plan a grid of runs, train them, fit a law, test it",
     "report": "write a study's page from the runs that are done: law, test, runs, reliability",
     "plan": "estimate a study before it runs: time, memory, money, the expected interval",

@@ -62,11 +62,14 @@ def _table(rows: Sequence[Row]) -> str:
         "state": lambda row: row.state,
         "step": lambda row: "" if row.step is None else f"{row.step}/{row.steps or '?'}",
         "loss": lambda row: "" if row.loss is None else f"{row.loss:.4f}",
+        "score": lambda row: "" if row.score is None else f"{row.score:.4f}",
         "tokens/s": lambda row: "" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
         "host": lambda row: str(row.host or ""),
         "age": lambda row: "" if row.seen is None else age(now - row.seen),
         "": lambda row: row.reason or "",
     }
+    if all(row.score is None for row in rows):
+        del columns["score"]  # no run is of a task
     cells = [list(columns), *([cell(row) for cell in columns.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(numbered(result), indent=2))
     else:
-        print(_summary(result))
+        print(summary(result))
     return 0
 
 
@@ -60,7 +60,7 @@ def _resolved(arguments: argparse.Namespace, of_study: bool) -> config.Config:
     return resolved
 
 
-def _summary(result: Mapping[str, Any]) -> str:
+def summary(result: Mapping[str, Any]) -> str:
     text = f"run {result['run']}: {result['outcome']}" + (" before" if result["already"] else "")
     if result["loss"] is None:
         return f"{text}: {result['reason']}"
@@ -68,7 +68,17 @@ def _summary(result: Mapping[str, Any]) -> str:
         text += "; " + _compared(result["differences"])
     excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
     best = f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
-    return f"{text}, held-out loss {result['loss']:.4f} nats a token{excess}{best}, {result['tokens']:,} tokens"
+    score = f", {scored(result)}" if "score" in result else ""
+    return f"{text}, held-out loss {result['loss']:.4f} nats a token{excess}{score}{best}, {result['tokens']:,} tokens"
+
+
+def scored(result: Mapping[str, Any]) -> str:
+    """The score of a task with its interval, then the other values of its metric."""
+    name, *others = result["metrics"]
+    low, high = result["intervals"][name]
+    text = f"{name} {result['score']:.4f} (95% interval {low:.4f} to {high:.4f})"
+    text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
+    return text + (f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else "")
 
 
 def _compared(differences: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ is a difference from whatever model and size are in force, so it comes after tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,14 @@ def load(
     *,
     overlays: Sequence[str | Path] = (),
     extend: str | None = None,
+    filled: Mapping[str, Any] | None = None,
+    filler: str = COMMAND_LINE.file,
 ) -> Config:
     """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
 
     `model=NAME` among the overrides stands for NAME; `extend` is a Python file whose classes join the slots they name.
+    `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
+    section that is given whole takes the place of the files'.
     """
     if extend is not None:
         build.extend(extend)
@@ -58,6 +62,8 @@ def load(
     for path in overlays:
         layers += follow("model", find("model", str(path)))
     difference = [] if row is None else [_row(chain, row, str(name))]
+    if filled:
+        layers = [*(_without(layer, filled) for layer in layers), Node.of(filled, Origin(filler))]
     layers.append(Node(given, COMMAND_LINE))
     sections = _Sections()
     for layer in layers:
@@ -69,6 +75,11 @@ def load(
         raise ScalingError("no model is named", fix=nearest("", names("model")))
     config = Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
     return replace(config, remarks=tuple(pairs.remarks(before, config)))
+
+
+def _without(layer: Node, sections: Mapping[str, Any]) -> Node:
+    """A layer without these sections."""
+    return Node({key: node for key, node in (layer.mapping or {}).items() if key not in sections}, layer.origin)
 
 
 def setting(word: str) -> tuple[str, Any]:

@@ -35,6 +35,15 @@ class Node:
     origin: Origin
     text: str | None = None
 
+    @classmethod
+    def of(cls, value: Any, origin: Origin) -> Node:
+        """The tree of dicts, lists and scalars, all of one origin."""
+        if isinstance(value, Mapping):
+            return cls({str(key): cls.of(child, origin) for key, child in value.items()}, origin)
+        if isinstance(value, list | tuple):
+            return cls(tuple(cls.of(child, origin) for child in value), origin)
+        return cls(value, origin)
+
     @property
     def mapping(self) -> Mapping[str, Node] | None:
         """The children by key where this is a mapping."""

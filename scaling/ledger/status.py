@@ -39,6 +39,7 @@ class Row:
     attempt: int | None = None
     seen: float | None = None
     reason: str | None = None
+    score: float | None = None  # of a task, by its metric
 
 
 def status(run: Path, spec: dict[str, Any] | None, machine: Machine, lease: Lease) -> Row:
@@ -65,6 +66,7 @@ def finished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], res
         attempt=result["attempt"],
         seen=_touched(run / NAME),
         reason=None if rival is None else f"attempt {rival.number} found another result",
+        score=result.get("score"),
     )
 
 
@@ -73,7 +75,10 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
         return Row(run=run.name, name=_name(spec), state="waiting", seen=_touched(run))
     newest = attempts[-1]
     seen = _seen(newest)
-    logged = next((entry for record in reversed(attempts) if (entry := last_entry(record.log, "loss"))), {})
+    logged, evaluated = (
+        next((entry for record in reversed(attempts) if (entry := last_entry(record.log, key))), {})
+        for key in ("loss", "score")
+    )
     return Row(
         run=run.name,
         name=_name(spec),
@@ -86,6 +91,7 @@ def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], m
         attempt=newest.number,
         seen=seen,
         reason=None if newest.exit is None else short(newest.exit.get("reason")),
+        score=evaluated.get("score"),
     )
 
 

@@ -15,6 +15,7 @@ from scaling.data.prefetch import ahead
 from scaling.data.source import Source
 from scaling.errors import ScalingError
 from scaling.model.family import Family, targets_of, vectors
+from scaling.training.scores import Outputs
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -74,13 +75,18 @@ def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch
 
 @torch.no_grad()
 def evaluate(
-    model: Family, batches: Iterable[Batch], source: Source, ranks: int = 1, is_code: bool = True
+    model: Family,
+    batches: Iterable[Batch],
+    source: Source,
+    ranks: int = 1,
+    is_code: bool = True,
+    outputs: Outputs | None = None,
 ) -> dict[str, Any]:
     """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
-    mean. Where losses are no code length (`is_code`), they are no bits per byte.
+    mean. Where losses are no code length (`is_code`), they are no bits per byte. `outputs` takes what is predicted.
     """
     training = model.training
     model.eval()
@@ -98,6 +104,8 @@ def evaluate(
             known = True
             excess = excess + (losses - batch.truth.double())[bears].sum().cpu()
         predictions = model.head(hidden)
+        if outputs is not None:
+            outputs.add(model, batch, predictions)
         classified = predictions.shape[:-1] == targets.shape
         if classified:
             correct = correct + (predictions.argmax(-1) == targets)[bears].sum().cpu()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.config import Config
 from scaling.errors import nearest
 from scaling.ledger import Attempt
+from scaling.ledger.result import flat
 from scaling.training.background import BackgroundListener, Entry
 
 if TYPE_CHECKING:
@@ -99,6 +100,6 @@ def _tell(make: Callable[[], Logger], spec: Mapping[str, Any], attempt: Attempt,
     made: Any = make()
     made.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
     for entry in entries:
-        numbers = {key: value for key, value in entry.items() if isinstance(value, int | float) and key != "step"}
+        numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
         made.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, step=entry["step"])
     made.finalize("success")

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scaling.ledger.result import flat
 from scaling.training.background import BackgroundListener, Entry
 from scaling.training.point import point
 from scaling.training.run_name import run_name
@@ -34,6 +35,7 @@ HEARD = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15
 METRICS = (
     *(f"train/{key}" for key in ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "mfu")),
     *(f"evaluate/{key}" for key in ("loss", "loss_plain", "bits_per_byte", "accuracy", "excess", "entropy", "targets")),
+    "evaluate/score",
     "spike/above",
 )
 SWEEP = "WANDB_SWEEP_ID"  # set by W&B's agent, and by ours
@@ -149,8 +151,8 @@ class Mirror:
         for entry in entries:
             values = {
                 f"{entry['kind']}/{key}": value
-                for key, value in entry.items()
-                if key not in _AXES and value is not None
+                for key, value in flat(entry).items()
+                if key not in _AXES and value is not None and not isinstance(value, list)
             }
             axes = {"tokens": entry["tokens"], "flops": entry["tokens"] * self._flops}
             lightning.log_metrics({**values, **axes}, step=entry["step"])
@@ -161,7 +163,7 @@ class Mirror:
 
 
 _AXES = ("kind", "step", "steps", "tokens")
-_ENDS = ("outcome", "loss", "step", "reason")
+_ENDS = ("outcome", "loss", "score", "step", "reason")
 
 SILENT: dict[str, Any] = {
     "init_timeout": START,

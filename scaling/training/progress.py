@@ -178,7 +178,8 @@ def _evaluating(entry: Mapping[str, Any]) -> str:
 
 
 def _held_out(entry: Mapping[str, Any]) -> str:
-    return f"held-out loss {entry['loss']:.4f}"
+    score = f"  score {entry['score']:.4f}" if "score" in entry else ""
+    return f"held-out loss {entry['loss']:.4f}{score}"
 
 
 def _clock(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from scaling.batch import Batch
+from scaling.data.task.task import is_task
 from scaling.ledger import Attempt
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
@@ -19,6 +20,7 @@ from scaling.training.evaluation import FORWARD, evaluate, evaluation_steps, sha
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
 from scaling.training.ranks import pulse, wanted
+from scaling.training.scores import Outputs, predicted, scores
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.spike import Spikes
 from scaling.training.throughput import peak
@@ -189,8 +191,12 @@ class Recorder(Callback):
         batches = share(validation, count, rank, ranks)
         self._report_progress(step, 0.0)
         beating = self._counted(_beating(batches, module.device, step, ranks), step, -(-count // ranks))
+        source = self.experiment.held_out
+        outputs = Outputs(validation, count, rank, ranks) if is_task(source) else None
         with module.weights.scored(module.device) as model:
-            found = evaluate(model, beating, self.experiment.held_out, ranks, self.experiment.is_code)
+            found = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs)
+        if outputs is not None:
+            found |= scores(source, predicted(outputs, source), written=outputs.written)
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
         return {**found, "evaluation_precision": module.weights.evaluation}
 

@@ -97,6 +97,13 @@ evaluate: {points: 2, windows: 8}
 table: {title: x, measures: [sequential, path], published: x.csv}
 rows: {A: {}, B: {model.position: NoPosition}}
 """
+TASK = {
+    "kind": "Task",
+    "text": "{text}",
+    "labels": ["a", "b"],
+    "tokenizer": "Byte",
+    "files": {"train": "class.jsonl", "validation": "class.jsonl"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +140,18 @@ def documents(study, made_study, tmp_path_factory):
         short = ["decoder", "train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
         one = run("train", "train", *short)["run"]
         run("train", "train", *short, "--again")
-        run("train", "train", *short, "data=files", *text, "size.length=64")
+        pretrained = run("train", "train", *short, "data=files", *text, "size.length=64")["run"]
+        for answer, metric in (("class", "Accuracy"), ("text", "ExactMatch")):
+            (folder / f"{answer}.yaml").write_text(json.dumps({"data": {**TASK, "answer": answer, "metric": metric}}))
+            (folder / "class.jsonl").write_text(
+                "".join(f'{{"text": "{word}", "label": "{word}"}}\n' for word in "abab")
+            )
+            budget = ["train.steps=2", "schedule.warmup=0"]
+            tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
+        run("evaluate", "evaluate", tuned)
+        run("evaluate", "evaluate", run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget)["run"])
+        run("predict", "predict", tuned, "--input", "class.jsonl")
+        run("tasks", "tasks")
         run("runs", "runs")
         run("show", "show", one)
         run("diff", "diff", "gpt2", "llama")

@@ -60,6 +60,10 @@ class Columns:
         group = None if self.group is None else fill(self.group, row, "group")
         return Example(texts=self._texts(row), group=group, prompt=self._prompt(row), **answered)
 
+    def unanswered(self, row: Mapping[str, Any]) -> Example:
+        """The example of a row that has no label."""
+        return Example(texts=self._texts(row), prompt=self._prompt(row))
+
     def _texts(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         if self.answer == "tags":
             words = _raw(self.text, row, "text")

@@ -6,9 +6,10 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -139,6 +140,30 @@ class Task:
         assert home is not None
         return home
 
+    def counts(self, folder: Path) -> dict[str, int] | None:
+        """How many examples each split has; None where the task is not prepared."""
+        try:
+            return dict(atomic.read_json(self._home(folder, network=False) / META)["splits"])
+        except ScalingError:
+            return None
+
+    def unanswered(self, names: str) -> list[Example]:
+        """The examples of files whose rows need no labels."""
+        place = rows.of_files(names, "--input", self.layout, self.named, self.quotes)
+        examples = list(self._examples(place, "input", self.columns.unanswered))
+        if not examples:
+            raise ScalingError("there is no example in it", key="--input", value=names)
+        return examples
+
+    def source_of(self, examples: list[Example], folder: Path) -> Examples:
+        """A source of these examples, encoded as those of the task are."""
+        train = self.open("train", folder)
+        assert train.home is not None
+        items = encoded(examples, self.answer, self.columns.labels, Codec.load(train.home / TOKENIZER))
+        source = replace(train, split="input", items=items)
+        vars(source)["examples"] = examples
+        return source
+
     def _opened(self, split: str, folder: Path, network: bool) -> Examples:
         home = self._home(folder, network)
         meta = atomic.read_json(home / META)
@@ -240,13 +265,15 @@ class Task:
             shutil.rmtree(work, ignore_errors=True)
 
     def _read(self, split: str, place: rows.Place) -> Iterator[Example]:
-        secret = split == "test"
+        return self._examples(place, f"{split} split", partial(self.columns, secret=split == "test"))
+
+    def _examples(self, place: rows.Place, where: str, make: Callable[[rows.Row], Example | None]) -> Iterator[Example]:
         for name, row in place.rows():
             try:
-                example = self.columns(rows.renamed(row, self.rename), secret)
+                example = make(rows.renamed(row, self.rename))
             except ScalingError as error:
                 value = f" {error.value!r}" if error.has_value else ""
-                what = f"{split} split, {name}: {error.what}{value}"
+                what = f"{where}, {name}: {error.what}{value}"
                 raise ScalingError(what, key=error.key, fix=error.fix) from None
             if example is not None:
                 yield example

@@ -1,0 +1,272 @@
+"""Finetune a run on a task, score it, and let it predict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from scaling.api.runs import RUNS, Run, train_config
+from scaling.api.words import words
+from scaling.errors import ScalingError, nearest
+
+if TYPE_CHECKING:
+    import pandas
+    from lightning.pytorch.loggers import Logger
+
+    from scaling.lightning import Callback
+    from scaling.training.finetune import Finetuned
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+SUBMISSIONS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "qqp": "QQP",
+    "stsb": "STS-B",
+    "mnli": "MNLI-m",
+    "mnli_mismatched": "MNLI-mm",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+    "ax": "AX",
+}
+"""The files of a GLUE submission, by task."""
+NAMES = ("mnli", "mnli_mismatched", "qnli", "rte", "ax")
+"""Tasks of GLUE that write labels by their names, and not by their numbers."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a finetuned run on a split of a task.
+
+    `metrics` has every value of the task's metric, and `intervals` its 95% interval over the examples. `counts` are
+    `references`, `predictions` and `correct` of each class. `invalid` is the fraction of outputs that are no answer, of
+    a model that writes.
+    """
+
+    run: str
+    split: Split
+    examples: int
+    score: float
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Sequence[float]]
+    counts: Mapping[str, Mapping[str, int]]
+    invalid: float | None = None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run predicts of each example, in their order: the name of a class, names of several, a number, the number
+    of an option, a tag for each word, or a text; None of an invalid output.
+    """
+
+    answer: str
+    labels: Sequence[str]
+    values: Sequence[Any]
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON lines, or CSV where the name ends in .csv: `index` and `prediction`. The file is whole or not
+        there.
+        """
+        if Path(path).suffix == ".csv":
+            rows = [
+                (index, value if isinstance(value, str | int | float) else json.dumps(value)) for index, value in self
+            ]
+            return _write(path, _separated([("index", "prediction"), *rows], ","))
+        lines = (json.dumps({"index": index, "prediction": value}, ensure_ascii=False) for index, value in self)
+        _write(path, "".join(f"{line}\n" for line in lines))
+
+    def save_submission(self, path: str | Path, task: str) -> None:
+        """Write the file that GLUE's server takes for a task: TSV of `index` and `prediction`."""
+        if task not in SUBMISSIONS:
+            fix = f"choose from {', '.join(SUBMISSIONS)}"
+            raise ScalingError("it is no task of GLUE", key="TASK", value=task, fix=fix)
+        rows = [(index, self._submitted(value, task)) for index, value in self]
+        _write(path, _separated([("index", "prediction"), *rows], "\t"))
+
+    def _submitted(self, value: Any, task: str) -> Any:
+        if self.answer == "number":
+            return f"{min(5.0, max(0.0, 0.0 if value is None else value)):.3f}"
+        value = self.labels[0] if value is None else value  # every example takes a label
+        return value if task in NAMES else list(self.labels).index(value)
+
+    def __iter__(self) -> Any:
+        return iter(enumerate(self.values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def finetune(
+    run: str | Run,
+    task: str,
+    *overrides: str,
+    runs: str | Path = RUNS,
+    overlays: Sequence[str] = (),
+    extend: str | None = None,
+    again: bool = False,
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
+    **settings: Any,
+) -> Run:
+    """Train a run further on a task: an ordinary run of the ledger, whose weights begin with those of another.
+
+    `run` is the beginning of an id, a folder, or `STUDY:ROW`; `task` is a name of `scaling.tasks()` or a file. Head,
+    tokenizer, objective, epochs and schedule are filled in, and overrides lay other values over them.
+
+        scaling.finetune("3fa9", "cola", train__epochs=5).result["score"]
+    """
+    from scaling.training.finetune import compose
+
+    source = str(run.path) if isinstance(run, Run) else run
+    given = words(overrides, settings)
+    composed = compose(source, task, given, runs=runs, overlays=overlays, extend=extend)
+    return train_config(composed.config, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+
+
+def evaluate(
+    run: str | Run,
+    task: str | None = None,
+    *overrides: str,
+    split: Split = "validation",
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """The score of a finetuned run on a split of its task, or of another one with the same labels.
+
+    scaling.evaluate("8c21", split="test").intervals
+    """
+    return evaluate_finetuned(_finetuned(run, task, words(overrides, settings), runs), split, runs, device)
+
+
+def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, device: str | None) -> Evaluation:
+    if split not in SPLITS:
+        raise ScalingError("there is no such split", key="--split", value=split, fix=nearest(split, SPLITS))
+    from scaling.build import build
+    from scaling.data.store import root
+
+    source = build("data", finetuned.data).open(split, root(runs))  # before torch is imported
+    if all(example.answer is None for example in source.examples):
+        fix = "take another split, or `scaling predict`"
+        raise ScalingError(f"the labels of the {split} split are kept back", key="--split", value=split, fix=fix)
+
+    from scaling.api.model import _device
+    from scaling.training.predict import Predictor, shown
+    from scaling.training.scores import scores
+
+    predictor = Predictor.of(finetuned, runs, _device(device))
+    predictions, written = predictor.predictions(source)
+    found = scores(source, predictions, written=written)
+    known = [index for index, example in enumerate(source.examples) if example.answer is not None]
+    pairs = [
+        [shown(value, source.task.labels, source.task.answer) for value in values]
+        for values in ([predictions.get(index) for index in known], [source.examples[index].answer for index in known])
+    ]
+    return Evaluation(
+        run=finetuned.folder.name,
+        split=split,
+        examples=len(known),
+        score=found["score"],
+        metrics=found["metrics"],
+        intervals=found["intervals"],
+        counts=source.task.metric.counts(*pairs),
+        invalid=found.get("invalid"),
+    )
+
+
+def predict(
+    run: str | Run,
+    file: str | Path,
+    task: str | None = None,
+    *overrides: str,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> Predictions:
+    """What a finetuned run predicts of the examples of a file, which has the columns of the task without its labels.
+
+    scaling.predict("8c21", "questions.jsonl").save("answers.jsonl")
+    """
+    return predict_finetuned(_finetuned(run, task, words(overrides, settings), runs), file, runs, device)
+
+
+def predict_finetuned(finetuned: Finetuned, file: str | Path, runs: str | Path, device: str | None) -> Predictions:
+    from scaling.build import build
+
+    examples = build("data", finetuned.data).unanswered(str(file))  # before torch is imported
+
+    from scaling.api.model import _device
+    from scaling.data.store import root
+    from scaling.training.predict import Predictor, shown
+
+    predictor = Predictor.of(finetuned, runs, _device(device))
+    source = predictor.task.source_of(examples, root(runs))
+    predictions, _ = predictor.predictions(source)
+    labels, answer = source.task.labels, source.task.answer
+    values = [shown(predictions.get(index), labels, answer) for index in range(len(examples))]
+    return Predictions(answer, labels, values)
+
+
+def tasks(runs: str | Path = RUNS) -> pandas.DataFrame:
+    """The tasks that are shipped: what is predicted, the metric, and how many examples each split has where the task is
+    prepared.
+    """
+    import pandas
+
+    return pandas.DataFrame(task_rows(runs))
+
+
+def task_rows(runs: str | Path = RUNS) -> list[dict[str, Any]]:
+    """A row for each shipped task."""
+    from scaling.build import build
+    from scaling.config import load, names, shipped
+    from scaling.data.store import root
+
+    rows = []
+    for name in names("task"):
+        path = shipped() / "task" / f"{name}.yaml"
+        line = load("encoder", [f"data=task/{name}"]).tree["data"]
+        task = build("data", line)
+        counts = task.counts(root(runs)) or {}
+        metric = line["metric"]
+        rows.append(
+            {
+                "task": name,
+                "answer": task.answer,
+                "labels": len(task.goal.labels) or None,
+                "metric": metric["kind"] if isinstance(metric, Mapping) else metric,
+                **{split: counts.get(split) for split in SPLITS},
+                "about": path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
+            }
+        )
+    return rows
+
+
+def _finetuned(run: str | Run, task: str | None, given: Sequence[str], runs: str | Path) -> Finetuned:
+    from scaling.training.finetune import finetuned
+
+    return finetuned(str(run.path) if isinstance(run, Run) else run, task, given, runs=runs)
+
+
+def _separated(rows: Sequence[Sequence[Any]], delimiter: str) -> str:
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _write(path: str | Path, text: str) -> None:
+    from scaling import atomic
+    from scaling.errors import from_os
+
+    try:
+        atomic.write(Path(path), text)
+    except OSError as error:
+        raise from_os(error, f"{path} cannot be written") from None

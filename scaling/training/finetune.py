@@ -1,0 +1,274 @@
+"""Finetuning as an ordinary config: the model of a run with the head of a task, the weights that it starts from, the
+task's data and objective, and a short schedule. What is filled in here may be said otherwise on the command line.
+
+torch is not needed: mistakes in what is asked are told first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling import build
+from scaling.config import Config, load, names
+from scaling.config.resolved import flow
+from scaling.data import store
+from scaling.data.manifest import TOKENIZER
+from scaling.errors import ScalingError, nearest
+from scaling.ledger import Ledger
+
+DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
+EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)
+LESS = 0.1  # of the learning rate of the run that is finetuned
+RATE = 5e-5  # where that is not known (Devlin et al. 2018, section A.3)
+
+HEADS = {
+    "class": "Sequence",
+    "classes": "Classes",
+    "number": "Number",
+    "options": "Options",
+    "tags": "Tokens",
+    "span": "Span",
+}
+_COUNTING = ("class", "classes", "tags")  # answers that are one of the task's labels
+_POOLED = ("class", "classes", "number", "options")  # answers that a head reads from the whole text
+_OWN = ("head", "sentence", "boundary", "language")  # heads of a model
+_FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "EncoderDecoder": "encoder_decoder"}
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a folder says of a model without its weights: its sections `model` and `size`, and what it was trained with;
+    `start` names it in a config.
+    """
+
+    folder: Path
+    start: Mapping[str, Any]
+    model: Mapping[str, Any]
+    size: Mapping[str, Any]
+    sections: Mapping[str, Any]  # others of its spec
+    tokenizer: Path | None
+
+    @property
+    def family(self) -> str:
+        return _FAMILIES.get(self.model["kind"], "encoder")
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The config of a finetuning run, and what was filled in, as words of the command line."""
+
+    config: Config
+    filled: tuple[str, ...]
+
+
+def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
+    """The run that a word names: the beginning of an id, a folder, or a study and the row of it, `STUDY:ROW`."""
+    folder = Path(name).expanduser()
+    study, colon, row = name.partition(":")
+    if folder.is_dir():
+        if (folder / "spec.json").is_file():
+            return _of_ledger(Ledger.open(folder.parents[1]), folder.name, {"run": folder.name})
+        if (folder / "config.yaml").is_file():
+            return _own(folder)
+        return _theirs(folder)
+    ledger = Ledger.open(runs)
+    if colon:
+        return _of_ledger(ledger, _planned(ledger, study, row), {"study": study, "row": row})
+    run = ledger.find(name)
+    return _of_ledger(ledger, run, {"run": run})
+
+
+def _planned(ledger: Ledger, study: str, row: str) -> str:
+    """The run of a study's row, by all of its name or by words of it that no other has."""
+    names = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
+    found = [name for name in names if row == name or set(row.split()) <= set(name.split()) or f"row={row}" in name]
+    found = [row] if row in names else found
+    if len(found) != 1:
+        what = f"{len(found)} runs of the study {study} are meant" if found else f"the study {study} has no such row"
+        raise ScalingError(what, key="RUN", value=row, fix=f"name one of {', '.join(map(repr, names))}")
+    return names[found[0]]
+
+
+def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained:
+    spec, result = ledger.spec(run), ledger.result(run)
+    if result is None or result["outcome"] != "finished":
+        state = "has no result yet" if result is None else f"has {result['outcome']}"
+        raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
+    return Pretrained(ledger.folder(run), start, spec["model"], spec["size"], spec, tokenizer(spec, ledger.root))
+
+
+def tokenizer(spec: Mapping[str, Any], runs: str | Path) -> Path | None:
+    """The tokenizer's file of a run: of its prepared data, or the one that its task names."""
+    line = spec["data"].get("tokenizer")
+    if isinstance(line, Mapping) and line.get("kind") == "File":
+        return Path(line["path"]).expanduser()
+    prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
+    path = store.root(runs) / prepared / TOKENIZER
+    return path if prepared and path.is_file() else None
+
+
+def _own(folder: Path) -> Pretrained:
+    tree, file = load(str(folder / "config.yaml")).tree, folder / TOKENIZER
+    start = {"folder": str(folder)}
+    return Pretrained(folder, start, tree["model"], tree["size"], {}, file if file.is_file() else None)
+
+
+def _theirs(folder: Path) -> Pretrained:
+    """A folder of transformers."""
+    from scaling.interop import huggingface
+
+    sections, file = huggingface.read(folder).sections, folder / TOKENIZER
+    start = {"folder": str(folder)}
+    return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
+
+
+def compose(
+    run: str,
+    task: str,
+    words: Sequence[str] = (),
+    *,
+    runs: str | Path = "runs",
+    overlays: Sequence[str | Path] = (),
+    extend: str | None = None,
+) -> Composed:
+    """The config that finetunes a run on a task. `words` are overrides, which come last."""
+    if extend is not None:
+        build.extend(extend)
+    source = pretrained(run, runs)
+    base = {
+        "model": source.model,
+        "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
+        "data": named(task),
+        **_tokenized(source),
+        "objective": {"kind": "Answer"},
+        **_training(source, words),
+        "runs": str(runs),
+    }
+    data = _loaded(base, words, overlays).tree["data"]
+    if data.get("kind") != "Task":
+        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
+        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
+    head = _head(source, data)
+    filled = {**base, "model": {**source.model, **head}, "start": _start(source, head)}
+    config = _loaded(filled, words, overlays)
+    given = {word.partition("=")[0] for word in words}
+    shown = {**filled, **{f"model.{key}": value for key, value in head.items()}}
+    told = [f"{key}={flow(value)}" for key, value in shown.items() if key not in {"model", "size", "runs", *given}]
+    return Composed(config, tuple(told))
+
+
+def named(task: str) -> str:
+    """A shipped task by its name, or another file."""
+    if task in (every := names("task")):
+        return f"task/{task}"
+    if task not in names("data") and not Path(task).suffix and not Path(task).expanduser().exists():
+        raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, every))
+    return task
+
+
+def _loaded(filled: Mapping[str, Any], words: Sequence[str], overlays: Sequence[str | Path]) -> Config:
+    return load(None, words, overlays=overlays, filled=filled, filler="scaling finetune")
+
+
+def _tokenized(source: Pretrained) -> dict[str, Any]:
+    if source.tokenizer is None:
+        return {}
+    return {"data.tokenizer": {"kind": "File", "path": str(source.tokenizer)}}
+
+
+def _start(source: Pretrained, head: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights, with a new head in the place of the model's own; of tables, the rows of new tokens are drawn."""
+    heads = [f"{name}.*" for name in _OWN] if head else []
+    towers = [tower for tower in ("encoder", "decoder") if source.family in (tower, "encoder_decoder")]
+    tables = [f"{tower}.embedding.table" for tower in towers] + ([] if head else ["head.weight", "head.bias"])
+    return {**source.start, "new": [*heads, *tables], "unused": heads}
+
+
+def _head(source: Pretrained, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
+    answer = data.get("answer")
+    if source.family == "encoder_decoder" or answer not in HEADS:
+        return {}
+    head: dict[str, Any] = {"kind": HEADS[answer]}
+    if answer in _COUNTING:
+        labels = data.get("labels") or ()
+        head["classes"] = len(dict.fromkeys(map(str, labels.values() if isinstance(labels, Mapping) else labels)))
+    if answer in _POOLED and source.family == "encoder":
+        head["activation"] = "Tanh"
+    if answer != "span":
+        head["dropout"] = DROPOUT
+    if answer in ("class", "number") and data.get("order") == "either" and source.family == "decoder":
+        head["added"] = True  # GPT reads such a pair in both orders
+    absent = {name: None for name in _OWN[1:] if source.model.get(name) is not None}
+    return {"head": head, **absent, "tie": []}
+
+
+def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
+    optimizer, parametrization = (source.sections.get(key) or {} for key in ("optimizer", "parametrization"))
+    rate = float(f"{optimizer['lr'] * LESS:.3g}") if "lr" in optimizer else RATE
+    return {
+        "optimizer": {"kind": "AdamW", "lr": rate},
+        "schedule": {"kind": "Linear"},
+        **({"parametrization": parametrization} if parametrization else {}),
+        **({} if _has_budget(words) else {"train.epochs": EPOCHS, "train.tokens": None}),
+        "train.batch": BATCH,
+        "evaluate.points": EPOCHS,
+        "evaluate.windows": None,
+    }
+
+
+def _has_budget(words: Sequence[str]) -> bool:
+    """Whether the command says how long to train, otherwise than by epochs."""
+    return any(word.partition("=")[0] in ("train.tokens", "train.steps") for word in words)
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """A run that was trained on a task: its folder, its task and objective, and the task that it is asked about."""
+
+    folder: Path
+    own: Mapping[str, Any]
+    objective: Mapping[str, Any]
+    data: Mapping[str, Any]
+
+
+def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Finetuned:
+    """A finetuned run with its own task, or with another that has the same answers and labels."""
+    source = pretrained(run, runs)
+    own = {key: value for key, value in (source.sections.get("data") or {}).items() if key != "fingerprint"}
+    if own.get("kind") != "Task":
+        fix = "name a run of `scaling finetune`"
+        raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
+    base = {"model": source.model, "size": source.size, "runs": str(runs)}
+    if task is None:
+        asked = _loaded({**base, "data": own}, words, ())
+    else:
+        asked = _loaded({**base, "data": named(task), "data.tokenizer": own["tokenizer"]}, words, ())
+    data = asked.tree["data"]
+    if data.get("kind") != "Task":
+        raise ScalingError("it is no task", key="TASK", value=task, fix="name one of `scaling tasks`, or its file")
+    for key, what in (("answer", "answers"), ("labels", "labels")):
+        ours, theirs = _listed(own.get(key)), _listed(data.get(key))
+        if ours != theirs:
+            raise ScalingError(
+                f"the run was trained for the {what} {ours}, and the task has {theirs}",
+                key="TASK",
+                value=task,
+                fix="finetune a run on this task",
+            )
+    return Finetuned(source.folder, own, source.sections["objective"], data)
+
+
+def _listed(value: Any) -> Any:
+    """The names of labels, however they are written."""
+    return list(dict.fromkeys(map(str, value.values()))) if isinstance(value, Mapping) else value
+
+
+def asked(run: str, task: str | None, words: Sequence[str], runs: str | Path) -> Finetuned:
+    """The finetuned run and the task that the words of a command name; a task that is left out is the run's own."""
+    if task is not None and "=" in task:
+        task, words = None, [task, *words]
+    return finetuned(run, task, words, runs=runs)

@@ -1,0 +1,295 @@
+"""A finetuning run is composed of a run and a task, trained, scored and asked for predictions, in every family."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scaling import config
+from scaling.api.tasks import evaluate, predict
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger
+from scaling.training.finetune import compose
+from scaling.training.run import train
+from tests.training.conftest import Child, done, same
+from tests.training.test_resume import in_save
+
+FAMILIES = ("encoder", "decoder", "encoder_decoder")
+SMALL = ["train.batch=8", "train.epochs=2", "train.checkpoint_every=3", "log.wandb=disabled", "optimizer.lr=0.01"]
+ANIMALS, CITIES = ["cat", "dog", "fox", "hen"], ["rome", "oslo", "bern", "lima"]
+
+TASKS: dict[str, dict[str, Any]] = {
+    "class": {"text": "{text}", "labels": ["animal", "city"], "metric": "F1AndAccuracy"},
+    "classes": {"text": "{text}", "labels": ["animal", "city"], "metric": {"kind": "F1", "average": "micro"}},
+    "number": {"text": "{text}", "metric": "Correlation"},
+    "tags": {"text": "{words}", "labels": ["O", "B-CITY"], "metric": "EntityF1"},
+    "span": {"text": "{question}", "second": "{text}", "metric": "SQuAD2", "none": "allowed"},
+    "options": {"text": "{text}", "options": ["{first}", "{second}"], "metric": "Accuracy"},
+    "text": {"text": "{text}", "metric": "ExactMatch"},
+}
+
+
+def row(answer: str, index: int) -> dict[str, Any]:
+    """An example whose answer is easy to see."""
+    animal, city = ANIMALS[index % 4], CITIES[index // 4 % 4]
+    text = f"the {animal} went to {city}"
+    word = animal if index % 2 else city
+    match answer:
+        case "class":
+            return {"text": f"a {word}", "label": "animal" if index % 2 else "city"}
+        case "classes":
+            return {
+                "text": text if index % 3 else f"the {animal}",
+                "label": ["animal", "city"] if index % 3 else ["animal"],
+            }
+        case "number":
+            return {"text": animal * (index % 5 + 1), "label": index % 5 + 1}
+        case "tags":
+            return {"words": text.split(), "label": ["O"] * 4 + ["B-CITY"]}
+        case "span":
+            spans = (
+                {"text": [city], "answer_start": [text.index(city)]} if index % 4 else {"text": [], "answer_start": []}
+            )
+            return {"question": "where?" if index % 4 else "when?", "text": text, "label": spans}
+        case "options":
+            return {"text": f"a {word} is", "first": "an animal", "second": "a city", "label": 1 - index % 2}
+    return {"text": f"where is the {animal}?", "label": [animal]}
+
+
+def written_task(folder: Path, answer: str, **changes: Any) -> str:
+    """A task of that kind of answer, with its files; the path of its YAML."""
+    for split, first, count in (("train", 0, 24), ("validation", 5, 12), ("test", 40, 8)):
+        lines = (json.dumps(row(answer, index)) for index in range(first, first + count))
+        (folder / f"{answer}.{split}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    files = {split: str(folder / f"{answer}.{split}.jsonl") for split in ("train", "validation", "test")}
+    data = {"kind": "Task", "answer": answer, "tokenizer": "Byte", "files": files, **TASKS[answer], **changes}
+    path = folder / f"{answer}.yaml"
+    path.write_text(json.dumps({"data": data}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A ledger with a run of each family."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    lines = (json.dumps({"text": f"the {a} went to {c} and the {a} came back. " * 3}) for a in ANIMALS for c in CITIES)
+    (folder / "texts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    data = [f"data={folder / 'texts.jsonl'}", "data.tokenizer=Byte", "data.validation=0.2", f"runs={folder / 'runs'}"]
+    assert main(["data", "prepare", *data]) == 0
+    size = ["size=tiny", "size.width=16", "size.layers=1", "size.length=96", "size.vocabulary=null"]
+    budget = ["train.steps=3", "train.batch=4", "schedule.warmup=1", "log.wandb=disabled", "evaluate.points=1"]
+    objectives = {"encoder_decoder": ["objective=SpanCorruption"]}
+    runs = {}
+    for family in FAMILIES:
+        runs[family] = train(config.load(family, [*size, *data, *budget, *objectives.get(family, [])]))["run"]
+    return folder / "runs", runs
+
+
+def finetuned(pretrained: tuple[Path, dict[str, str]], family: str, task: str, *words: str) -> dict[str, Any]:
+    runs, ids = pretrained
+    return train(compose(ids[family], task, [*SMALL, *words], runs=runs).config)
+
+
+# A span and a text are not for every family: an encoder cannot write.
+PAIRS = [(family, answer) for family in FAMILIES for answer in TASKS if (family, answer) != ("encoder", "text")]
+
+
+@pytest.mark.parametrize(("family", "answer"), PAIRS)
+def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_path):
+    runs, task = pretrained[0], written_task(tmp_path, answer)
+    result = finetuned(pretrained, family, task, "train.epochs=1")
+    assert result["score"] == next(iter(result["metrics"].values()))
+    for name, value in result["metrics"].items():
+        low, high = result["intervals"][name]
+        assert low <= value + 1e-9
+        assert high >= value - 1e-9
+    assert ("invalid" in result) == (family == "encoder_decoder" or answer == "text")
+    again = evaluate(result["run"], runs=runs)
+    assert again.metrics == result["metrics"]
+    assert again.intervals == result["intervals"]
+    assert again.examples == 12
+    predictions = predict(result["run"], tmp_path / f"{answer}.test.jsonl", runs=runs)
+    assert len(predictions) == 8
+
+
+def test_what_can_be_learned_is_learned(pretrained, tmp_path):
+    result = finetuned(pretrained, "encoder", written_task(tmp_path, "class"), "train.epochs=30")
+    assert result["metrics"]["accuracy"] == 1
+    predictions = predict(result["run"], tmp_path / "class.test.jsonl", runs=pretrained[0])
+    assert list(predictions.values) == ["animal" if index % 2 else "city" for index in range(8)]
+
+
+def test_the_log_and_the_list_of_runs_have_the_score(pretrained, tmp_path, capsys):
+    runs = pretrained[0]
+    result = finetuned(pretrained, "encoder", written_task(tmp_path, "tags"))
+    entries = [entry for entry in Ledger.open(runs).history(result["run"]) if entry["kind"] == "evaluate"]
+    assert entries
+    assert all({"score", "metrics", "intervals"} <= entry.keys() for entry in entries)
+    capsys.readouterr()
+    assert main(["runs", f"runs={runs}"]) == 0
+    told = capsys.readouterr().out
+    assert "score" in told.splitlines()[0]
+    assert f"{result['score']:.4f}" in next(line for line in told.splitlines() if line.startswith(result["run"]))
+
+
+def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
+    (runs, ids), task = pretrained, written_task(tmp_path, "class")
+    shutil.copytree(runs.parent, tmp_path / "copy")
+    words = [*SMALL, "log.every=1", "seed=7"]
+    whole = train(compose(ids["encoder"], task, words, runs=runs).config)
+
+    def killed() -> int:
+        in_save()  # of the second checkpoint
+        return main(["finetune", ids["encoder"], task, *words, f"runs={tmp_path / 'copy' / 'runs'}"])
+
+    assert Child(killed).wait() == -signal.SIGKILL
+    resumed = train(compose(ids["encoder"], task, words, runs=tmp_path / "copy" / "runs").config)
+    assert resumed["circumstances"]["from_step"] > 0
+    assert resumed["run"] == whole["run"]
+    ledgers = Ledger.open(tmp_path / "copy" / "runs"), Ledger.open(runs)
+    same(*(done(ledger, whole["run"]) for ledger in ledgers))
+
+
+def test_what_is_filled_in_is_told_and_can_be_said_otherwise(pretrained, tmp_path, capsys):
+    runs, ids = pretrained
+    task = written_task(tmp_path, "class")
+    told = compose(ids["encoder"], task, runs=runs).filled
+    assert any(word.startswith("model.head={kind: Sequence, classes: 2, activation: Tanh") for word in told)
+    assert "train.epochs=3" in told
+    other = compose(ids["encoder"], task, ["train.epochs=1", "optimizer.lr=0.5"], runs=runs)
+    assert other.config["train.epochs"] == 1
+    assert other.config["optimizer.lr"] == 0.5
+    assert not any(word.startswith("train.epochs") for word in other.filled)
+    # The head of the start leaves nothing behind.
+    assert set(other.config["model.head"]) == {"kind", "classes", "activation", "dropout"}
+
+
+def test_the_commands_print_json(pretrained, tmp_path, capsys):
+    runs, ids = pretrained
+    task = written_task(tmp_path, "class")
+
+    def told(*words: str) -> Any:
+        capsys.readouterr()
+        assert main([*words, "--json", f"runs={runs}"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    result = told("finetune", ids["decoder"], task, *SMALL)
+    assert result["outcome"] == "finished"
+    assert result["metrics"].keys() >= {"f1", "accuracy", "mean"}
+    score = told("evaluate", result["run"], "--split", "test")
+    assert score["examples"] == 8
+    assert score["counts"].keys() == {"animal", "city"}
+    assert sum(one["references"] for one in score["counts"].values()) == 8
+    output = tmp_path / "answers.csv"
+    written = told("predict", result["run"], "--input", str(tmp_path / "class.test.jsonl"), "--to", str(output))
+    assert written["predictions"] == 8
+    with output.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["index"] for row in rows] == [str(index) for index in range(8)]
+    assert {row["prediction"] for row in rows} <= {"animal", "city"}
+    tasks = told("tasks")
+    assert {"cola", "rte", "squad2", "conll2003"} <= {one["task"] for one in tasks}
+
+
+def test_predictions_need_no_labels(pretrained, tmp_path):
+    result = finetuned(pretrained, "encoder", written_task(tmp_path, "class"))
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text('{"text": "a cat"}\n{"text": "a rome"}\n')
+    predictions = predict(result["run"], bare, runs=pretrained[0])
+    assert len(predictions) == 2
+    predictions.save(tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["index"] for line in lines] == [0, 1]
+
+
+def test_a_submission_to_glue_has_its_layout(tmp_path):
+    from scaling.api.tasks import Predictions
+
+    Predictions("class", ("unacceptable", "acceptable"), ["acceptable", "unacceptable"]).save_submission(
+        tmp_path / "CoLA.tsv", "cola"
+    )
+    assert (tmp_path / "CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
+    Predictions("class", ("entailment", "not_entailment"), ["entailment", None]).save_submission(
+        tmp_path / "RTE.tsv", "rte"
+    )
+    assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n0\tentailment\n1\tentailment\n"
+    Predictions("number", (), [5.7, -1.0, 2.34567]).save_submission(tmp_path / "STS-B.tsv", "stsb")
+    assert (tmp_path / "STS-B.tsv").read_text() == "index\tprediction\n0\t5.000\n1\t0.000\n2\t2.346\n"
+    with pytest.raises(ScalingError, match="no task of GLUE"):
+        Predictions("class", (), []).save_submission(tmp_path / "x.tsv", "trec")
+
+
+BAD = {
+    "a run that is not there": (["finetune", "zz", "TASK"], "there is no such run"),
+    "a task that is not there": (["finetune", "RUN", "colla"], "there is no such task"),
+    "data that are no task": (["finetune", "RUN", "synthetic"], "it is no task"),
+    "another tokenizer": (
+        ["finetune", "RUN", "TASK", "data.tokenizer={kind: ByteBPE, vocabulary: 300}"],
+        "another tokenizer",
+    ),
+    "a head of another answer": (["finetune", "RUN", "TASK", "model.head=Span"], "Span"),
+    "a head of fewer classes": (["finetune", "RUN", "TASK", "model.head.classes=1"], "classes"),
+    "a column that is not there": (
+        ["finetune", "RUN", "TASK", "data.text={sentence}"],
+        "the data have no field 'sentence'",
+    ),
+    "an encoder that is to write": (["finetune", "RUN", "TEXT"], "an encoder cannot write"),
+    "a run without a task": (["evaluate", "RUN"], "it was not trained on a task"),
+    "a study that is not there": (["finetune", "nothing:row", "TASK"], "there is no such study"),
+    "a file that is not there": (["predict", "RUN", "--input", "nothing.jsonl"], "it was not trained on a task"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line(case, pretrained, tmp_path, capsys):
+    runs, ids = pretrained
+    given = {"RUN": ids["encoder"], "TASK": written_task(tmp_path, "class"), "TEXT": written_task(tmp_path, "text")}
+    words, told = BAD[case]
+    capsys.readouterr()
+    assert main([*(given.get(word, word) for word in words), f"runs={runs}"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "filled in" not in line and "warning" not in line]
+    assert len(said) == 1
+    assert told in said[0]
+
+
+def test_a_task_with_other_labels_is_refused(pretrained, tmp_path, capsys):
+    runs = pretrained[0]
+    result = finetuned(pretrained, "encoder", written_task(tmp_path, "class"))
+    other = written_task(tmp_path, "class", labels=["animal", "town"])
+    assert main(["evaluate", result["run"], other, f"runs={runs}"]) == 2
+    assert "finetune a run on this task" in capsys.readouterr().err
+
+
+def test_what_is_asked_is_checked_without_torch(tmp_path):
+    """In a process of its own: mistakes are told before torch is imported."""
+    import subprocess
+    import sys
+
+    code = "import sys; from scaling.training import finetune; import scaling.data; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_random_states_are_left_alone_by_scoring(pretrained, tmp_path):
+    """Predictions take no chance: the evaluation of a run twice is the same."""
+    result = finetuned(pretrained, "decoder", written_task(tmp_path, "text"))
+    torch.manual_seed(3)
+    assert evaluate(result["run"], runs=pretrained[0]) == evaluate(result["run"], runs=pretrained[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "answer"), [("encoder", "span"), ("encoder_decoder", "class"), ("decoder", "text")])
+def test_two_ranks_score_as_one_does(family, answer, pretrained, tmp_path):
+    task, words = written_task(tmp_path, answer), ["train.devices=2", "train.threads=1", "train.epochs=1", "seed=5"]
+    result = finetuned(pretrained, family, task, *words)
+    assert result["circumstances"]["ranks"] == 2
+    alone = evaluate(result["run"], runs=pretrained[0])
+    assert alone.metrics == result["metrics"]
+    assert alone.intervals == result["intervals"]
