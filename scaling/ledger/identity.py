@@ -49,6 +49,7 @@ LATER: Mapping[str, Any] = {
     "model.memory": "Last",
     "model.share": "nothing",
     "Transform:width": None,
+    "Distil:hidden": 0,
     "train.documents": "join",
 }
 

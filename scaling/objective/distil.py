@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +12,11 @@ from scaling.batch import IGNORE, Batch
 from scaling.build import Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
-from scaling.number import Fraction, PositiveFloat
-from scaling.objective.objective import Family, Objective
+from scaling.model.family import Family as Model
+from scaling.model.family import Loss, targets_of, vectors
+from scaling.nn.contract import Head
+from scaling.number import Fraction, NonNegativeFloat, PositiveFloat
+from scaling.objective.objective import Family
 
 
 class Distil:
@@ -20,6 +24,10 @@ class Distil:
 
     The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
     trainer reads it and hands over a function from a batch to its logits.
+
+    Of a task, the teacher is a finetuned run, of any family where an example has one row. Several classes are compared
+    by their own chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With
+    `hidden`, that weight times 1 − cos of the last hidden vectors of each token is added (Sanh et al. 2019).
     """
 
     families = ("encoder", "decoder", "encoder_decoder")
@@ -34,17 +42,67 @@ class Distil:
         teacher: str,
         weight: Fraction = 0.5,
         temperature: PositiveFloat = 1.0,
+        hidden: NonNegativeFloat = 0.0,
     ):
         self.teacher = teacher
-        self.student: Objective = objective(vocabulary, length, family)
+        self.student: Any = objective(vocabulary, length, family)
         self.takes = self.student.takes
         self.separates = getattr(self.student, "separates", ())
         self.is_code = getattr(self.student, "is_code", False)
         self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others
-        self.weight, self.temperature = weight, temperature
+        self.weight, self.temperature, self.hidden = weight, temperature, hidden
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         return self.student(rows, keys)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the objective of a task says beside: its rows, whether the model writes, the predictions."""
+        if name.startswith("__") or name == "student":
+            raise AttributeError(name)
+        return getattr(self.student, name)
+
+    def task_loss(self, student: Model, batch: Batch, teacher: Model, taught: Batch) -> Loss:
+        """The loss of a task's head; `taught` are the same examples as the teacher reads them.
+
+        The mean over labels, and by name the teacher's parts, means over rows.
+        """
+        output = student(batch)
+        seen = vectors(student.head, output, batch)
+        labels = targets_of(student.head, batch)
+        bears = (labels != IGNORE).sum().clamp(min=1)
+        hard = student.head.loss(seen, labels).sum() / bears
+        with torch.no_grad():
+            above = teacher(taught)
+            goal = teacher.head(vectors(teacher.head, above, taught))
+        parts = {"soft": self.weight * self._soft(student.head(seen), goal, student.head, batch)}
+        if self.hidden:
+            parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
+        return Loss((1 - self.weight) * hard, {**output.auxiliary, **parts})
+
+    def _soft(self, own: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
+        """The mean over rows of the distance to the teacher's predictions."""
+        if own.shape != goal.shape:
+            raise ScalingError(
+                f"the teacher predicts {_shape(goal)} and the student {_shape(own)} of the same examples",
+                key="objective.teacher",
+                value=self.teacher,
+                fix="take a teacher of the same task, with the same head, and of the same family where rows are tokens",
+            )
+        own, goal = own.float(), goal.float()
+        if head.answer == "number":
+            return F.mse_loss(own, goal)
+        own, goal = own / self.temperature, goal / self.temperature
+        if head.answer == "classes":
+            each = F.binary_cross_entropy_with_logits(own, goal.sigmoid(), reduction="none")
+            each = each - F.binary_cross_entropy_with_logits(goal, goal.sigmoid(), reduction="none")
+        else:
+            log_own, log_goal = own.log_softmax(-1), goal.log_softmax(-1)
+            chance = log_goal.exp()
+            each = (chance * (log_goal - log_own)).masked_fill(chance == 0, 0).sum(-1)  # what no head allows is 0
+        if head.answer == "tags" and batch.documents is not None:
+            real = (batch.documents > 0).float()
+            each = (each * real).sum(1) / real.sum(1).clamp(min=1)
+        return self.temperature**2 * each.mean()
 
     def loss(self, logits: Tensor, batch: Batch, teacher: Callable[[Batch], Tensor]) -> Tensor:
         """The mean over the targets that count, from the student's logits [b t v]."""
@@ -71,3 +129,20 @@ class Distil:
             / few
         )
         return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
+
+
+def _apart(own: Tensor, goal: Tensor, batch: Batch) -> Tensor:
+    """The mean over rows and their tokens of 1 − cos of two hidden vectors. (Sanh et al. 2019, section 3)"""
+    if own.shape != goal.shape:
+        raise ScalingError(
+            f"the teacher's hidden vectors are {_shape(goal)} and the student's {_shape(own)}",
+            key="objective.hidden",
+            fix="set it to 0, or take a student of the teacher's width and family",
+        )
+    real = torch.ones_like(batch.tokens, dtype=own.dtype) if batch.documents is None else (batch.documents > 0).to(own)
+    apart = 1 - F.cosine_similarity(own, goal, dim=-1)
+    return ((apart * real).sum(1) / real.sum(1).clamp(min=1)).mean()
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape))

@@ -21,6 +21,7 @@ from scaling.data.batches import Batches, evaluation, training
 from scaling.data.plan import BatchSize, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
+from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, from_os
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
@@ -38,6 +39,7 @@ from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import wanted
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start
+from scaling.training.teaching import Teaching
 from scaling.training.vocabulary import with_vocabulary
 
 VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
@@ -69,6 +71,7 @@ class Experiment:
     trained: frozenset[str] = frozenset()  # names of the parameters that it trains
     names: frozenset[str] = frozenset()  # of all parameters
     depths: Mapping[str, int] = field(default_factory=dict)  # how many blocks below the top each parameter is
+    teaching: Teaching | None = None  # how it reads the examples of a task, where it reads them otherwise
     horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
 
     def model(self) -> Family:
@@ -240,6 +243,7 @@ def _assemble(config: Config) -> Experiment:
         config["train.documents"],
     )
     row_tokens, known = _row(config, validation)
+    teacher = _teacher(config, objective)
     experiment = Experiment(
         config=config,
         steps=0,
@@ -257,7 +261,8 @@ def _assemble(config: Config) -> Experiment:
         entropy=held_out.entropy if known else None,
         versions=build.versions(config.tree),
         tuning=config.build("tuning") if config.tree.get("tuning") is not None else None,
-        teacher=_teacher(config, objective),
+        teacher=teacher,
+        teaching=None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train),
     )
     model = experiment.model()
     task_head.check(model, objective, train)

@@ -126,6 +126,10 @@ class FamilyModule(LightningModule):
         if self.teacher is None:
             return self.model.loss(batch, self.smoothing)
         objective = cast(Distil, self.experiment.batches.objective)
+        if self.model.head.answer is not None:
+            teaching = self.experiment.teaching
+            taught = batch if teaching is None else teaching.batch(batch)
+            return objective.task_loss(self.model, batch, self.teacher, taught)
         return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
 
 

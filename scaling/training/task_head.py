@@ -12,15 +12,7 @@ from scaling.data.task import Examples
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError
 from scaling.model.family import Family
-
-HEADS = {
-    "class": "Sequence",
-    "classes": "Classes",
-    "number": "Number",
-    "options": "Options",
-    "tags": "Tokens",
-    "span": "Span",
-}
+from scaling.training.finetune import HEADS
 
 
 def check(model: Family, objective: Any, source: Source) -> None:

@@ -30,6 +30,7 @@ from scaling.number import BelowOne, plural
 FORMAT = 1
 META = "task.json"
 SPLITS = rows.SPLITS
+UNLABELLED = "unlabelled"
 _NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
 
 
@@ -39,6 +40,7 @@ class Task:
     Splits are in `files` (JSON lines, CSV, TSV, Parquet, CoNLL's columns, SQuAD's JSON) or else in a set of the `hub`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a share `validation` of the training examples is held out.
+    `unlabelled` are files of further training examples without labels, from which a student of `Distil` learns.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Task:
         quotes: Literal["csv", "none"] = "csv",
         hub: Mapping[str, Any] | None = None,
         validation: BelowOne = 0.1,
+        unlabelled: str | list[str] | None = None,
     ):
         names = list(labels.values()) if isinstance(labels, Mapping) else list(labels or ())
         if answer in _NAMED and len(dict.fromkeys(names)) < 2:
@@ -96,7 +99,7 @@ class Task:
         self.files = {split: names for split, names in (files or {}).items() if names is not None}
         self.hub = dict(hub or {})
         self.layout, self.named, self.quotes = layout, columns, quotes
-        self.rename, self.validation = dict(rename or {}), validation
+        self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         rows.check_splits(self.files, "files")
         if not self.files:
             self._check_hub()
@@ -210,11 +213,14 @@ class Task:
 
     def _places(self, network: bool) -> dict[str, rows.Place] | None:
         """Where each split is; None where the hub would have to be asked."""
-        if self.files:
-            read = (self.layout, self.named, self.quotes)
-            return {split: rows.of_files(self.files[split], f"files.{split}", *read) for split in self.splits}
-        path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
         places: dict[str, rows.Place] = {}
+        read = (self.layout, self.named, self.quotes)
+        if self.unlabelled is not None:
+            places[UNLABELLED] = rows.of_files(self.unlabelled, UNLABELLED, *read)
+        if self.files:
+            files = {split: rows.of_files(self.files[split], f"files.{split}", *read) for split in self.splits}
+            return {**files, **places}
+        path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
         for split in self.splits:
             try:
                 place = rows.of_hub(str(path), str(revision), config, self.hub[split], network)
@@ -227,7 +233,7 @@ class Task:
 
     def _make(self, home: Path, places: Mapping[str, rows.Place]) -> None:
         """Read, check, split and tokenize, and put the folder in place by one rename."""
-        examples = {split: list(self._read(split, place)) for split, place in places.items()}
+        examples = {split: list(self._read(split, place)) for split, place in places.items() if split in SPLITS}
         for split, own in examples.items():
             if not own:
                 raise ScalingError(
@@ -236,6 +242,8 @@ class Task:
         if "validation" not in examples:
             examples = {**_held_out(examples["train"], self.validation), **examples}
             examples["train"] = [one for one in examples["train"] if not _is_held_out(one, self.validation)]
+        if UNLABELLED in places:
+            examples["train"] += self._examples(places[UNLABELLED], UNLABELLED, self.columns.unanswered)
         codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
         splits = {split: encoded(own, self.answer, self.columns.labels, codec) for split, own in examples.items()}
         home.parent.mkdir(parents=True, exist_ok=True)
