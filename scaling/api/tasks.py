@@ -201,7 +201,12 @@ def predict(
 def predict_finetuned(finetuned: Finetuned, file: str | Path, runs: str | Path, device: str | None) -> Predictions:
     from scaling.build import build
 
-    examples = build("data", finetuned.data).unanswered(str(file))  # before torch is imported
+    asked = build("data", finetuned.data)
+    if not hasattr(asked, "unanswered"):
+        raise ScalingError(
+            "a synthetic task has no files", key="--input", value=str(file), fix="use `scaling evaluate`"
+        )
+    examples = asked.unanswered(str(file))  # before torch is imported
 
     from scaling.api.model import _device
     from scaling.data.store import root
@@ -235,19 +240,26 @@ def task_rows(runs: str | Path = RUNS) -> list[dict[str, Any]]:
         path = shipped() / "task" / f"{name}.yaml"
         line = load("encoder", [f"data=task/{name}"]).tree["data"]
         task = build("data", line)
-        counts = task.counts(root(runs)) or {}
-        metric = line["metric"]
+        goal = getattr(task, "goal", task)  # a synthetic task is its own
+        counts = _counts(task, root(runs))
         rows.append(
             {
                 "task": name,
                 "answer": task.answer,
-                "labels": len(task.goal.labels) or None,
-                "metric": metric["kind"] if isinstance(metric, Mapping) else metric,
+                "labels": len(goal.labels) or None,
+                "metric": type(goal.metric).__name__,
                 **{split: counts.get(split) for split in SPLITS},
                 "about": path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
             }
         )
     return rows
+
+
+def _counts(task: Any, folder: Path) -> dict[str, int]:
+    """The examples of each split, as far as they are known."""
+    if hasattr(task, "counts"):
+        return task.counts(folder) or {}
+    return {split: task.examples if split == "train" else task.held_out for split in SPLITS}
 
 
 def _finetuned(run: str | Run, task: str | None, given: Sequence[str], runs: str | Path) -> Finetuned:

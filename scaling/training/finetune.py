@@ -142,17 +142,18 @@ def compose(
         "model": source.model,
         "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
         "data": named(task),
-        **_tokenized(source),
         "objective": {"kind": "Answer"},
         **_training(source, words),
         "runs": str(runs),
     }
     data = _loaded(base, words, overlays).tree["data"]
-    if data.get("kind") != "Task":
-        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
-        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
-    head = _head(source, data)
-    filled = {**base, "model": {**source.model, **head}, "start": _start(source, head)}
+    head = _head(source, _goal(data, task))
+    filled = {
+        **base,
+        **(_tokenized(source) if data["kind"] == "Task" else {}),  # others are made of token ids
+        "model": {**source.model, **head},
+        "start": _start(source, head),
+    }
     config = _loaded(filled, words, overlays)
     given = {word.partition("=")[0] for word in words}
     shown = {**filled, **{f"model.{key}": value for key, value in head.items()}}
@@ -187,20 +188,39 @@ def _start(source: Pretrained, head: Mapping[str, Any]) -> dict[str, Any]:
     return {**source.start, "new": [*heads, *tables], "unused": heads}
 
 
-def _head(source: Pretrained, data: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Goal:
+    """What a task asks for, as far as its head depends on it."""
+
+    answer: str
+    labels: tuple[str, ...]
+    order: str
+
+
+def _goal(data: Mapping[str, Any], task: str) -> _Goal:
+    """The goal of a `data` line."""
+    kind = build.kinds("data").get(data["kind"])
+    if data["kind"] == "Task":
+        return _Goal(data.get("answer", ""), tuple(_listed(data.get("labels")) or ()), data.get("order", "fixed"))
+    if not hasattr(kind, "answer"):
+        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
+        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
+    synthetic = build.build("data", data)
+    return _Goal(synthetic.answer, tuple(synthetic.labels), "fixed")
+
+
+def _head(source: Pretrained, goal: _Goal) -> dict[str, Any]:
     """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
-    answer = data.get("answer")
-    if source.family == "encoder_decoder" or answer not in HEADS:
+    if source.family == "encoder_decoder" or goal.answer not in HEADS:
         return {}
-    head: dict[str, Any] = {"kind": HEADS[answer]}
-    if answer in _COUNTING:
-        labels = data.get("labels") or ()
-        head["classes"] = len(dict.fromkeys(map(str, labels.values() if isinstance(labels, Mapping) else labels)))
-    if answer in _POOLED and source.family == "encoder":
+    head: dict[str, Any] = {"kind": HEADS[goal.answer]}
+    if goal.answer in _COUNTING:
+        head["classes"] = len(goal.labels)
+    if goal.answer in _POOLED and source.family == "encoder":
         head["activation"] = "Tanh"
-    if answer != "span":
+    if goal.answer != "span":
         head["dropout"] = DROPOUT
-    if answer in ("class", "number") and data.get("order") == "either" and source.family == "decoder":
+    if goal.answer in ("class", "number") and goal.order == "either" and source.family == "decoder":
         head["added"] = True  # GPT reads such a pair in both orders
     absent = {name: None for name in _OWN[1:] if source.model.get(name) is not None}
     return {"head": head, **absent, "tie": []}
@@ -239,16 +259,17 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
     """A finetuned run with its own task, or with another that has the same answers and labels."""
     source = pretrained(run, runs)
     own = {key: value for key, value in (source.sections.get("data") or {}).items() if key != "fingerprint"}
-    if own.get("kind") != "Task":
+    if not _is_task(own):
         fix = "name a run of `scaling finetune`"
         raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
     base = {"model": source.model, "size": source.size, "runs": str(runs)}
     if task is None:
         asked = _loaded({**base, "data": own}, words, ())
     else:
-        asked = _loaded({**base, "data": named(task), "data.tokenizer": own["tokenizer"]}, words, ())
+        same = {"data.tokenizer": own["tokenizer"]} if "tokenizer" in own else {}
+        asked = _loaded({**base, "data": named(task), **same}, words, ())
     data = asked.tree["data"]
-    if data.get("kind") != "Task":
+    if not _is_task(data):
         raise ScalingError("it is no task", key="TASK", value=task, fix="name one of `scaling tasks`, or its file")
     for key, what in (("answer", "answers"), ("labels", "labels")):
         ours, theirs = _listed(own.get(key)), _listed(data.get(key))
@@ -260,6 +281,10 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
                 fix="finetune a run on this task",
             )
     return Finetuned(source.folder, own, source.sections["objective"], data)
+
+
+def _is_task(data: Mapping[str, Any]) -> bool:
+    return data.get("kind") == "Task" or hasattr(build.kinds("data").get(data.get("kind", "")), "answer")
 
 
 def _listed(value: Any) -> Any:

@@ -190,7 +190,7 @@ def documents(study, made_study, tmp_path_factory):
             "sweep",
             "table",
             "held_out",
-            "metric",
+            "method",
             "plan",
             "quickstart",
         ]:

@@ -293,3 +293,48 @@ def test_two_ranks_score_as_one_does(family, answer, pretrained, tmp_path):
     alone = evaluate(result["run"], runs=pretrained[0])
     assert alone.metrics == result["metrics"]
     assert alone.intervals == result["intervals"]
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "answer", "hidden"),
+    [
+        ("encoder", "encoder", "class", 1.0),
+        ("encoder", "encoder", "tags", 0.0),
+        ("decoder", "encoder", "class", 0.0),
+        ("encoder", "decoder", "number", 0.0),
+        ("encoder", "encoder", "classes", 0.0),
+        ("decoder", "decoder", "options", 1.0),
+        ("encoder", "encoder", "span", 0.0),
+    ],
+)
+def test_a_student_learns_a_task_from_its_teacher(student, teacher, answer, hidden, pretrained, tmp_path):
+    """With the teacher's part alone, the distance to its predictions falls."""
+    task = written_task(tmp_path, answer)
+    taught = finetuned(pretrained, teacher, task, "train.epochs=10")
+    line = f"{{kind: Distil, objective: Answer, teacher: '{taught['run']}', weight: 1.0, hidden: {hidden}}}"
+    result = finetuned(pretrained, student, task, f"objective={line}", "train.epochs=10", "log.every=1", "seed=3")
+    losses = [one["loss"] for one in Ledger.open(pretrained[0]).history(result["run"]) if one["kind"] == "train"]
+    assert sum(losses[-3:]) < sum(losses[:3])
+    assert "score" in result
+
+
+def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
+    task = written_task(tmp_path, "class")
+    taught = finetuned(pretrained, "encoder", task, "train.epochs=30")
+    words = [f"{word}s and more" for word in (*ANIMALS, *CITIES)]
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text("".join(json.dumps({"text": f"a {word}"}) + "\n" for word in words))
+    line = f"{{kind: Distil, objective: Answer, teacher: '{taught['run']}', weight: 1.0}}"
+    plain = finetuned(pretrained, "encoder", task, f"objective={line}")
+    more = finetuned(pretrained, "encoder", task, f"objective={line}", f"data.unlabelled={bare}")
+    assert more["run"] != plain["run"]
+    assert more["step"] > plain["step"]
+    assert more["targets"] == plain["targets"]
+
+
+def test_a_teacher_of_another_task_is_refused(pretrained, tmp_path):
+    tags, task = written_task(tmp_path, "tags"), written_task(tmp_path, "class")
+    taught = finetuned(pretrained, "encoder", tags)
+    line = f"{{kind: Distil, objective: Answer, teacher: '{taught['run']}'}}"
+    with pytest.raises(ScalingError, match="teacher"):
+        finetuned(pretrained, "encoder", task, f"objective={line}")
