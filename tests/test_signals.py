@@ -75,7 +75,7 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, err) == (143, "")
+    assert (process.returncode, err) == (143, "scaling: stopped by SIGTERM\n")
 
 
 def in_the_last_evaluation() -> None:

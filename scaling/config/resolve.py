@@ -13,7 +13,7 @@ from scaling.build import check, plain
 from scaling.config.node import Node
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed
+from scaling.number import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed, SmallInt
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
@@ -45,7 +45,7 @@ TYPES: dict[str, Any] = {
     "train.smoothing": BelowOne,
     "train.clip": Clip,
     "train.checkpoint_every": Long,
-    "evaluate.points": PositiveInt,
+    "evaluate.points": SmallInt,
     "evaluate.precision": Literal["float32", "bf16_autocast", "bf16"],
     "evaluate.windows": Budget | Literal["auto"],
     "log.every": Long,

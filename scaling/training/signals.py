@@ -67,7 +67,7 @@ class _Process:
     def limit(self) -> None:
         """End the process in a while, should something keep or swallow the exception."""
         if self.listening:
-            signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.received))
+            signal.signal(signal.SIGALRM, lambda *_: _end(self.received, unsaid=not self.leaving))
             signal.setitimer(signal.ITIMER_REAL, 0.0 if self.deferrals else PATIENCE)
 
 
@@ -190,6 +190,14 @@ def agreed(ranks: int, device: torch.device) -> int:
     return int(flag)
 
 
+def _end(number: int, unsaid: bool) -> NoReturn:
+    """End the process from within a handler, with the line that nothing above it will print any more."""
+    if unsaid:
+        with suppress(OSError):
+            os.write(2, f"scaling: stopped by {name(number)}\n".encode())
+    os._exit(128 + number)
+
+
 def name(number: int) -> str:
     """SIGTERM for 15."""
     try:
@@ -201,5 +209,5 @@ def name(number: int) -> str:
 def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """Python drops what is raised while it collects an object; the signal is not to be lost."""
     if isinstance(unraisable.exc_value, Stopped):
-        os._exit(unraisable.exc_value.code)
+        _end(unraisable.exc_value.signal, unsaid=True)
     sys.__unraisablehook__(unraisable)
