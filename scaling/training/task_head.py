@@ -11,6 +11,7 @@ from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError
+from scaling.model.encoder import Encoder
 from scaling.model.family import Family
 from scaling.training.finetune import HEADS
 
@@ -33,6 +34,10 @@ def check(model: Family, objective: Any, source: Source) -> None:
         what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
         fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
         raise ScalingError(f"the answers of the task are {what}", key="model.head.kind", value=kind, fix=fix)
+    if isinstance(model, Encoder) and model.encoder.stack.shortens and (answer == "options" or objective.left):
+        stack = type(model.encoder.stack).__name__
+        what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
+        raise ScalingError(what, key="model.stack.kind", value=stack, fix="take UpsampledFunnel or Sequential")
     out = getattr(head, "out", None)
     if answer in ("class", "classes", "tags") and out is not None and out.out_features != len(task.labels):
         raise ScalingError(

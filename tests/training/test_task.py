@@ -94,6 +94,12 @@ BAD = {
         "model.head={kind: Classes, classes: 2, weights: [1, 2, 3]}",
         "3 weights of 2 classes",
     ),
+    "a stack without the places of the options": (
+        "options",
+        "encoder",
+        "model.stack={kind: Funnel, norm: RMSNorm}; size.layers=2",
+        "take UpsampledFunnel or Sequential",
+    ),
     "another objective": ("class", "encoder", "objective=Masked", "choose Answer"),
 }
 
@@ -102,7 +108,7 @@ BAD = {
 def test_what_does_not_fit_is_one_line_before_training(name, configured):
     kind, family, word, words = BAD[name]
     with pytest.raises(ScalingError) as caught:
-        assemble(configured(kind, family, word))
+        assemble(configured(kind, family, *word.split("; ")))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
