@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from scaling.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.run import read
-from scaling.ledger import Ledger
+from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.layer_decay import depths
@@ -21,6 +21,7 @@ from scaling.training.parts import trained
 from scaling.training.run import train
 from scaling.training.supervisor import supervise
 from tests.training.conftest import load, words
+from tests.training.test_start import in_save
 
 STILL = {"model.block.mixer.dropout": 0, "parametrization": "{kind: Standard, head: normal}", "size.layers": 3}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -46,7 +47,7 @@ def experiment(name: str = "decoder", **changes: Any) -> Experiment:
 
 
 def last(runs: Path, run: str) -> dict[str, dict[str, torch.Tensor]]:
-    folders = Ledger.open(runs).folder(run).glob("attempts/*/checkpoints/*")
+    folders = Ledger.open(runs).folder(run).glob("attempts/*/checkpoints/[0-9]*")
     folder = max(folders, key=lambda path: int(path.name))
     return {path.stem: load_file(path) for path in folder.glob("*.safetensors")}
 
@@ -249,6 +250,24 @@ def test_ranks_leave_frozen_weights_as_they_are(strategy, parts, tmp_path):
     was, found = (read(run, other).described.tensors for run in (base, alone["run"]))
     moved = {name for name in was if not torch.equal(was[name], found[name])}
     assert moved == assemble(load(config(other, **told))).trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_ranks_go_on_with_what_one_rank_froze(strategy, tmp_path, fork):
+    runs = tmp_path / "runs"
+    base = train(load(config(runs)))["run"]
+    told = {"train.parts": "{last: 1}", "start.run": base, "seed": 1, "train.steps": 8, "train.checkpoint_every": 2}
+    assert fork(config(runs, **told), in_save).wait() != 0
+    supervise(load(config(runs, **told, **{"train.devices": 2, "train.strategy": strategy})), 2)
+    found = assemble(load(config(runs, **told)))
+    ledger, run = Ledger.open(runs), run_id(found.spec)
+    result = ledger.result(run)
+    assert result is not None
+    assert result["circumstances"]["from_step"] == 2
+    assert last(runs, run)["weights"].keys() == found.trained
+    was, now = (read(one, runs).described.tensors for one in (base, run))
+    assert {name for name in was if not torch.equal(was[name], now[name])} == found.trained
 
 
 @pytest.mark.slow
