@@ -90,7 +90,12 @@ def lines(value: Any) -> bool:
 
 
 LAYOUT: Form = {"version": lambda value: whole(value) and value > 0, "means": lambda value: value in ("link", "create")}
-SPEC: Form = {"spec": {key + "?": dict for key in ("data", "optimizer", "train", "size", "versions")}}
+SPEC: Form = {
+    "spec": {
+        **{key + "?": dict for key in ("data", "optimizer", "train", "size", "versions")},
+        "start?": {"run?": run, "step?": whole, "folder?": str},
+    }
+}
 CLAIM: Form = {"claimed?": time, "host?": maybe(str), "pid?": lambda value: whole(value) and value > 0}
 EXIT: Form = {"outcome?": str, "reason?": maybe(str), "ended?": time, "differences?": dict, "traceback?": str}
 CIRCUMSTANCES: Form = {
@@ -106,7 +111,7 @@ RESULT: Form = {
     "circumstances?": CIRCUMSTANCES,
     **{f"{key}?": {"*": maybe(finite)} for key in ("N", "C")},
     **{f"{key}?": maybe(number) for key in ("loss", "loss_plain", "entropy", "excess", "accuracy", "bits_per_byte")},
-    **{f"{key}?": maybe(finite) for key in ("step", "steps", "tokens", "targets")},  # W&B's are floats
+    **{f"{key}?": maybe(finite) for key in ("step", "best_step", "steps", "tokens", "targets")},  # W&B's are floats
     "loss_by_position?": maybe([maybe(number)]),
 }
 # What else a finished run's result holds where our trainer wrote it, whose circumstances tell from which step.
