@@ -178,7 +178,7 @@ class TrainingModule(FamilyModule):
             state.restore(self.checkpoint, self.saved, self.torch_optimizers)
             self.weights.restored()
         if config["train.compile"]:
-            self.model.compile()
+            compile_model(self.model)
 
     def take_up(self, folder: Path) -> None:
         """The weights of a checkpoint, and nothing else of it."""
@@ -280,6 +280,15 @@ class TrainingModule(FamilyModule):
         if self._ranks() > 1:
             torch.distributed.all_reduce(value)
         return value
+
+
+def compile_model(model: Family, backend: str = "inductor") -> None:
+    """Let torch compile a model's forward pass at its first call."""
+    from torch import _dynamo
+
+    # What was compiled of a model without hooks must not serve one that is tuned by them.
+    _dynamo.config.skip_nnmodule_hook_guards = False
+    model.compile(backend=backend)
 
 
 def _reseed(seed: int, step: int, rank: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,24 @@ def test_ranks_train_what_a_tuning_does(kind, strategy, base, tmp_path):
 def test_tunings_train_in_bfloat16(kind, precision, base):
     result = train(load(tuned(base, kind, **{"train.precision": precision, "evaluate.precision": precision})))
     assert result["outcome"] == "finished"
+
+
+COMPILED = """
+from tests.nn.tuning.test_tuning import base_of, batch_for, tuned_of
+from scaling.training.module import compile_model
+
+models = [base_of("decoder"), *(tuned_of("decoder", line, seed=1)[0] for line in ("LoRA", "Adapters", "IA3", "Prompt"))]
+for model in models:
+    expected = model.logits(batch_for(model))
+    compile_model(model, "eager")
+    print(float((model.logits(batch_for(model)) - expected).abs().max()))
+"""
+
+
+@pytest.mark.slow
+def test_what_was_compiled_of_an_untuned_model_does_not_serve_a_tuned_one():
+    """In a process of its own: the compiler cannot read through the shape checks that the tests put on every piece."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert max(map(float, done.stdout.split())) < 1e-4
+    assert len(done.stdout.split()) == 5
