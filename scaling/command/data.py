@@ -1,4 +1,4 @@
-"""Prepare data, and look at them: counts, bytes a token, and windows as the model meets them.
+"""Prepare data, and look at them: counts, bytes per token, and windows as the model meets them.
 
 scaling data list                               the shipped data, and what of them is prepared
 scaling data prepare python                     read, tokenize and pack it; goes on where it was stopped
@@ -206,15 +206,16 @@ def _labelled(counts: Mapping[str, Any]) -> dict[str, Any]:
     """The counts under the headings of the table."""
     labels = {
         "windows": f"windows of {counts.get('window_length')}",
-        "bytes_per_token": "bytes a token",
-        "entropy_nats_per_token": "entropy, nats a token",
+        "bytes_per_token": "bytes per token",
+        "entropy_nats_per_token": "entropy, nats per token",
     }
     return {labels.get(key, key): value for key, value in counts.items() if key != "window_length"}
 
 
 def _deprecated(counts: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that the JSON had before they were snake_case, for scripts that read them."""
-    return {key: value for key, value in _labelled(counts).items() if key not in counts}
+    labelled = {key.replace(" per token", " a token"): value for key, value in _labelled(counts).items()}
+    return {key: value for key, value in labelled.items() if key not in counts}
 
 
 def _cell(value: Any, nothing: str) -> str:

@@ -71,7 +71,7 @@ class Source(Protocol):
 
     @property
     def entropy(self) -> float | None:
-        """The lowest loss any model can reach, in nats a token, where the law of the source is known."""
+        """The lowest loss any model can reach, in nats per token, where the law of the source is known."""
         ...
 
     @property

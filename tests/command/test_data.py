@@ -65,7 +65,7 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     for window in shown["windows"]:
         assert all(run["text"] in TEXT for run in window["reads"] if run["kind"] == "text")
     human = told(capsys, "show", *words, "--windows", "1", "--verify")
-    for part in ("documents", "bytes a token", "reads", "predicts"):
+    for part in ("documents", "bytes per token", "reads", "predicts"):
         assert part in human
 
 

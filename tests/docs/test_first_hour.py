@@ -63,7 +63,7 @@ def promised(printed: dict[str, str], run: Callable[[str], str]) -> None:
     assert all(model in of("inspect vaswani") for model in ("vaswani", "gpt2", "t5", "parameters", "FLOPs"))
     assert "Gated" in of("explain block.channel")
     assert "vocabulary" in of("diff gpt2 llama")
-    assert "bytes a token" in of("data prepare")
+    assert "bytes per token" in of("data prepare")
     assert "reads" in of("data show")
     assert "1 run: 1 finished" in of("scaling runs")
     written = of("generate RUN")
