@@ -68,8 +68,8 @@ def summary(result: Mapping[str, Any]) -> str:
         text += "; " + _compared(result["differences"])
     excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
     best = f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
-    score = f", {scored(result)}" if "score" in result else ""
-    return f"{text}, held-out loss {result['loss']:.4f} nats per token{excess}{score}{best}, {result['tokens']:,} tokens"
+    unit, score = ("nats", f", {scored(result)}") if "score" in result else ("nats per token", "")
+    return f"{text}, held-out loss {result['loss']:.4f} {unit}{excess}{score}{best}, {result['tokens']:,} tokens"
 
 
 def scored(result: Mapping[str, Any]) -> str:
