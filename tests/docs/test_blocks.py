@@ -33,6 +33,7 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "GeLU"],
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
+TASKS = "tests/training/test_finetune.py runs it on runs and tasks of its own"
 REMOTE = "it needs W&B's server; tests/sweeps runs it against one"
 # The commands that are not run, by how they begin, and why.
 LEFT_OUT = {
@@ -45,6 +46,9 @@ LEFT_OUT = {
     "scaling pull": REMOTE,
     "scaling table narang2021 --from": REMOTE,
     "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
+    "scaling finetune": TASKS,
+    "scaling evaluate": TASKS,
+    "scaling predict": TASKS,
     "pytest ": "it is a test",
     "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",
     "python benchmarks/": "it measures the machine",

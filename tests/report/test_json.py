@@ -200,6 +200,7 @@ def documents(study, made_study, tmp_path_factory):
         run("export", "export", one, "--to", "exported")
         run("import", "import", "exported", "--to", "imported")
         run("gc", "gc")
+        run("gc", "gc", "--weights")
         run("doctor", "doctor")
     finally:
         patch.undo()
