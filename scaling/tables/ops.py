@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -56,10 +56,12 @@ def global_batch(config: Config) -> Batch:
     ids = config["size.vocabulary"]
     objective = config.build("objective", Vocabulary(ids, {}, ids), config["size.length"], family)
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
-    pair = {} if objective.takes == "windows" else {"source": tokens, "source_documents": 1 + tokens}
-    row = objective(Rows(tokens, 1 + tokens, **pair), np.zeros(1, np.uint64))
-    rows = config["train.batch"]
-    return row.map(lambda tensor: torch.empty(rows, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
+    rows = Rows(tokens, 1 + tokens)
+    if objective.takes != "windows":
+        rows = replace(rows, source=tokens, source_documents=1 + tokens)
+    row = objective(rows, np.zeros(1, np.uint64))
+    batch = config["train.batch"]
+    return row.map(lambda tensor: torch.empty(batch, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
 
 
 class _Counter(Watch):
