@@ -140,7 +140,8 @@ def documents(study, made_study, tmp_path_factory):
         short = ["decoder", "train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
         one = run("train", "train", *short)["run"]
         run("train", "train", *short, "--again")
-        pretrained = run("train", "train", *short, "data=files", *text, "size.length=64")["run"]
+        long = ["size.length=64", "train.checkpoint_every=4"]
+        pretrained = run("train", "train", *short, "data=files", *text, *long)["run"]
         for answer, metric in (("class", "Accuracy"), ("text", "ExactMatch")):
             (folder / f"{answer}.yaml").write_text(json.dumps({"data": {**TASK, "answer": answer, "metric": metric}}))
             (folder / "class.jsonl").write_text(
@@ -149,7 +150,9 @@ def documents(study, made_study, tmp_path_factory):
             budget = ["train.steps=2", "schedule.warmup=0", "train.parts=head"]
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
-        run("evaluate", "evaluate", run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget)["run"])
+        early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
+        tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
+        run("evaluate", "evaluate", tuned_class)
         run("predict", "predict", tuned, "--input", "class.jsonl")
         run("tasks", "tasks")
         run("runs", "runs")
