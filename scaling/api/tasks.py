@@ -127,8 +127,8 @@ def finetune(
 
     source = str(run.path) if isinstance(run, Run) else run
     given = words(overrides, settings)
-    composed = compose(source, task, given, runs=runs, overlays=overlays, extend=extend)
-    return train_config(composed.config, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    config = compose(source, task, given, runs=runs, overlays=overlays, extend=extend)
+    return train_config(config, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
 
 
 def evaluate(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from scaling.command.document import numbered
 
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.command.train import summary
     from scaling.training.finetune import compose
 
-    composed = compose(
+    config = compose(
         arguments.run,
         arguments.task,
         arguments.words,
@@ -40,9 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         overlays=arguments.overlay,
         extend=arguments.extend,
     )
-    for word in composed.filled:
-        print(f"scaling: filled in {word}", file=sys.stderr, flush=True)
-    trained = train_config(composed.config, again=arguments.again)
+    trained = train_config(config, again=arguments.again)
 
     from scaling.training.ranks import first
 

@@ -25,7 +25,8 @@ _UNPRINTABLE = re.compile("[\x7f-\xa0\ud800-\udfff\u2028\u2029\ufeff\ufffe\uffff
 class Config:
     """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key.
 
-    `remarks` are for a person to read: what a row or a command line may have changed by half (`pairs.py`).
+    `remarks` are for a person to read: what a row or a command line may have changed by half (`pairs.py`), and what a
+    command filled in.
     """
 
     tree: dict[str, Any]

@@ -7,7 +7,7 @@ torch is not needed: mistakes in what is asked are told first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +54,6 @@ class Pretrained:
     @property
     def family(self) -> str:
         return _FAMILIES.get(self.model["kind"], "encoder")
-
-
-@dataclass(frozen=True)
-class Composed:
-    """The config of a finetuning run, and what was filled in, as words of the command line."""
-
-    config: Config
-    filled: tuple[str, ...]
 
 
 def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
@@ -133,8 +125,14 @@ def compose(
     runs: str | Path = "runs",
     overlays: Sequence[str | Path] = (),
     extend: str | None = None,
-) -> Composed:
-    """The config that finetunes a run on a task. `words` are overrides, which come last."""
+) -> Config:
+    """The config that finetunes a run on a task; its remarks have what was filled in, as words of the command line.
+    `words` are overrides, which come last.
+    """
+    if "=" in task:
+        raise ScalingError(
+            "no task is named", key="TASK", value=task, fix="name one of `scaling tasks` before overrides"
+        )
     if extend is not None:
         build.extend(extend)
     source = pretrained(run, runs)
@@ -157,8 +155,10 @@ def compose(
     config = _loaded(filled, words, overlays)
     given = {word.partition("=")[0] for word in words}
     shown = {**filled, **{f"model.{key}": value for key, value in head.items()}}
-    told = [f"{key}={flow(value)}" for key, value in shown.items() if key not in {"model", "size", "runs", *given}]
-    return Composed(config, tuple(told))
+    remarks = [
+        f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in {"model", "size", "runs", *given}
+    ]
+    return replace(config, remarks=(*config.remarks, *remarks))
 
 
 def named(task: str) -> str:

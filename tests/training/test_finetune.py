@@ -95,7 +95,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
 
 def finetuned(pretrained: tuple[Path, dict[str, str]], family: str, task: str, *words: str) -> dict[str, Any]:
     runs, ids = pretrained
-    return train(compose(ids[family], task, [*SMALL, *words], runs=runs).config)
+    return train(compose(ids[family], task, [*SMALL, *words], runs=runs))
 
 
 # A span and a text are not for every family: an encoder cannot write.
@@ -144,14 +144,14 @@ def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
     (runs, ids), task = pretrained, written_task(tmp_path, "class")
     shutil.copytree(runs.parent, tmp_path / "copy")
     words = [*SMALL, "log.every=1", "seed=7"]
-    whole = train(compose(ids["encoder"], task, words, runs=runs).config)
+    whole = train(compose(ids["encoder"], task, words, runs=runs))
 
     def killed() -> int:
         in_save()  # of the second checkpoint
         return main(["finetune", ids["encoder"], task, *words, f"runs={tmp_path / 'copy' / 'runs'}"])
 
     assert Child(killed).wait() == -signal.SIGKILL
-    resumed = train(compose(ids["encoder"], task, words, runs=tmp_path / "copy" / "runs").config)
+    resumed = train(compose(ids["encoder"], task, words, runs=tmp_path / "copy" / "runs"))
     assert resumed["circumstances"]["from_step"] > 0
     assert resumed["run"] == whole["run"]
     ledgers = Ledger.open(tmp_path / "copy" / "runs"), Ledger.open(runs)
@@ -161,15 +161,15 @@ def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
 def test_what_is_filled_in_is_told_and_can_be_said_otherwise(pretrained, tmp_path, capsys):
     runs, ids = pretrained
     task = written_task(tmp_path, "class")
-    told = compose(ids["encoder"], task, runs=runs).filled
-    assert any(word.startswith("model.head={kind: Sequence, classes: 2, activation: Tanh") for word in told)
-    assert "train.epochs=3" in told
+    told = compose(ids["encoder"], task, runs=runs).remarks
+    assert any(word.startswith("filled in model.head={kind: Sequence, classes: 2, activation: Tanh") for word in told)
+    assert "filled in train.epochs=3" in told
     other = compose(ids["encoder"], task, ["train.epochs=1", "optimizer.lr=0.5"], runs=runs)
-    assert other.config["train.epochs"] == 1
-    assert other.config["optimizer.lr"] == 0.5
-    assert not any(word.startswith("train.epochs") for word in other.filled)
+    assert other["train.epochs"] == 1
+    assert other["optimizer.lr"] == 0.5
+    assert not any(word.startswith("filled in train.epochs") for word in other.remarks)
     # The head of the start leaves nothing behind.
-    assert set(other.config["model.head"]) == {"kind", "classes", "activation", "dropout"}
+    assert set(other["model.head"]) == {"kind", "classes", "activation", "dropout"}
 
 
 def test_the_commands_print_json(pretrained, tmp_path, capsys):
@@ -255,7 +255,7 @@ def test_a_mistake_is_one_line(case, pretrained, tmp_path, capsys):
     words, told = BAD[case]
     capsys.readouterr()
     assert main([*(given.get(word, word) for word in words), f"runs={runs}"]) == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if "filled in" not in line and "warning" not in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert len(said) == 1
     assert told in said[0]
 
