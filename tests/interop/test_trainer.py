@@ -1,0 +1,146 @@
+"""A classifier finetuned here and by transformers' Trainer, from the same weights on the same batches: equal losses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.ledger import Ledger
+from scaling.ledger.log import entries
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.finetune import compose
+from scaling.training.run import train
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+STEPS, RATE = 50, 1e-3
+WORDS = [
+    f"train.steps={STEPS}",
+    "train.batch=16",
+    "size.length=24",
+    "data.length=12",
+    "model.head.dropout=0",
+    f"optimizer={{kind: AdamW, lr: {RATE}, betas: [0.9, 0.999], weight_decay: 0.01}}",
+    "schedule={kind: Linear, warmup: 0}",
+    "evaluate.points=1",
+    "log.every=1",
+    "log.wandb=disabled",
+]
+
+
+def bert(folder: Path) -> None:
+    """A base whose classifier's pooler and head are drawn by the run."""
+    config = transformers.BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=24,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=None,  # the embedding of such an id takes no gradient, and here 0 is a symbol
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+
+
+def gpt2(folder: Path) -> None:
+    config = transformers.GPT2Config(
+        vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=24, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+class GPT2Classifier(torch.nn.Module):
+    """y = A h + b at each row's last token, as Radford et al. 2018 read it; the library's own has no b."""
+
+    def __init__(self, base: Any, head: torch.nn.Linear):
+        super().__init__()
+        self.base, self.head = base, head
+
+    def forward(self, input_ids: Any, attention_mask: Any, labels: Any, reads: Any) -> dict[str, Any]:
+        hidden = self.base(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        logits = self.head(hidden[torch.arange(len(hidden)), reads])
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def copied(linear: torch.nn.Linear) -> torch.nn.Linear:
+    theirs = torch.nn.Linear(linear.in_features, linear.out_features)
+    theirs.load_state_dict({name: tensor.detach().clone() for name, tensor in linear.state_dict().items()})
+    return theirs
+
+
+def their_classifier(name: str, folder: Path, experiment: Experiment) -> torch.nn.Module:
+    """Their model with the head that our run begins with, and with the rows that it drew for new tokens."""
+    ours = experiment.initial_model()
+    table = next(tensor for key, tensor in ours.named_parameters() if key.endswith("embedding.table"))
+    if name == "gpt2":
+        base = transformers.GPT2Model.from_pretrained(folder)
+        model: Any = GPT2Classifier(base, copied(ours.head.out))
+    else:
+        model = base = transformers.BertForSequenceClassification.from_pretrained(folder, num_labels=2)
+        model.bert.pooler.dense, model.classifier = copied(ours.head.pool), copied(ours.head.out)
+    base.resize_token_embeddings(len(table))
+    base.get_input_embeddings().weight.data.copy_(table)
+    return model
+
+
+def their_batch(name: str, batch: Batch) -> dict[str, torch.Tensor]:
+    assert batch.labels is not None
+    mask = torch.ones_like(batch.tokens) if batch.documents is None else (batch.documents > 0).long()
+    given = {"input_ids": batch.tokens, "attention_mask": mask, "labels": batch.labels.flatten()}
+    assert not (given["labels"] == IGNORE).any()
+    if name == "gpt2":
+        reads = batch.tokens.new_full((batch.rows,), -1) if batch.reads is None else batch.reads[:, 0]
+        return {**given, "reads": reads}
+    return given if batch.segments is None else {**given, "token_type_ids": batch.segments}
+
+
+def their_losses(model: torch.nn.Module, batches: list[dict[str, torch.Tensor]], folder: Path) -> list[float]:
+    losses: list[float] = []
+
+    class Trainer(transformers.Trainer):
+        def get_train_dataloader(self) -> Any:
+            return batches
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+            loss = model(**inputs)["loss"]
+            losses.append(loss.item())
+            return (loss, {}) if return_outputs else loss
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        max_steps=len(batches),
+        learning_rate=RATE,
+        weight_decay=0.01,
+        lr_scheduler_type="linear",
+        max_grad_norm=1.0,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    Trainer(model=model, args=arguments, train_dataset=batches).train()
+    return losses
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_fifty_steps_of_a_classifier_are_those_of_their_trainer(make, tmp_path):
+    torch.manual_seed(0)
+    make(tmp_path / "base")
+    runs = tmp_path / "runs"
+    experiment = assemble(compose(str(tmp_path / "base"), "which_language", WORDS, runs=runs))
+    batches = [their_batch(make.__name__, experiment.batches.batch(step)) for step in range(STEPS)]
+    theirs = their_losses(their_classifier(make.__name__, tmp_path / "base", experiment), batches, tmp_path / "theirs")
+    run = train(experiment.config)["run"]
+    log = entries(Ledger.open(runs).attempts(run)[-1].folder / "log.jsonl")
+    ours = [entry["loss"] for entry in log if entry["kind"] == "train"]
+    assert len(ours) == len(theirs) == STEPS
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert ours[-1] < ours[0] - 0.05, "both learn"
