@@ -173,7 +173,7 @@ def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None
             is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
             parameter.requires_grad_(is_trained)
     with torch.device("meta"):
-        return count(model, _window(model, rows))
+        return count(model, windows(model, rows))
 
 
 def _of_shallow(config: Config, rows: int = 1) -> Cost | None:
@@ -245,7 +245,7 @@ def count(model: Family, batch: Batch) -> Cost:
     )
 
 
-def _window(model: Family, rows: int) -> Batch:
+def windows(model: Family, rows: int) -> Batch:
     """Windows of the model's own lengths; every token a target, and a label where a head wants one."""
     tower = _towers(model)[-1]
     tokens = torch.zeros(rows, tower.shape.length, dtype=torch.long)

@@ -48,7 +48,7 @@ def keep_table(show: Printed, results: Results, page: Path) -> None:
 def _words(show: Printed, results: Results) -> str:
     """The overrides, and for how many seeds was asked."""
     planned = {row: runs.planned for row, runs in results.rows.items()}
-    others = max((count for row, count in planned.items() if row != show.table.baseline), default=1)
+    others = max((count for row, count in planned.items() if not show.table.is_baseline(row)), default=1)
     seeds = f"seeds={{baseline: {planned.get(show.table.baseline, others)}, others: {others}}}"
     return " ".join(map(shlex.quote, [*results.settings, seeds]))
 

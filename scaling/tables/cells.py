@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from scaling.tables.lines import Line, Printed
@@ -33,16 +33,17 @@ def columns(printed: Printed) -> list[Column]:
     ]
     if not printed.trained:
         return [column for column in shown if _said(column, printed)]
-    baseline = next((line.runs for line in printed.lines if line.counted.row.name == printed.table.baseline), None)
-    own = baseline.steps_per_second if baseline else None
+    speeds = {line.counted.row.name: line.runs.steps_per_second for line in printed.lines if line.runs}
+    baselines = printed.table.baselines
+    final = "Score" if printed.table.judged_by == "score" else "Final loss, ours"
     shown += [
         ("Step/s, paper", lambda line: _published(line, "step_per_s", "{:.2f}")),
         ("Step/s, ours", lambda line: _number(line.runs.steps_per_second if line.runs else None, ".2f")),
-        ("to the baseline's", lambda line: _ratio(line.runs.steps_per_second if line.runs else None, own)),
+        ("to the baseline's", lambda line: _ratio(line, speeds, baselines)),
         ("Early loss, paper", _early_published),
         ("Early loss, ours", _early),
         ("Final loss, paper", lambda line: _published(line, "final_loss", "{:.3f}")),
-        ("Final loss, ours", lambda line: _interval(line.final)),
+        (final, lambda line: _interval(line.final)),
         ("difference", _difference),
         ("verdict", lambda line: line.difference.verdict if line.difference else NOTHING),
         ("runs", lambda line: f"{len(line.runs.final)}" if line.runs else "0"),
@@ -78,8 +79,9 @@ def _number(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
-def _ratio(value: float | None, to: float | None) -> str:
-    return NOTHING if value is None or to is None else f"{value / to:.2f}"
+def _ratio(line: Line, speeds: Mapping[str, float | None], baselines: Mapping[str, str]) -> str:
+    own, baseline = (speeds.get(row) for row in (line.counted.row.name, baselines[line.counted.row.name]))
+    return NOTHING if own is None or baseline is None else f"{own / baseline:.2f}"
 
 
 def _early_published(line: Line) -> str:

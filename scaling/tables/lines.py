@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scaling.number import plural
 from scaling.tables.count import Counted
 from scaling.tables.results import Results, Runs
-from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, agreement, compare
+from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, Scatter, agreement, compare
 from scaling.tables.table import Table
 
 
@@ -77,11 +78,13 @@ class Printed:
         }
         if self.comparison is None:
             return document
-        pooled = self.comparison.pooled
+        pools = {baseline: _scatter(pool) for baseline, pool in self.comparison.pools.items()}
         return document | {
+            "judged_by": self.table.judged_by,
             "studies": list(self.studies),
             "early_at": self.early_at,
-            "pooled": None if pooled is None else {"deviation": pooled.deviation, "freedom": pooled.freedom},
+            "pooled": next(iter(pools.values())) if len(pools) == 1 else None,
+            "pools": pools,
             "own_scatter": list(self.comparison.strange),
             "agreement": {column: vars(agreement) for column, agreement in self.agreements.items()},
             "said": notes(self),
@@ -92,8 +95,10 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
     """The counts beside what the runs found, where runs are asked for."""
     if results is None:
         return Printed(table, [Line(one) for one in counted])
-    final = compare({row: runs.final for row, runs in results.rows.items()}, table.baseline)
-    early = compare({row: runs.early for row, runs in results.rows.items()}, table.baseline)
+    baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
+    score = table.judged_by == "score"
+    final = compare({row: runs.final for row, runs in results.rows.items()}, baselines, higher_is_better=score)
+    early = compare({row: runs.early for row, runs in results.rows.items()}, baselines)
     lines = [
         Line(
             one,
@@ -106,7 +111,7 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
     ]
     agreements = {
         column: agreed
-        for column, of in (("early_loss", "early"), ("final_loss", "final"))
+        for column, of in ((("early_loss", "early"), ("final_loss", "final")) if not score else ())
         if (agreed := _agreement(lines, column, of)) is not None
     }
     return Printed(table, lines, results.settings, results.studies, results.early, final, agreements)
@@ -127,11 +132,16 @@ def notes(table: Printed) -> list[str]:
     if comparison is None:
         return []
     sentences = []
-    if pooled := comparison.pooled:
+    if scatter := [(baseline, pool) for baseline, pool in comparison.pools.items() if pool is not None]:
+        rows = {baseline: f"the rows compared with {baseline}" for baseline, _ in scatter}
+        pooled = "; ".join(
+            f"{pool.deviation:.4f} of a run pooled over {'all rows' if len(comparison.pools) == 1 else rows[baseline]} "
+            f"({pool.freedom} degrees of freedom)"
+            for baseline, pool in scatter
+        )
         sentences.append(
-            f"Intervals are of 95%, by a standard deviation of {pooled.deviation:.4f} of a run pooled over all rows "
-            f"({pooled.freedom} degrees of freedom); verdicts are after Holm's correction over "
-            f"{len(comparison.differences)} rows."
+            f"Intervals are of 95%, by a standard deviation of {pooled}; verdicts are after Holm's correction over "
+            f"{plural(len(comparison.differences), 'row')}."
         )
     elif not table.studies:
         sentences.append(f"No study of {table.table.name} is here: nothing of it was trained.")
@@ -162,7 +172,7 @@ def _missing(table: Printed) -> list[str]:
     ended = [f"{row} ({count} {how})" for row, one in runs for how, count in one.unfinished.items()]
     if ended:
         sentences.append(f"Planned runs that did not finish: {_list(ended)}.")
-    counts = [len(one.final) for row, one in runs if one.final and row != table.table.baseline]
+    counts = [len(one.final) for row, one in runs if one.final and not table.table.is_baseline(row)]
     usual = statistics.mode(counts) if counts else 0
     fewer = [f"{row} ({len(one.final)})" for row, one in runs if one.final and len(one.final) < usual]
     if fewer:
@@ -174,6 +184,10 @@ def _list(names: Sequence[str]) -> str:
     return "; ".join(names)
 
 
+def _scatter(pool: Scatter | None) -> dict[str, Any] | None:
+    return None if pool is None else {"deviation": pool.deviation, "freedom": pool.freedom}
+
+
 def _plain(figure: Mean | Difference | None) -> dict[str, Any] | None:
     """As JSON: an interval without ends has none."""
     if figure is None:
@@ -181,4 +195,5 @@ def _plain(figure: Mean | Difference | None) -> dict[str, Any] | None:
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in vars(figure).items()
+        if key != "higher_is_better"
     }

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import flop_registry
 from scaling.batch import Batch
 from scaling.build import kinds
 from scaling.config import Config
+from scaling.cost.count import windows
 from scaling.cost.flops import Watch
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.family import Family
@@ -46,15 +47,17 @@ def ops(config: Config, model: Family) -> Ops:
         for module in model.modules():
             if isinstance(module, MeshCounted):
                 replaced.enter_context(_replaced(module, counter))
-        model.losses(global_batch(config))
+        model.losses(global_batch(config, model))
     return Ops(counter.mesh, counter.flops)
 
 
-def global_batch(config: Config) -> Batch:
-    """One batch of the shapes that the objective makes, without memory."""
+def global_batch(config: Config, model: Family) -> Batch:
+    """One batch of the shapes that the objective makes, without memory; of a task, whole windows."""
     family = kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     ids = config["size.vocabulary"]
     objective = config.build("objective", Vocabulary(ids, {}, ids), config["size.length"], family)
+    if objective.takes == "examples":
+        return windows(model, config["train.batch"])
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
     rows = Rows(tokens, 1 + tokens)
     if objective.takes != "windows":

@@ -21,17 +21,20 @@ TYPES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("seed", "steps", "tokens"), int),
     **dict.fromkeys(("early_at", "early", "loss", "steps_per_second", "flops", "worker_seconds"), float),
     **dict.fromkeys(("day", "hardware", "versions"), str),
+    "score": float,
 }
-COLUMNS = (*TYPES, *OF_ALL)
+OPTIONAL = frozenset({"score"})  # written where a run has it: points kept before it was a column stay as they are
 
 
 def write(results: Results, path: Path) -> None:
     """The points as CSV: the same bytes for the same runs."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    rows = [asdict(point) for point in results.points]
+    columns = [name for name in TYPES if name not in OPTIONAL or any(row[name] is not None for row in rows)]
+    writer = csv.DictWriter(text, [*columns, *OF_ALL], lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     of_all = {name: json.dumps(getattr(results, name)) for name in OF_ALL}
-    writer.writerows({**asdict(point), **of_all} for point in results.points)
+    writer.writerows({**row, **of_all} for row in rows)
     atomic.write(path, text.getvalue())
 
 
@@ -43,20 +46,22 @@ def read(path: Path, table: Table) -> Results:
         raise from_os(error, f"{path} cannot be read") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ScalingError(f"not a CSV file: {error}", file=path) from None
-    if not lines or set(lines[0]) != set(COLUMNS):
-        raise ScalingError("these are no points of a table", file=path, fix=f"its columns are {', '.join(COLUMNS)}")
+    columns = {*TYPES, *OF_ALL}
+    if not lines or not columns - OPTIONAL <= set(lines[0]) <= columns:
+        listed = ", ".join([*TYPES, *OF_ALL])
+        raise ScalingError("these are no points of a table", file=path, fix=f"its columns are {listed}")
     points = tuple(_point(line, path, number) for number, line in enumerate(lines, 2))
     if not {point.row for point in points} & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=points[0].row)
     of_all = {name: _words(lines[0], name, path) for name in OF_ALL}
-    return Results(**of_all, points=points)
+    return Results(**of_all, points=points, judged_by=table.judged_by)
 
 
 def _point(line: Mapping[str, str], path: Path, number: int) -> Point:
     fields: dict[str, Any] = {}
-    for column, of in TYPES.items():
+    for column in [column for column in TYPES if column in line]:
         try:
-            fields[column] = of(line[column]) if line[column] else None
+            fields[column] = TYPES[column](line[column]) if line[column] else None
         except (TypeError, ValueError):
             raise ScalingError("not a number", file=path, line=number, key=column, value=line[column]) from None
     return Point(**fields)

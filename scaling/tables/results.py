@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from scaling.config.override import override
 from scaling.errors import ScalingError
@@ -27,7 +27,7 @@ OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one set
 
 @dataclass(frozen=True)
 class Runs:
-    """A row's planned runs: losses of the finished ones in the order of their seeds, and how many ended otherwise."""
+    """A row's planned runs: losses, or scores, of the finished ones by seed, and how many ended otherwise."""
 
     planned: int
     final: tuple[float, ...]
@@ -38,7 +38,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Point:
-    """One planned run: how it ended, and what a finished one found; `early` was read at `early_at` of the steps."""
+    """One planned run: how it ended, and the results of a finished one; `early` was read at `early_at` of the steps."""
 
     row: str
     seed: int
@@ -56,6 +56,8 @@ class Point:
     """Of all its attempts."""
     hardware: str | None = None
     versions: str | None = None
+    score: float | None = None
+    """Of a task, by its metric."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Results:
     studies: tuple[str, ...]
     settings: tuple[str, ...]
     points: tuple[Point, ...]
+    judged_by: Literal["loss", "score"] = "loss"
 
     @cached_property
     def rows(self) -> Mapping[str, Runs]:
@@ -72,7 +75,7 @@ class Results:
         by_row: dict[str, list[Point]] = {}
         for point in sorted(self.points, key=lambda point: point.seed):
             by_row.setdefault(point.row, []).append(point)
-        return {row: _runs(points) for row, points in by_row.items()}
+        return {row: _runs(points, self.judged_by) for row, points in by_row.items()}
 
     @property
     def early(self) -> float | None:
@@ -104,7 +107,7 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
     if runs and not runs.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
     points = (_point(ledger, row, seed, one) for row, seeds in runs.items() for seed, one in seeds.items())
-    return Results(tuple(names), next(iter(settings), ()), tuple(points))
+    return Results(tuple(names), next(iter(settings), ()), tuple(points), table.judged_by)
 
 
 def said(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
@@ -121,6 +124,7 @@ def joined(kept: Results, trained: Results) -> Results:
         tuple(dict.fromkeys((*kept.studies, *trained.studies))),
         trained.settings,
         tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
+        trained.judged_by,
     )
 
 
@@ -163,17 +167,22 @@ def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> P
         early_at=None if early is None else early["step"] / steps,
         early=None if early is None else early["loss"],
         loss=result["loss"],
+        score=result.get("score"),
         steps_per_second=statistics.median(speeds) * steps / result["tokens"] if speeds else None,
     )
 
 
-def _runs(points: Sequence[Point]) -> Runs:
+def _runs(points: Sequence[Point], judged_by: Literal["loss", "score"]) -> Runs:
     finished = [point for point in points if point.status == "finished"]
+    values = [getattr(point, judged_by) for point in finished]
+    if judged_by == "score" and None in values:
+        row = finished[values.index(None)].row
+        raise ScalingError("its runs have no score: they are not of a task", key="table.judged_by", value=row)
     speeds = [point.steps_per_second for point in finished if point.steps_per_second]
     return Runs(
         planned=len(points),
-        final=tuple(point.loss for point in finished if point.loss is not None),
-        early=tuple(point.early for point in finished if point.early is not None),
+        final=tuple(value for value in values if value is not None),
+        early=tuple(point.early for point in finished if point.early is not None and judged_by == "loss"),
         unfinished=Counter(point.status for point in points if point.status != "finished"),
         steps_per_second=statistics.median(speeds) if speeds else None,
     )

@@ -38,51 +38,63 @@ class Mean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A row's mean less the baseline's; `p` is by Student's test, `adjusted` by Holm's over all rows compared."""
+    """A row's mean less its baseline's; `p` is by Student's test, `adjusted` by Holm's over all rows compared."""
 
     value: float
     low: float
     high: float
     p: float
     adjusted: float
+    higher_is_better: bool = False
 
     @property
     def verdict(self) -> str:
         if self.adjusted >= 1 - LEVEL:
             return "no difference shown"
-        return "better" if self.value < 0 else "worse"
+        return "better" if (self.value > 0) == self.higher_is_better else "worse"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows with runs enough to say something; `pooled` is None where no row has two runs."""
+    """Rows with enough runs for a mean or a test; `pools` has the scatter pooled over the rows of one baseline, None
+    where none of them has two runs.
+    """
 
     means: Mapping[str, Mean]
     differences: Mapping[str, Difference]
-    pooled: Scatter | None
+    pools: Mapping[str, Scatter | None]
     strange: tuple[str, ...]  # rows that scatter more than the rest, judged by their own scatter
 
+    @property
+    def pooled(self) -> Scatter | None:
+        """The one pool; None where there are several."""
+        return next(iter(self.pools.values())) if len(self.pools) == 1 else None
 
-def compare(losses: Mapping[str, Sequence[float]], baseline: str) -> Comparison:
-    """Every row's mean, and its difference from the baseline's, lower being better.
 
-    The variance is pooled over rows, so that three runs of each say what many would. Rows that scatter more than the
-    rest are no part of the pool; what is said of them rests on their own runs, by Welch's test.
+def compare(
+    results: Mapping[str, Sequence[float]], baselines: str | Mapping[str, str], *, higher_is_better: bool = False
+) -> Comparison:
+    """Every row's mean, and its difference from its baseline's: one baseline, or one for each row.
+
+    The variance is pooled over the rows of a baseline, so that three runs of each say what many would. Rows that
+    scatter more than the rest are no part of the pool; what is said of them rests on their own runs, by Welch's test.
     """
-    arrays = {row: np.asarray(values, float) for row, values in losses.items() if len(values)}
+    arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
+    of = {row: baselines if isinstance(baselines, str) else baselines[row] for row in results}
     own = {row: _scatter(values) for row, values in arrays.items()}
-    strange = _strange(own)
-    pooled = _pool([one for row, one in own.items() if row not in strange])
-    scatter = {row: own[row] if row in strange else pooled for row in arrays}
+    groups = {baseline: [row for row in arrays if of[row] == baseline] for baseline in dict.fromkeys(of.values())}
+    strange = tuple(row for rows in groups.values() for row in _strange({row: own[row] for row in rows}))
+    pools = {baseline: _pool([own[row] for row in rows if row not in strange]) for baseline, rows in groups.items()}
+    scatter = {row: own[row] if row in strange else pools[of[row]] for row in arrays}
     means = {row: _mean(arrays[row], scatter[row], row not in strange) for row in arrays}
-    others = [row for row in arrays if row != baseline] if pooled is not None and baseline in arrays else []
-    tests = [_test(arrays[row], arrays[baseline], scatter[row], scatter[baseline]) for row in others]
+    others = [row for row in arrays if row != of[row] in arrays and pools[of[row]] is not None]
+    tests = [_test(arrays[row], arrays[of[row]], scatter[row], scatter[of[row]]) for row in others]
     adjusted = holm([p for _, _, p in tests])
     differences = {
-        row: Difference(value, value - half, value + half, p, chance)
+        row: Difference(value, value - half, value + half, p, chance, higher_is_better)
         for row, (value, half, p), chance in zip(others, tests, adjusted)
     }
-    return Comparison(means, differences, pooled, strange)
+    return Comparison(means, differences, pools, strange)
 
 
 def holm(chances: Sequence[float]) -> list[float]:

@@ -22,13 +22,11 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     Its name says the table and, by a hash, what is trained: the same command goes on with it, and a table that has
     gained rows since is another study, which shares the runs that both have.
     """
-    base, others = (
-        [row.name for row in table.rows if (row.name == table.baseline) == first] for first in (True, False)
-    )
+    base, others = ([row.name for row in table.rows if table.is_baseline(row.name) == first] for first in (True, False))
     axes = [(base, table.seeds.baseline), (others, table.seeds.others)]
     return Question(
         name=name or f"{table.name}-{_hash(table, words)}",
-        question=f"Which rows of {table.title} differ from {table.baseline}?",
+        question=f"Which rows of {table.title} differ from {' and '.join(base)}?",
         base=table.config,
         set={},
         grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],

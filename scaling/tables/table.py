@@ -20,7 +20,9 @@ KEYS: dict[str, Any] = {
     "published": str,
     "columns": Any,  # titles by column, checked beside the columns that were published
     "measures": list[Literal["sequential", "path"]],
-    "baseline": str,
+    "headings": dict[str, list[str]],
+    "baseline": str | dict[str, str],
+    "judged_by": Literal["loss", "score"],
     "seeds": int | dict[str, Any],
 }
 MEANINGS = {
@@ -29,7 +31,9 @@ MEANINGS = {
     "published": "a CSV beside the file with the paper's figures: row, heading, a column a figure",
     "columns": "titles of further published columns, {COLUMN: title}",
     "measures": "what is measured besides: sequential, path",
-    "baseline": "the row that the others are compared with; the first unless given",
+    "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
+    "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
+    "judged_by": "loss, or score: the metric of a task, of which more is better",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
 }
 MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
@@ -66,19 +70,28 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`config` is what `load` takes; `baseline` is the row that the others are compared with; `columns` are the titles
-    of published columns that no column of ours stands beside, `measures` what is measured beyond size and operations.
+    """`config` is what `load` takes; `baselines` has the row that each row is compared with; `columns` are the titles
+    of published columns without a column of ours, `measures` what is measured beyond size and operations.
     """
 
     name: str
     config: str
     title: str
     source: str
-    baseline: str
+    baselines: Mapping[str, str]
     rows: tuple[Row, ...]
     seeds: Seeds
     columns: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
+    judged_by: Literal["loss", "score"] = "loss"
+
+    @property
+    def baseline(self) -> str:
+        """The row that the others are compared with; the first heading's, where each heading has its own."""
+        return self.baselines[self.rows[0].name]
+
+    def is_baseline(self, row: str) -> bool:
+        return self.baselines.get(row) == row
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
@@ -90,7 +103,9 @@ class Table:
         for name in names:
             if name not in rows:
                 raise ScalingError(f"{self.name} has no such row", key="row", value=name, fix=nearest(name, rows))
-        return replace(self, rows=tuple(row for row in self.rows if row.name in names)) if names else self
+        if not names:
+            return self
+        return replace(self, rows=tuple(row for row in self.rows if row.name in names))
 
 
 def read(name: str) -> Table:
@@ -125,21 +140,55 @@ def read(name: str) -> Table:
                 key="row",
                 fix=nearest(row, file.rows),
             )
-    baseline = fields.get("baseline", file.rows[0])
-    if baseline not in file.rows:
-        raise file.told.error("baseline", "the table has no such row", nearest(baseline, file.rows))
-    rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in file.rows)
+    headings = _headings(file) or headings
+    order = list(dict.fromkeys([*headings, *file.rows])) if "headings" in fields else file.rows
+    rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in order)
     return Table(
         name=Path(file.name).stem,
         config=file.name,
         title=fields.get("title", Path(file.name).stem),
         source=fields.get("source", ""),
-        baseline=baseline,
+        baselines=_baselines(file, rows),
         rows=rows,
         seeds=seeds,
         columns=columns,
         measures=tuple(measures),
+        judged_by=fields.get("judged_by", "loss"),
     )
+
+
+def _headings(file: TableFile) -> dict[str, str]:
+    """The heading of each row that the table puts under one."""
+    headings: dict[str, str] = {}
+    for heading, rows in file.told.tree.get("headings", {}).items():
+        for row in rows:
+            if row not in file.rows:
+                raise file.told.error(f"headings.{heading}", f"the table has no row {row!r}", nearest(row, file.rows))
+            if row in headings:
+                raise file.told.error(f"headings.{heading}", f"{row!r} is under {headings[row]!r} too", "name it once")
+            headings[row] = heading
+    return headings
+
+
+def _baselines(file: TableFile, rows: Sequence[Row]) -> dict[str, str]:
+    """The baseline of each row: the table's, or that of its heading."""
+    baseline = file.told.tree.get("baseline", rows[0].name)
+    if isinstance(baseline, str):
+        if baseline not in file.rows:
+            raise file.told.error("baseline", "the table has no such row", nearest(baseline, file.rows))
+        return {row.name: baseline for row in rows}
+    under = {heading: [row.name for row in rows if row.heading == heading] for heading in {row.heading for row in rows}}
+    for heading, row in baseline.items():
+        if heading not in under:
+            raise file.told.error(f"baseline.{heading}", "the table has no such heading", nearest(heading, under))
+        if row not in under[heading]:
+            raise file.told.error(
+                f"baseline.{heading}", f"no row {row!r} under this heading", nearest(row, under[heading])
+            )
+    for heading in under:
+        if heading not in baseline:
+            raise file.told.error("baseline", f"none for the heading {heading!r}", f"write {{{heading}: ROW, …}}")
+    return {row.name: baseline[row.heading] for row in rows}
 
 
 def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:

@@ -32,11 +32,19 @@ FINISHED = st.builds(
     day=st.none() | st.dates().map(str),
     hardware=st.none() | st.just("a, b; c"),
     versions=st.none() | st.just("numpy 2, torch 3"),
+    score=st.none() | NUMBERS,
 )
 MISSING = st.builds(
     Point, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
 )
 SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "train.steps=8")
+
+
+def test_points_without_a_score_have_no_column_of_it(tmp_path):
+    path = tmp_path / "points.csv"
+    for score, has in ((None, False), (0.5, True)):
+        points.write(Results(("one",), (), (Point("GeLU", 0, "0" * 16, "finished", score=score),)), path)
+        assert ("score" in path.read_text().partition("\n")[0].split(",")) == has
 
 
 @given(found=st.lists(FINISHED | MISSING, min_size=1, max_size=5), settings=st.sampled_from([(), SETTINGS]))
@@ -47,7 +55,7 @@ def test_results_survive_a_file(found, settings, tmp_path_factory):
     assert points.read(path, TABLE) == results
 
 
-HEAD = ",".join(points.COLUMNS)
+HEAD = ",".join([column for column in points.TYPES if column not in points.OPTIONAL] + list(points.OF_ALL))
 BAD = {
     "": "these are no points of a table",
     "row,loss\nGeLU,1\n": "these are no points of a table",

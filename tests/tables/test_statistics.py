@@ -47,6 +47,24 @@ def test_a_row_that_scatters_is_judged_by_welch():
     assert found.differences["wild"].verdict == "no difference shown"
 
 
+def test_each_heading_has_a_baseline_and_a_scatter_of_its_own():
+    scores = {"a": [0.5, 0.7], "b": [0.9, 1.1], "c": [0.1, 0.1001], "d": [0.2, 0.2001]}
+    found = compare(scores, {"a": "a", "b": "a", "c": "c", "d": "c"}, higher_is_better=True)
+    apart = [compare({row: scores[row] for row in rows}, rows[0], higher_is_better=True) for rows in ("ab", "cd")]
+    assert found.pools == {"a": apart[0].pooled, "c": apart[1].pooled}
+    assert found.pooled is None
+    assert list(found.differences) == ["b", "d"]
+    for row, alone in (("b", apart[0]), ("d", apart[1])):
+        assert found.means[row] == alone.means[row]
+        assert (found.differences[row].low, found.differences[row].p) == (
+            alone.differences[row].low,
+            alone.differences[row].p,
+        )
+    assert found.differences["d"].adjusted == 2 * found.differences["d"].p  # Holm's correction is over both
+    assert found.differences["d"].verdict == "better"
+    assert compare({"c": scores["c"], "d": scores["d"]}, "c").differences["d"].verdict == "worse"
+
+
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 

@@ -130,6 +130,43 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     assert "Without a finished run: GeLU" in capsys.readouterr().out
 
 
+TASKS = """
+base: encoder
+size: tiny
+model.head: {kind: Sequence, classes: 2}
+train: {batch: 8, steps: 6}
+evaluate: {points: 1, windows: 64}
+log.wandb: disabled
+table:
+  headings: {Order: [second, first], Length: [longest, long]}
+  baseline: {Order: first, Length: long}
+  judged_by: score
+  seeds: {baseline: 2, others: 2}
+rows:
+"""
+ROW = "  {name}: {{data: {{kind: WhichLanguage, examples: 64, held_out: 64, length: {length}}}, optimizer.lr: {lr}}}\n"
+
+
+def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, capsys):
+    lines = [ROW.format(name=name, length=len(name), lr=rate) for name, rate in RATES.items()]
+    (tmp_path / "own.yaml").write_text(TASKS + "".join(lines) + "objective: Answer\n")
+    points = tmp_path / "own/points.csv"
+    words = ["table", str(tmp_path / "own.yaml")]
+    assert main([*words, "--train", f"runs={tmp_path}/runs", "--keep", str(tmp_path / "own.md"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["judged_by"] == "score"
+    rows = {line["row"]: line for line in document["rows"]}
+    assert list(rows) == ["second", "first", "longest", "long"]
+    assert [row for row in rows if rows[row]["difference"]] == ["second", "longest"]
+    assert set(document["pools"]) == {"first", "long"}
+    scores = [float(line["score"]) for line in csv.DictReader(points.open()) if line["row"] == "long"]
+    assert rows["long"]["final_losses"] == scores
+    assert all(0 <= score <= 1 for score in scores)
+    assert main([*words, "--from", str(points), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == document
+
+
+RATES = {"first": "1e-3", "second": "1e-2", "long": "1e-3", "longest": "1e-2"}
 ODD = r"a_b & 50% $c {d} ~e ^f #g \ [h] <i> |j| *k* `l`"
 
 
@@ -194,6 +231,18 @@ FILES = {
     "an unknown measure": ({"measures": ["paths"]}, "sequential, path"),
     "an unknown key": ({"publshed": "good.csv"}, "'published'"),
     "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
+    "an unknown row under a heading": ({"headings": {"A": ["One", "Tow"]}}, "headings.A: "),
+    "a row under two headings": ({"headings": {"A": ["One", "Two"], "B": ["One"]}}, "name it once"),
+    "a baseline of another heading": (
+        {"headings": {"A": ["One"], "B": ["Two"]}, "baseline": {"A": "Two", "B": "Two"}},
+        "no row 'Two' under this heading",
+    ),
+    "a heading without a baseline": (
+        {"headings": {"A": ["One"], "B": ["Two"]}, "baseline": {"A": "One"}},
+        "none for the heading 'B'",
+    ),
+    "an unknown heading": ({"headings": {"A": ["One", "Two"]}, "baseline": {"a": "One"}}, "'A'"),
+    "judged by what is not measured": ({"judged_by": "accuracy"}, "judged_by"),
 }
 
 

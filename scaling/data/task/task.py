@@ -25,7 +25,7 @@ from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.source import Examples, Goal, dumped, fingerprint
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne, plural
+from scaling.number import BelowOne, PositiveInt, plural
 
 FORMAT = 1
 META = "task.json"
@@ -40,6 +40,7 @@ class Task:
     Splits are in `files` (JSON lines, CSV, TSV, Parquet, CoNLL's columns, SQuAD's JSON) or else in a set of the `hub`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a share `validation` of the training examples is held out.
+    `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
     `unlabelled` are files of further training examples without labels, from which a student of `Distil` learns.
     """
 
@@ -67,6 +68,7 @@ class Task:
         quotes: Literal["csv", "none"] = "csv",
         hub: Mapping[str, Any] | None = None,
         validation: BelowOne = 0.1,
+        limit: PositiveInt | None = None,
         unlabelled: str | list[str] | None = None,
     ):
         names = list(labels.values()) if isinstance(labels, Mapping) else list(labels or ())
@@ -100,6 +102,7 @@ class Task:
         self.hub = dict(hub or {})
         self.layout, self.named, self.quotes = layout, columns, quotes
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
+        self.limit = limit
         rows.check_splits(self.files, "files")
         if not self.files:
             self._check_hub()
@@ -207,7 +210,8 @@ class Task:
             "columns": columns,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [self.layout, self.named, self.rename, self.quotes, self.validation],
+            "read": [self.layout, self.named, self.rename, self.quotes, self.validation]
+            + ([] if self.limit is None else [self.limit]),
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
         }
 
@@ -242,6 +246,8 @@ class Task:
         if "validation" not in examples:
             examples = {**_held_out(examples["train"], self.validation), **examples}
             examples["train"] = [one for one in examples["train"] if not _is_held_out(one, self.validation)]
+        if self.limit is not None:
+            examples["train"] = _chosen(examples["train"], self.limit)
         if UNLABELLED in places:
             examples["train"] += self._examples(places[UNLABELLED], UNLABELLED, self.columns.unanswered)
         codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
@@ -325,6 +331,15 @@ def _held_out(train: list[Example], share: float) -> dict[str, list[Example]]:
         what = "no example fell to validation" if not held else "every example fell to validation"
         raise ScalingError(what, key="validation", value=share, fix="take another share, or name a file")
     return {"validation": held}
+
+
+def _chosen(train: list[Example], limit: int) -> list[Example]:
+    """`limit` examples of the lowest hashes, in their order."""
+    if limit > len(train):
+        what = f"the training split has {plural(len(train), 'example')}"
+        raise ScalingError(what, key="limit", value=limit, fix="take fewer, or leave it out")
+    chosen = set(sorted(range(len(train)), key=lambda index: _hash(train[index]))[:limit])
+    return [example for index, example in enumerate(train) if index in chosen]
 
 
 def _leaks(examples: Mapping[str, list[Example]]) -> list[str]:

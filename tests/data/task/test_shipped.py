@@ -238,6 +238,28 @@ def test_a_share_is_held_out_by_the_text_alone_where_there_is_no_validation(tmp_
     assert 25 <= len(found[0]) <= 75
 
 
+def test_a_limit_keeps_the_same_training_examples_in_any_order(tmp_path):
+    file = tmp_path / "train.jsonl"
+    rows = [json.dumps({"text": f"text {number}", "label": "pos"}) for number in range(60)]
+
+    def split(name: str, limit: int | None) -> set[tuple[str, ...]]:
+        keys = {"files": {"train": str(file)}, "validation": 0.25, "limit": limit}
+        source = build("data", {**line("movie_reviews"), **keys}).open(name, tmp_path / "data")
+        return {example.texts for example in source.examples}
+
+    kept = []
+    for order in (rows, rows[::-1]):
+        file.write_text("\n".join(order))
+        few, more, whole = (split("train", limit) for limit in (5, 20, None))
+        assert (len(few), len(more)) == (5, 20)
+        assert few < more < whole
+        assert split("validation", 5) == split("validation", None)
+        kept.append(few)
+    assert kept[0] == kept[1]
+    with pytest.raises(ScalingError, match=rf"limit=61: the training split has {len(whole)} examples"):
+        split("train", 61)
+
+
 def test_the_fingerprint_is_of_the_content(tmp_path):
     names = []
     for folder, rows in (("a", GOOD), ("b", GOOD), ("c", [*GOOD, {"sentence": "c", "label": "1"}])):
