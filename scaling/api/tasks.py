@@ -78,9 +78,9 @@ class Predictions:
             rows = [
                 (index, value if isinstance(value, str | int | float) else json.dumps(value)) for index, value in self
             ]
-            return _write(path, _separated([("index", "prediction"), *rows], ","))
+            return write(path, separated([("index", "prediction"), *rows], ","))
         lines = (json.dumps({"index": index, "prediction": value}, ensure_ascii=False) for index, value in self)
-        _write(path, "".join(f"{line}\n" for line in lines))
+        write(path, "".join(f"{line}\n" for line in lines))
 
     def save_submission(self, path: str | Path, task: str) -> None:
         """Write the file that GLUE's server takes for a task: TSV of `index` and `prediction`."""
@@ -88,7 +88,7 @@ class Predictions:
             fix = f"choose from {', '.join(SUBMISSIONS)}"
             raise ScalingError("it is no task of GLUE", key="TASK", value=task, fix=fix)
         rows = [(index, self._submitted(value, task)) for index, value in self]
-        _write(path, _separated([("index", "prediction"), *rows], "\t"))
+        write(path, separated([("index", "prediction"), *rows], "\t"))
 
     def _submitted(self, value: Any, task: str) -> Any:
         if self.answer == "number":
@@ -268,13 +268,13 @@ def _finetuned(run: str | Run, task: str | None, given: Sequence[str], runs: str
     return finetuned(str(run.path) if isinstance(run, Run) else run, task, given, runs=runs)
 
 
-def _separated(rows: Sequence[Sequence[Any]], delimiter: str) -> str:
+def separated(rows: Sequence[Sequence[Any]], delimiter: str) -> str:
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _write(path: str | Path, text: str) -> None:
+def write(path: str | Path, text: str) -> None:
     from scaling import atomic
     from scaling.errors import from_os
 

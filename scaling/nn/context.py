@@ -52,7 +52,7 @@ class Places:
         positions = torch.cat([past.positions.expand(rows, -1), self.positions.expand(rows, -1)], 1)
         documents = None
         if self.documents is not None and past.documents is not None:
-            documents = torch.cat([past.documents, self.documents], 1)
+            documents = torch.cat([past.documents.expand(rows, -1), self.documents.expand(rows, -1)], 1)
         return Places(positions, documents, self.prefix)
 
     def select(self, rows: Tensor) -> Places:
@@ -173,6 +173,10 @@ class Cache:
 
     def state(self, key: Hashable) -> dict[str, Tensor]:
         return self.states.setdefault(key, {})
+
+    def copy(self) -> Cache:
+        """Another cache of the same tokens, which goes on by itself."""
+        return replace(self, states={key: dict(state) for key, state in self.states.items()})
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order: how beam search follows its beams."""

@@ -55,6 +55,16 @@ class Pretrained:
     def family(self) -> str:
         return _FAMILIES.get(self.model["kind"], "encoder")
 
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The line `data` that it was trained on; empty where that is not known."""
+        return {key: value for key, value in (self.sections.get("data") or {}).items() if key != "fingerprint"}
+
+    @property
+    def is_finetuned(self) -> bool:
+        """Whether it was trained on a task."""
+        return _is_task(self.data)
+
 
 def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
     """The run that a word names: the beginning of an id, a folder, or a study and the row of it, `STUDY:ROW`."""
@@ -258,9 +268,9 @@ class Finetuned:
 def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Finetuned:
     """A finetuned run with its own task, or with another that has the same answers and labels."""
     source = pretrained(run, runs)
-    own = {key: value for key, value in (source.sections.get("data") or {}).items() if key != "fingerprint"}
-    if not _is_task(own):
-        fix = "name a run of `scaling finetune`"
+    own = source.data
+    if not source.is_finetuned:
+        fix = "name a run of `scaling finetune`, or of `scaling evaluate` a task after the run"
         raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
     base = {"model": source.model, "size": source.size, "runs": str(runs)}
     if task is None:
@@ -281,6 +291,21 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
                 fix="finetune a run on this task",
             )
     return Finetuned(source.folder, own, source.sections["objective"], data)
+
+
+def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
+    """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
+    if source.tokenizer is None:
+        fix = "take a run that was trained on text, or finetune it on the task"
+        raise ScalingError(
+            "the run has no tokenizer, so it reads no text", key="RUN", value=source.folder.name, fix=fix
+        )
+    base = {"model": source.model, "size": source.size, "runs": str(runs), "data": named(task)}
+    data = _loaded({**base, **_tokenized(source)}, words, ()).tree["data"]
+    if data["kind"] != "Task":
+        fix = "name one of `scaling tasks` that is made of texts, or its file"
+        raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)
+    return data
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:

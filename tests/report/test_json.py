@@ -150,6 +150,7 @@ def documents(study, made_study, tmp_path_factory):
             budget = ["train.steps=2", "schedule.warmup=0", "train.parts=head"]
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
+        run("evaluate TASK", "evaluate", pretrained, str(folder / "class.yaml"), "--shots", "1")
         early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
         tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
         run("evaluate", "evaluate", tuned_class)

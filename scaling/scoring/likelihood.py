@@ -1,0 +1,215 @@
+"""The likelihood of continuations: −ln p of each token of a text, given the text before it.
+
+Requests are sorted by length, so that few tokens of a batch are padding. Where several continuations have one context,
+a decoder reads the context once and every continuation from a copy of its cache; an encoder-decoder encodes each
+source once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.decode import aligned, prompt
+from scaling.errors import ScalingError
+from scaling.model.family import Family, Output, vectors
+from scaling.nn.context import Cache
+from scaling.scoring.request import Request
+
+TOKENS = 1 << 14  # of one forward pass
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass: hidden vectors that predict, and their targets, IGNORE where there is none."""
+
+    hidden: Tensor  # [b t w]
+    targets: Tensor  # [b t]
+    requests: Sequence[int]  # the number of the request of each row
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A decoder or an encoder-decoder that scores continuations within its window of `length` tokens.
+
+    A context that is too long loses its first tokens; the end of a source stays.
+    """
+
+    model: Family
+    ids: Mapping[str, int]
+    length: int
+    tokens: int = TOKENS
+    device: torch.device = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.model.family == "encoder":
+            what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+            fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
+            raise ScalingError(what, key="RUN", fix=fix)
+        object.__setattr__(self, "device", next(self.model.parameters()).device)
+
+    def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
+        """−ln p of each token of each continuation, in float64."""
+        found: list[np.ndarray] = [np.empty(0)] * len(requests)
+        fitted = [self.fitted(request) for request in requests]
+        for one in self.passes(fitted):
+            losses = self.losses(one)
+            ends = np.cumsum([len(fitted[index].continuation) for index in one.requests])
+            for index, part in zip(one.requests, np.split(losses, ends[:-1]), strict=True):
+                found[index] = part
+        return found
+
+    @torch.inference_mode()
+    def losses(self, one: Pass) -> np.ndarray:
+        """The loss of every target of a pass, row after row."""
+        bears = one.targets != IGNORE
+        hidden, targets = one.hidden[bears][None], one.targets[bears][None]
+        return self.model.head.loss(hidden, targets)[0].double().cpu().numpy()
+
+    def fitted(self, request: Request) -> Request:
+        """The request within the window: without the first tokens of a context that is too long."""
+        context, continuation = request
+        if not continuation:
+            raise ScalingError("there is no token to score", fix="give each continuation some text")
+        if len(continuation) > self.length:
+            what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
+            raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
+        if not context:
+            raise ScalingError("a continuation needs a token before it", fix="take a model whose start token is known")
+        space = self.length if self.model.family == "encoder_decoder" else self.length - len(continuation) + 1
+        return Request(context[-space:], continuation)
+
+    def truncates(self, request: Request) -> bool:
+        """Whether the context loses tokens."""
+        return len(self.fitted(request).context) < len(request.context)
+
+    def passes(self, requests: Sequence[Request]) -> Iterator[Pass]:
+        """The forward passes over requests that fit the window."""
+        members: dict[tuple[int, ...], list[int]] = {}
+        for index, request in enumerate(requests):
+            members.setdefault(request.context, []).append(index)
+        contexts = list(members)
+        if self.model.family == "encoder_decoder":
+            yield from self._shared(requests, contexts, members, self._encoded)
+            return
+        several = [context for context in contexts if len(members[context]) > 1 and len(context) > 1]
+        rest = set(contexts) - set(several)
+        yield from self._whole(requests, [index for context in rest for index in members[context]])
+        yield from self._shared(requests, several, members, self._cached)
+
+    def _whole(self, requests: Sequence[Request], indices: Sequence[int]) -> Iterator[Pass]:
+        """Context and continuation in one row."""
+
+        widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
+        for part in _batches(widths, self.tokens):
+            rows = [(*requests[index].context, *requests[index].continuation) for index in part]
+            tokens, documents = self._filled([row[:-1] for row in rows])
+            targets, _ = self._filled([row[1:] for row in rows], IGNORE)
+            lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
+            targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
+            batch = Batch(tokens, targets, documents=documents, prefix=lengths)
+            with torch.inference_mode():
+                yield Pass(vectors(self.model.head, self.model(batch), batch), targets, part)
+
+    def _shared(
+        self,
+        requests: Sequence[Request],
+        contexts: Sequence[tuple[int, ...]],
+        members: Mapping[tuple[int, ...], Sequence[int]],
+        read: Callable[[Sequence[tuple[int, ...]]], Shared],
+    ) -> Iterator[Pass]:
+        """Each context once, then its continuations, short ones with short ones."""
+        for group in _batches({context: len(context) for context in contexts}, self.tokens):
+            shared = read(group)
+            owners = {index: place for place, context in enumerate(group) for index in members[context]}
+            widths = {index: len(group[-1]) + len(requests[index].continuation) for index in owners}
+            for part in _batches(widths, self.tokens):
+                rows = [requests[index].continuation for index in part]
+                targets, _ = self._filled(rows, IGNORE)
+                owner = torch.tensor([owners[index] for index in part], device=self.device)
+                with torch.inference_mode():
+                    yield Pass(shared(owner, rows), targets, part)
+
+    def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
+        tokens, documents = aligned(contexts, self.ids.get("pad", 0))
+        # Said also of rows without padding, because the continuations may have some.
+        documents = torch.ones_like(tokens) if documents is None else documents
+        lengths = torch.tensor([len(context) for context in contexts])
+        batch = prompt(tokens, documents, prefix=lengths).to(self.device)
+        cache = Cache()
+        with torch.inference_mode():
+            last = vectors(self.model.head, self.model(batch, cache), batch)[:, -1:]
+        lengths = lengths.to(self.device)
+
+        def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+            first = last[owner]
+            if max(map(len, rows)) == 1:
+                return first  # the context predicts the only token
+            own = cache.copy()
+            own.select(owner)
+            tokens, documents = self._filled([row[:-1] for row in rows])
+            documents = torch.ones_like(tokens) if documents is None else documents
+            places = torch.arange(tokens.shape[1], device=self.device)
+            real = documents.sum(1, keepdim=True).clamp(min=1)
+            positions = lengths[owner][:, None] + torch.minimum(places, real - 1)  # padding needs a position too
+            batch = Batch(tokens, tokens, documents=documents, positions=positions, prefix=lengths[owner])
+            return torch.cat([first, vectors(self.model.head, self.model(batch, own), batch)], 1)
+
+        return continued
+
+    def _encoded(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
+        source, documents = aligned(contexts, self.ids.get("pad", 0))
+        start = torch.full((len(contexts), 1), self.start)
+        with torch.inference_mode():
+            memory = self.model.encode(prompt(start, source=source, source_documents=documents).to(self.device))
+        assert memory is not None
+
+        def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+            tokens, documents = self._filled([(self.start, *row[:-1]) for row in rows])
+            batch = Batch(tokens, tokens, documents=documents)
+            return vectors(self.model.head, self.model.decode(batch, _selected(memory, owner)), batch)
+
+        return continued
+
+    @property
+    def start(self) -> int:
+        """The token that the decoder reads first."""
+        found = [self.ids[name] for name in ("start", "bos") if name in self.ids]
+        return found[0] if found else 0
+
+    def _filled(self, rows: Sequence[Sequence[int]], fill: int | None = None) -> tuple[Tensor, Tensor | None]:
+        """Rows padded on the right [b t], and their documents [b t], None where nothing is padded."""
+        fill = self.ids.get("pad", 0) if fill is None else fill
+        lengths = np.array([len(row) for row in rows])
+        inside = np.arange(max(1, lengths.max())) < lengths[:, None]
+        tokens = np.full(inside.shape, fill, np.int64)
+        tokens[inside] = np.concatenate([np.asarray(row, np.int64) for row in rows])
+        documents = None if inside.all() else torch.from_numpy(inside.astype(np.int64)).to(self.device)
+        return torch.from_numpy(tokens).to(self.device), documents
+
+
+Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
+"""The hidden vectors that predict continuations, given the context that each belongs to."""
+
+
+def _selected(memory: Output, rows: Tensor) -> Output:
+    return replace(memory.select(rows), auxiliary={})
+
+
+def _batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
+    """The keys in order of their widths, in batches of about so many tokens, padding counted."""
+    batch: list[Item] = []
+    for item in sorted(widths, key=lambda item: widths[item]):
+        if batch and (len(batch) + 1) * widths[item] > tokens:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch

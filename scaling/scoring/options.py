@@ -1,0 +1,230 @@
+"""Multiple choice by likelihood, with the conventions of OLMES (Gu et al. 2024): which of the options does a model that
+was not trained on the task find likeliest after the question?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from scaling.data.codec import Codec
+from scaling.data.task.example import Example
+from scaling.data.task.source import Examples
+from scaling.errors import ScalingError, nearest
+from scaling.metric.metric import Metric, ratio
+from scaling.number import plural
+from scaling.scoring.request import requests
+
+if TYPE_CHECKING:
+    from scaling.scoring.likelihood import Scorer
+
+Formulation = Literal["cloze", "letters"]
+Frame = Literal["question", "none"]
+Normalisation = Literal["raw", "character", "token", "unconditional"]
+NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+UNCONDITIONAL = "Answer:"
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """How an example is written.
+
+    Under `question`, which is OLMES's way, as `Question: …`, the lettered options where the answer is a letter, and
+    `Answer:`; under `none` the options continue the text. `shots` examples of the training split that `seed` chooses,
+    the same for every question, come first with their answers.
+    """
+
+    formulation: Formulation = "cloze"
+    frame: Frame = "question"
+    shots: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for flag, value, choices in (
+            ("--formulation", self.formulation, get_args(Formulation)),
+            ("--frame", self.frame, get_args(Frame)),
+        ):
+            if value not in choices:
+                raise ScalingError("there is no such choice", key=flag, value=value, fix=nearest(value, choices))
+        if self.shots < 0:
+            raise ScalingError("expected no negative number", key="--shots", value=self.shots)
+        if self.formulation == "letters" and self.frame == "none":
+            fix = "take --frame question"
+            raise ScalingError("letters answer a question", key="--frame", value=self.frame, fix=fix)
+
+    def question(self, question: Question) -> str:
+        """What the model reads, up to where an answer begins."""
+        if self.frame == "none":
+            return question.text.rstrip()
+        lines = [f"Question: {question.text}"]
+        if self.formulation == "letters":
+            lines += [f" {letter}. {option}" for letter, option in zip(ascii_uppercase, question.options)]
+        return "\n".join([*lines, UNCONDITIONAL])
+
+    def answers(self, question: Question) -> list[str]:
+        """What may follow, each with the space before it."""
+        if self.formulation == "letters":
+            if len(question.options) > len(ascii_uppercase):
+                what = f"there are {len(question.options)} options, and {len(ascii_uppercase)} letters"
+                raise ScalingError(what, key="--formulation", value="letters", fix="take cloze")
+            return [f" {letter}" for letter in ascii_uppercase[: len(question.options)]]
+        return [f" {option.strip()}" for option in question.options]
+
+    @property
+    def unconditional(self) -> str:
+        """What an option follows where nothing is asked."""
+        return "" if self.frame == "none" else UNCONDITIONAL
+
+    def head(self, shots: Sequence[Question]) -> str:
+        """The examples that come before every question."""
+        return "".join(f"{self.question(one)}{self.answers(one)[one.right[0]]}\n\n" for one in shots)
+
+
+@dataclass(frozen=True)
+class Question:
+    """An example as it is asked: its text, the options, and the numbers of those that are right."""
+
+    text: str
+    options: tuple[str, ...]
+    right: tuple[int, ...]
+
+    @staticmethod
+    def of(example: Example, labels: Sequence[str]) -> Question | None:
+        """Options are those of the example, or else the names of the labels; None where the answer is kept back."""
+        if example.answer is None:
+            return None
+        if labels:
+            return Question(example.prompt, tuple(labels), (example.answer,))
+        text, *options = example.texts
+        if isinstance(example.answer, list):
+            right = tuple(number for number, option in enumerate(options) if option in example.answer)
+        else:
+            right = (example.answer,)
+        return Question(text, tuple(options), right)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The options of one example: −ln p of each after the question and after nothing, and its tokens, characters and
+    bytes, all with the space before it.
+    """
+
+    index: int
+    right: tuple[int, ...]
+    nats: tuple[float, ...]
+    unconditional: tuple[float, ...]
+    tokens: tuple[int, ...]
+    characters: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+    def choice(self, normalisation: Normalisation) -> int:
+        """The option of the highest normalised likelihood, the first of equals."""
+        nats = np.array(self.nats)
+        match normalisation:
+            case "character":
+                nats = nats / np.array(self.characters)
+            case "token":
+                nats = nats / np.array(self.tokens)
+            case "unconditional":
+                nats = nats - np.array(self.unconditional)
+        return int(nats.argmin())
+
+    @property
+    def choices(self) -> dict[Normalisation, int]:
+        return {name: self.choice(name) for name in NORMALISATIONS}
+
+    @property
+    def gold(self) -> int:
+        """The right option; the likeliest of several."""
+        return min(self.right, key=lambda one: self.nats[one])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choosing(Metric):
+    """The accuracy under each normalisation, and the bits per byte of the right answers."""
+
+    main = "accuracy_character"
+
+    def rows(
+        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
+    ) -> np.ndarray:
+        return np.array(
+            [
+                (
+                    *(one.choice(name) in one.right for name in NORMALISATIONS),
+                    1,
+                    one.nats[one.gold],
+                    one.bytes[one.gold],
+                )
+                for one in predictions
+            ],
+            float,
+        )
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        count = len(NORMALISATIONS)
+        right = {f"accuracy_{name}": ratio(sums[:, i], sums[:, count]) for i, name in enumerate(NORMALISATIONS)}
+        return {**right, "bits_per_byte": ratio(sums[:, count + 1] / np.log(2), sums[:, count + 2])}
+
+
+def questions(source: Examples) -> dict[int, Question]:
+    """The examples of a split whose answer is known, by number."""
+    if source.task.answer not in ("class", "options"):
+        what = f"the answers are {source.task.answer}, and options are asked for"
+        raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
+    asked = {index: Question.of(example, source.task.labels) for index, example in enumerate(source.examples)}
+    return {index: one for index, one in asked.items() if one is not None and one.right}
+
+
+def drawn(known: Mapping[int, Question], shots: int, seed: int) -> list[int]:
+    """The numbers of the examples of a prompt: `shots` of the split, by the seed alone."""
+    if shots > len(known):
+        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(known):,}"
+        raise ScalingError(what, key="--shots", value=shots, fix="take fewer")
+    numbers = np.array(sorted(known))
+    return np.random.default_rng(seed).permutation(numbers)[:shots].tolist()
+
+
+def scored(scorer: Scorer, codec: Codec, asked: Mapping[int, Question], prompting: Prompting, head: str) -> Answers:
+    """Score the options of every question behind the head of the prompt."""
+    joins = scorer.model.family == "decoder"
+    # What a decoder reads first, and how the source of an encoder-decoder ends.
+    frame = [scorer.ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in scorer.ids][:1]
+    listed = [(index, one, prompting.answers(one)) for index, one in asked.items()]
+    pairs = [(head + prompting.question(one), answer) for _, one, answers in listed for answer in answers]
+    plain = list(dict.fromkeys(answer for _, _, answers in listed for answer in answers))
+    # One text each, so that what a token is does not depend on which options there are.
+    alone = requests(codec, frame, joins, [(prompting.unconditional, answer) for answer in plain])
+    every = requests(codec, frame, joins, pairs)
+    nats = scorer.nats([*every, *alone])
+    unconditional = dict(zip(plain, (float(one.sum()) for one in nats[len(every) :])))
+    found, place = [], 0
+    for index, one, answers in listed:
+        own = nats[place : place + len(answers)]
+        place += len(answers)
+        found.append(
+            Scored(
+                index=index,
+                right=one.right,
+                nats=tuple(float(one.sum()) for one in own),
+                unconditional=tuple(unconditional[answer] for answer in answers),
+                tokens=tuple(map(len, own)),
+                characters=tuple(map(len, answers)),
+                bytes=tuple(len(answer.encode()) for answer in answers),
+            )
+        )
+    chance = float(np.mean([len(one.right) / len(one.options) for one in asked.values()]))
+    return Answers(found, chance, sum(map(scorer.truncates, every)))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Every example scored, the accuracy of guessing, and how many contexts were cut to fit the window."""
+
+    examples: Sequence[Scored]
+    chance: float
+    truncated: int

@@ -1,0 +1,98 @@
+"""Likelihoods in batches, from shared contexts and caches, against their definition: one token after another."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scaling.build import build, overlay
+from scaling.config import load
+from scaling.decode import prompt
+from scaling.errors import ScalingError
+from scaling.model.family import Family
+from scaling.scoring.likelihood import Scorer
+from scaling.scoring.request import Request
+from tests.decode import test_generate
+
+MIXERS = {
+    "LSTM": {"block": {"mixer": "LSTM"}},
+    "a convolution": {"block": {"mixer": {"kind": "LightweightConvolution", "kernel": 3}}},
+    "a window": {"pattern": {"kind": "Window", "size": 4, "pattern": "Causal"}},
+    "experts": {"block": {"channel": {"kind": "Switch", "experts": 4, "activation": "ReLU"}}},
+    "adaptive softmax": {"head": {"kind": "AdaptiveSoftmax", "cutoffs": [0.5]}, "tie": []},
+}
+IDS = {"start": 1, "bos": 1, "pad": 0, "eos": 3}
+
+
+def model(name: str) -> Family:
+    if name in test_generate.MODELS:
+        return test_generate.model(name)
+    torch.manual_seed(1)
+    made = build("model", overlay(load("decoder")["model"], MIXERS[name]), test_generate.SIZE).double()
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return made.eval()
+
+
+def requests() -> list[Request]:
+    """Contexts with one continuation and with several, of unequal lengths."""
+    draw = random.Random(3)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(draw.randrange(4, 11) for _ in range(count))
+
+    found = [Request(tokens(draw.randrange(1, 9)), tokens(draw.randrange(1, 6))) for _ in range(4)]
+    for length in (1, 3, 3, 7):
+        context = tokens(length)
+        found += [Request(context, tokens(draw.randrange(1, 6))) for _ in range(3)]
+    draw.shuffle(found)
+    return found
+
+
+def definition(made: Family, request: Request) -> Tensor:
+    """−ln p of each token, from a pass of its own without padding or cache."""
+    context, continuation = torch.tensor([request.context]), torch.tensor([request.continuation])
+    if made.family == "encoder_decoder":
+        batch = prompt(torch.cat([torch.tensor([[1]]), continuation[:, :-1]], 1), source=context)
+    else:
+        batch = prompt(torch.cat([context, continuation[:, :-1]], 1), prefix=torch.tensor([context.shape[1]]))
+    with torch.no_grad():
+        logits = made.logits(batch)[:, -continuation.shape[1] :]
+    return -logits.log_softmax(-1).gather(-1, continuation[..., None])[0, :, 0]
+
+
+@pytest.mark.parametrize("name", [*test_generate.MODELS, *MIXERS])
+def test_likelihoods_are_their_definition(name: str) -> None:
+    made, asked = model(name), requests()
+    found = Scorer(made, IDS, 24, tokens=40).nats(asked)
+    for request, nats in zip(asked, found, strict=True):
+        np.testing.assert_allclose(nats, definition(made, request), atol=1e-9)
+
+
+def test_a_context_that_is_too_long_loses_its_first_tokens() -> None:
+    made = model("position Rotary")
+    scorer = Scorer(made, IDS, 6)
+    long, short = Request((4, 5, 6, 7, 8, 9), (5, 4, 6)), Request((6, 7, 8, 9), (5, 4, 6))
+    assert scorer.truncates(long)
+    assert not scorer.truncates(short)
+    np.testing.assert_array_equal(scorer.nats([long])[0], scorer.nats([short])[0])
+    with pytest.raises(ScalingError, match="7 tokens is longer than the window of 6"):
+        scorer.nats([Request((4,), (5,) * 7)])
+
+
+def test_the_context_of_several_continuations_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model("position Rotary")
+    seen = []
+    forward = type(made.decoder).forward  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        type(made.decoder),
+        "forward",
+        lambda self, tokens, **rest: (seen.append(tokens.numel()), forward(self, tokens, **rest))[1],
+    )
+    context = tuple(range(4, 11)) * 2
+    Scorer(made, IDS, 24).nats([Request(context, (token, 5)) for token in range(4, 11)])
+    assert seen == [14, 7]

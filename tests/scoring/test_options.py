@@ -1,0 +1,164 @@
+"""Multiple choice by likelihood: the conventions worked by hand, and a run that knows its language."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scaling
+from scaling.api.scores import evaluate_options
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.metric import bootstrap
+from scaling.scoring.options import Choosing, Prompting, Question, Scored
+from tests.scoring.conftest import FOLLOWS, Ledger, sentence
+
+SKY = Question("What is blue?", ("grass", "the sky"), (1,))
+
+
+def test_options_are_written_as_olmes_writes_them() -> None:
+    cloze, letters, plain = Prompting(), Prompting("letters"), Prompting(frame="none")
+    assert cloze.question(SKY) == "Question: What is blue?\nAnswer:"
+    assert cloze.answers(SKY) == [" grass", " the sky"]
+    assert letters.question(SKY) == "Question: What is blue?\n A. grass\n B. the sky\nAnswer:"
+    assert letters.answers(SKY) == [" A", " B"]
+    assert letters.head([SKY]) == "Question: What is blue?\n A. grass\n B. the sky\nAnswer: B\n\n"
+    assert (plain.question(SKY), plain.answers(SKY), plain.unconditional) == (
+        "What is blue?",
+        [" grass", " the sky"],
+        "",
+    )
+
+
+def test_each_normalisation_by_hand() -> None:
+    # Raw: 4 < 5. By character: 4/2 > 5/3 > 6/4. By token: 6/3 < 4/1. Less what it costs alone: 5 − 4.5 is the least.
+    one = Scored(0, (2,), (4.0, 5.0, 6.0), (3.0, 4.5, 5.0), (1, 2, 3), (2, 3, 4), (2, 3, 5))
+    assert one.choices == {"raw": 0, "character": 2, "token": 2, "unconditional": 1}
+    other = Scored(1, (0, 1), (1.0, 0.5), (0.0, 0.0), (1, 1), (2, 2), (2, 4))
+    values = {name: each.value for name, each in bootstrap(Choosing(), [one, other], [one, other]).items()}
+    assert values == {
+        "accuracy_raw": 0.5,
+        "accuracy_character": 1,
+        "accuracy_token": 1,
+        "accuracy_unconditional": 0.5,
+        "bits_per_byte": pytest.approx((6.0 + 0.5) / (5 + 4) / math.log(2)),
+    }
+
+
+def written(folder: Path, **changes: Any) -> str:
+    """A task of which continuation of a text is the language's own; the other has its words in another order."""
+    draw = random.Random(5)
+    for split, count in (("train", 20), ("validation", 60)):
+        rows = []
+        for _ in range(count):
+            words = sentence(draw, 16)
+            mixed = words[8:]
+            while all(b in FOLLOWS[a] for a, b in pairwise(mixed)):
+                draw.shuffle(mixed)
+            right = draw.randrange(2)
+            both = [" ".join(words[8:]), " ".join(mixed)]
+            rows.append({"text": " ".join(words[:8]), "a": both[right], "b": both[1 - right], "label": right})
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {
+        "kind": "Task",
+        "answer": "options",
+        "text": "{text}",
+        "options": ["{a}", "{b}"],
+        "metric": "Accuracy",
+        "tokenizer": "Byte",
+        "files": {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")},
+        **changes,
+    }
+    path = folder / "own.yaml"
+    path.write_text(json.dumps({"data": data}))
+    return str(path)
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
+    task = written(tmp_path)
+    found = evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
+    assert isinstance(found, scaling.OptionEvaluation)
+    assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
+    # What an option costs alone shows its order too, and what is left of it is how it begins.
+    least = {"decoder": (0.95, 0.6), "encoder_decoder": (0.8, 0.5)}[family]
+    for name, value in found.metrics.items():
+        assert name == "bits_per_byte" or value >= least[name == "accuracy_unconditional"], name
+    assert found.score == found.metrics["accuracy_character"]
+    assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
+
+
+def test_the_command_prints_the_prompt_and_writes_each_example(language: Ledger, tmp_path: Path, capsys: Any) -> None:
+    task, to = written(tmp_path), tmp_path / "each.jsonl"
+    words = [language.ids["decoder"], task, "--shots", "1", "--frame", "none", f"runs={language.runs}"]
+    capsys.readouterr()
+    assert main(["evaluate", *words, "--normalisation", "raw", "--limit", "7", "--to", str(to)]) == 0
+    told = capsys.readouterr().out
+    assert "7 examples" in told
+    assert "chance" in told
+    assert main(["evaluate", *words, "--normalisation", "raw", "--limit", "7", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert told.startswith(document["prompt"])
+    rows = [json.loads(line) for line in to.read_text().splitlines()]
+    assert len(rows) == 7
+    assert document["score"] == sum(row["choice_raw"] in row["right"] for row in rows) / 7
+    gold = [(row["nats"][row["right"][0]], row["bytes"][row["right"][0]]) for row in rows]
+    bits = sum(nats for nats, _ in gold) / sum(count for _, count in gold) / math.log(2)
+    assert document["metrics"]["bits_per_byte"] == pytest.approx(bits)
+
+
+def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Ledger, tmp_path: Path) -> None:
+    rows = [{"text": word, "label": FOLLOWS[word][0]} for word in FOLLOWS]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {"answer": "class", "labels": sorted({row["label"] for row in rows}), "options": None}
+    changes["files"] = {"train": str(tmp_path / "rows.jsonl"), "validation": str(tmp_path / "rows.jsonl")}
+    task = written(tmp_path, **changes)
+    found = evaluate_options(
+        language.ids["decoder"], task, split="train", shots=2, frame="none", runs=language.runs, seed=3
+    )
+    assert found.examples == 10
+    assert found.chance == pytest.approx(1 / len(changes["labels"]))
+    assert found.prompt.count("\n\n") == 2
+    assert all(line.split()[1] == FOLLOWS[line.split()[0]][0] for line in found.prompt.strip().split("\n\n"))
+
+
+BAD = {
+    "an encoder": (["encoder", "TASK"], "an encoder sees what comes after a token"),
+    "an unknown normalisation": (["decoder", "TASK", "--normalisation", "chars"], "--normalisation"),
+    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "did you mean 'letters'?"),
+    "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
+    "letters without a question": (["decoder", "TASK", "--formulation", "letters", "--frame", "none"], "--frame"),
+    "a task of tags": (["decoder", "TAGS"], "take a task whose answer is class or options"),
+    "no task": (["decoder"], "it was not trained on a task"),
+    "a synthetic task": (["decoder", "which_language"], "it is no task of texts"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "tags").mkdir()
+    tags = {"answer": "tags", "text": "{text}", "labels": ["0", "1"], "label": "{a}", "options": None}
+    given = {**language.ids, "TASK": written(tmp_path), "TAGS": written(tmp_path / "tags", **tags)}
+    words, told = BAD[case]
+    rows = [{"text": "ba de", "a": "0 1"}]
+    for split in ("train", "validation"):
+        (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    capsys.readouterr()
+    assert main(["evaluate", *(given.get(word, word) for word in words), f"runs={language.runs}"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    assert len(said) == 1
+    assert told in said[0]
+
+
+def test_a_run_without_a_tokenizer_is_refused(language: Ledger, tmp_path: Path) -> None:
+    from tests.training.conftest import load, train, words
+
+    run = train(load(words(tmp_path / "runs")))["run"]
+    with pytest.raises(ScalingError, match="no tokenizer"):
+        evaluate_options(run, written(tmp_path), runs=tmp_path / "runs")
