@@ -77,9 +77,10 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
         return {"kinds": kinds}, "\n\n".join(
             f"{_kind_text(kind)}\n\n  slot: {', '.join(kind['slots'])}" for kind in kinds
         )
+    from scaling.api.fits import TWO_STEP, law_of
     from scaling.law import laws
 
-    every_law = laws()
+    every_law = {**laws(), TWO_STEP: law_of(TWO_STEP)}
     if name.lower() in every_law:
         document = _law(every_law[name.lower()])
         return document, _law_text(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
     from scaling.law.forms import Form
     from scaling.law.forms.formula import Written
     from scaling.law.interval import Interval
-    from scaling.law.objective import Objective
     from scaling.law.points import Points
     from scaling.law.predictions import Prediction
+    from scaling.law.two_step import TwoStep
     from scaling.picture import Picture
 
     Album = Callable[[], dict[str, Picture]]
 
 OBJECTIVES = ("log_huber", "log_squared", "squared", "huber", "log_absolute", "absolute")
+TWO_STEP = "two_step"
+TWO_STEPS = "chinchilla,task_sigmoid"
+"""The steps of `two_step`."""
 METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual", "none")
 APPROACHES = {
     "isoflop_parabola": "Chinchilla's approach 2, minima by parabola",
@@ -38,8 +42,6 @@ FORMATS = (".pdf", ".svg", ".png", ".html")
 MOST_STARTS = 100_000
 
 DEFAULTS: Mapping[str, Any] = {
-    "objective": "log_huber",
-    "delta": 1e-3,
     "intervals": "profile",
     "level": 0.95,
     "starts": 1024,
@@ -104,7 +106,7 @@ class Fit:
 
     document: Mapping[str, Any]
     points: Points
-    law: FittedLaw | None = None
+    law: FittedLaw | TwoStep | None = None
     method: str | None = None
     level: float = 0.95
     album: Album = field(default=dict)
@@ -158,21 +160,20 @@ class Fit:
         return _frame(self.document.get("predictions", ()))
 
     def predict(self, **columns: Any) -> Any:
-        """The loss at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
+        """The loss (or score) at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
 
         fit.predict(N=7e9, D=1.4e11).interval_run
+
+        A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
         """
         import numpy as np
 
-        from scaling.law.fit import check_columns
         from scaling.law.predictions import predict_runs
 
         law = self._needs_law("predict")
-        check_columns(law.form, columns, key="target")
-        rows = np.broadcast_arrays(*(np.asarray(columns[name], float) for name in law.form.inputs))
-        table = [
-            dict(zip(law.form.inputs, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))
-        ]
+        names = _columns_of_a_row(law.form, columns)
+        rows = np.broadcast_arrays(*(np.asarray(columns[name], float) for name in names))
+        table = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))]
         with _overflows_ignored():
             predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
         if not rows[0].ndim:
@@ -189,10 +190,12 @@ class Fit:
             )
             return {"N": size, "D": data}
         from scaling.law.frontier import FLOPS, optimal_size
+        from scaling.law.two_step import TwoStep
 
-        size = float(optimal_size(self.law.form, C).of(self.law.form, self.law.theta))
+        law = self.law.loss if isinstance(self.law, TwoStep) else self.law
+        size = float(optimal_size(law.form, C).of(law.form, law.theta))
         data = C / (FLOPS * size)
-        return {"N": size, "D": data, "loss": float(self.law.predict(N=size, D=data))}
+        return {"N": size, "D": data, "loss": float(law.predict(N=size, D=data))}
 
     @functools.cached_property
     def pictures(self) -> dict[str, Picture]:
@@ -257,7 +260,7 @@ class Fit:
         estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
         return f"Fit({self.document['law']}, {len(self.points)} runs: {estimates})"
 
-    def _needs_law(self, verb: str) -> FittedLaw:
+    def _needs_law(self, verb: str) -> FittedLaw | TwoStep:
         if self.law is None:
             raise ScalingError(
                 f"{self.document['law']} has no law of the loss to {verb} with", fix="fit a law such as chinchilla"
@@ -291,8 +294,9 @@ def fit(
 ) -> Fit:
     """Fit a law to runs: a DataFrame, records, columns, or the path of a table, a study, a sweep or a ledger.
 
-    `law` is a law by name (`scaling.explain("law")`), a formula (`"E + A*N^-a"`), a YAML file, or an analysis:
-    `isoflop_parabola`, `isoflop_akima`, `envelope`. The other arguments are the options of `scaling fit`, `rename`
+    `law` is a law by name (`scaling.explain("law")`), a formula (`"E + A*N^-a"`), a YAML file, two laws in two steps
+    (`"chinchilla,task_sigmoid"`: the loss, and a task's score given it), or an analysis: `isoflop_parabola`,
+    `isoflop_akima`, `envelope`. The other arguments are the options of `scaling fit`, `rename`
     being its `--map`.
 
         fit = scaling.fit(df, law="chinchilla", hold_out="N>=1e9", targets=[{"N": 7e9, "D": 1.4e11}])
@@ -332,18 +336,27 @@ def _overflows_ignored() -> AbstractContextManager[None]:
 
 def law_of(text: str) -> Form | Written | str:
     """A law of the papers, one that a person wrote, or the name of an approach."""
-    from scaling.law.forms import laws
+    from scaling.law.forms import Form, laws
     from scaling.law.forms.formula import Written, is_formula, read_law
 
     if text in APPROACHES:
         return text
+    if text == TWO_STEP:
+        return law_of(TWO_STEPS)
+    if re.fullmatch(r"\s*\w+\s*,\s*\w+\s*", text):
+        from scaling.law.forms.composed import Composed
+
+        loss, task = (law_of(name.strip()) for name in text.split(","))
+        if not isinstance(loss, Form) or not isinstance(task, Form):
+            raise ScalingError("are no two laws", key="law", value=text, fix=f"write {TWO_STEPS}")
+        return Composed(loss, task)
     if text.endswith((".yaml", ".yml")):
         return read_law(text)
     if is_formula(text):
         return Written(text)
     by_name = laws()
     if text not in by_name:
-        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*by_name, *APPROACHES]))
+        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*by_name, TWO_STEP, *APPROACHES]))
     return by_name[text]
 
 
@@ -358,7 +371,8 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
                 value=_spelled(given[option]),
                 fix="leave it out",
             )
-    objective, method = (given[name] or DEFAULTS[name] for name in ("objective", "intervals"))
+    objective = given["objective"] or getattr(law, "objective", "log_huber")
+    method = given["intervals"] or DEFAULTS["intervals"]
     for option, value, choices in (("objective", objective, OBJECTIVES), ("intervals", method, METHODS)):
         if value not in choices:
             raise ScalingError("is not known", key=option, value=value, fix=nearest(value, choices))
@@ -435,13 +449,17 @@ def _setup(source: Any, points: Points) -> dict[str, str]:
 
 
 def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options: Mapping[str, Any]) -> Fit:
-    from scaling.fit_report.report import fit_report
+    from scaling.fit_report.report import fit_report, two_step_report
+    from scaling.law.chance import below_one, known_chance
     from scaling.law.columns import clustered_by
-    from scaling.law.fit import fit
     from scaling.law.held_out import column_held_out, split_held_out
+    from scaling.law.objective import named_objective
+    from scaling.law.two_step import TwoStep, fit_law
     from scaling.picture.figures import figures_of_law
 
     form = _constrained(law, points, options["tie"] or {}, options["bounds"] or {})
+    fixed = {**known_chance(form, points), **(options["fix"] or {})}
+    form = form if options["bounds"] else below_one(form, fixed)
     targets = list(options["target"])
     for target in targets:
         _check_target(form, target)
@@ -452,27 +470,29 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
     elif options["hold_out"] != "none":
         points, tested = split_held_out(points, options["hold_out"])
     clusters = {None: clustered_by(points), "none": None}.get(options["cluster"], options["cluster"])
-    law_fit = fit(
+    objective, delta = options["objective"], options["delta"]
+    law_fit = fit_law(
         form,
         points,
-        objective=_objective(options["objective"], options["delta"]),
+        objective=None if objective is None and delta is None else named_objective(objective or form.objective, delta),
         weights=None if options["weight"] is None else _weights(points, options["weight"]),
         clusters=clusters,
-        fixed=dict(options["fix"] or {}),
+        fixed=fixed,
         starts=options["starts"],
         seed=options["seed"],
     )
     method = None if options["intervals"] == "none" else options["intervals"]
-    report = fit_report(
-        law_fit,
-        method=method,
-        level=options["level"],
-        held_out=tested,
-        targets=targets,
-        stated=stated,
-        cluster_column=clusters,
-        seed=options["seed"],
-    )
+    choices: dict[str, Any] = {
+        "method": method,
+        "level": options["level"],
+        "held_out": tested,
+        "targets": targets,
+        "stated": stated,
+        "cluster_column": clusters,
+        "seed": options["seed"],
+    }
+    of_two = isinstance(law_fit, TwoStep)
+    report = two_step_report(law_fit, **choices) if of_two else fit_report(law_fit, **choices)
     if options["hold_out"] == "largest":
         report = report.with_back_test()
 
@@ -488,22 +508,34 @@ def _constrained(
     """The law with ties and bounds; of a formula the columns and parameters are now known."""
     from dataclasses import replace
 
+    from scaling.law.forms.composed import Composed
     from scaling.law.forms.constrained import constrained
     from scaling.law.forms.formula import Written, formula
 
     if isinstance(law, Written):
         written = replace(law, bounds={**(law.bounds or {}), **limits})
         return constrained(formula(written, points), {**(law.ties or {}), **ties}, {})
+    if isinstance(law, Composed):
+        return law.constrained(ties, limits)
     return constrained(law, dict(ties), dict(limits))
 
 
 def _check_target(form: Form, row: Row) -> None:
-    """One row of the law's columns; or C alone, which asks for the best run."""
-    from scaling.law.fit import check_columns
-
-    if not (set(row) == {"C"} and set(form.inputs) == {"N", "D"}):
-        check_columns(form, row, key="target")
+    """One row of the law's columns; or C alone, which asks for the run of the lowest loss."""
+    if not (set(row) == {"C"} and set(form.inputs) == {"N", "D"} and form.target == "loss"):
+        _columns_of_a_row(form, row)
     _check_positive(row)
+
+
+def _columns_of_a_row(form: Form, row: Iterable[str]) -> list[str]:
+    """The law's columns, and `examples` where the row has it and the law is of a score."""
+    from scaling.law.fit import check_columns
+    from scaling.law.points import PROPORTIONS
+    from scaling.law.predictions import EXAMPLES
+
+    more = [EXAMPLES] if EXAMPLES in row and form.target in PROPORTIONS else []
+    check_columns(form, [name for name in row if name not in more], key="target")
+    return [*form.inputs, *more]
 
 
 def _check_positive(row: Row) -> None:
@@ -544,20 +576,6 @@ def _approach(
     kind: Any = law.removeprefix("isoflop_")
     size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
     return Fit(MinimaReport(points, size, data).to_json(), points, album=lambda: figures_of_isoflop(points, size, data))
-
-
-def _objective(name: str, delta: float) -> Objective:
-    from scaling.law import objective
-
-    objectives: dict[str, Callable[[], Objective]] = {
-        "log_huber": lambda: objective.LogHuber(delta),
-        "huber": lambda: objective.Huber(delta),
-        "log_squared": objective.LogSquared,
-        "squared": objective.Squared,
-        "log_absolute": objective.LogAbsolute,
-        "absolute": objective.Absolute,
-    }
-    return objectives[name]()
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:

@@ -6,6 +6,7 @@ scaling fit points.csv --where 'C<1e21' 'N>=100M' corpus=c4         some of its 
 scaling fit points.csv --hold-out 'N>=1e9' --target N=7e9 D=1.4e11  test it, then predict with it
 scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   a law of your own, also in a YAML file
 scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
+scaling fit points.csv --law chinchilla,task_sigmoid                a task's score from N and D, by way of the loss
 
 POINTS is CSV, TSV, JSON lines, parquet, or the folder of a study, a sweep or a ledger. A column `status` or W&B's
 `State` (finished, diverged, crashed, …) counts the runs that have no loss; the runs of a column `held_out` test the
@@ -44,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pairs: dict[str, Any] = {**several, "metavar": "NAME=VALUE"}
     default = {name: f"(default {value})" for name, value in DEFAULTS.items()}
     add("points", metavar="POINTS", help="the table of runs")
-    add("--law", action=_Once, help="its name (docs/laws.md), a formula, or a YAML file (default chinchilla)")
+    add(
+        "--law",
+        action=_Once,
+        help="its name, two names for two steps (docs/laws.md), a formula, or a YAML file (default chinchilla)",
+    )
     add("--map", **pairs, help="which column holds what, or its formula: loss=final_loss C=6ND N=params-embedding")
     add("--where", **several, metavar="CONDITION", help="fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4")
     add("--define", **pairs, help="state what a column counts or its unit (loss=perplexity), or answer the checklist")
@@ -68,8 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="predict here, or with C alone find the best N and D; may repeat",
     )
-    add("--objective", action=_Once, choices=OBJECTIVES, help=f"what is minimised {default['objective']}")
-    add("--delta", action=_Once, type=float, help=f"where Huber's penalty turns linear {default['delta']}")
+    add(
+        "--objective",
+        action=_Once,
+        choices=OBJECTIVES,
+        help="what is minimised (default log_huber of a loss, squared of a score)",
+    )
+    add("--delta", action=_Once, type=float, help="where Huber's penalty turns linear (default 0.001)")
     add("--intervals", action=_Once, choices=METHODS, help=f"how intervals are made {default['intervals']}")
     add("--level", action=_Once, type=float, help=f"of the intervals {default['level']}")
     add(

@@ -136,7 +136,12 @@ def _fitting(fit: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldO
     yield Answer(FITTING, "Which parameters do the points identify?", identified)
     yield Answer(FITTING, "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it")
     yield Answer(FITTING, "How uncertain are the parameters?", _methods(intervals) if intervals else None)
-    yield Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
+    yield tested(held_out)
+
+
+def tested(held_out: HeldOut | None) -> Answer:
+    """What became of the held-out runs."""
+    return Answer(FITTING, "Was it tested on held-out scales?", _errors(held_out) if held_out else None)
 
 
 def _methods(intervals: Mapping[str, Interval]) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.fit_report.checklist import Answer, checklist, missing
+from scaling.fit_report.checklist import FITTING, FORM, Answer, checklist, missing, tested
 from scaling.law.back_test import BackTest, back_test
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit, check_columns
+from scaling.law.forms.composed import PREFIX
 from scaling.law.frontier import FLOPS, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.interval import Interval, Method, intervals
@@ -20,7 +21,11 @@ from scaling.law.isoflop import IsoFlop
 from scaling.law.loss_unit import unit_of_term
 from scaling.law.points import Points
 from scaling.law.power_law_fit import PowerLawFit
-from scaling.law.predictions import Prediction, predict_runs
+from scaling.law.predictions import EXAMPLES, Prediction, predict_runs
+from scaling.law.two_step import TwoStep
+
+OF_EACH_STEP = (FORM, FITTING)
+"""Sections of the checklist that are asked of the second step too: it is fitted to the same runs."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class FitReport:
             "objective": fit.objective,
             "objective_kind": problem.objective.name,
             "starts_agreeing": fit.starts_agreeing,
-            "held_out": None if self.held_out is None else self.held_out.to_json() | {"points": self._held_out_rows()},
+            "held_out": _tested(self.held_out, form.target),
             "converged": fit.converged,
             "n": len(problem.observed),
             "degrees_of_freedom": fit.degrees_of_freedom,
@@ -92,10 +97,7 @@ class FitReport:
             "not_identified": fit.not_identified,
             "unreliable": fit.unreliable,
             "points": _counts(points),
-            "predictions": [
-                {**prediction.row, form.target: prediction.estimate, **prediction.to_json()}
-                for prediction in self.predictions
-            ],
+            "predictions": _predicted(self.predictions, form.target),
             "back_test": [test.to_json() for test in self.back_tests],
             "optima": [optimum.to_json() for optimum in self.optima],
             "checklist": {"answers": [asdict(answer) for answer in self.checklist], "missing": missing(self.checklist)},
@@ -105,28 +107,99 @@ class FitReport:
         }
         return _finite(document)
 
-    def _held_out_rows(self) -> list[dict[str, Any]]:
-        """Each held-out run next to its prediction."""
-        assert self.held_out is not None
-        runs = zip(
-            self.held_out.runs,
-            self.held_out.predictions,
-            map(float, self.held_out.observed),
-            map(float, self.held_out.relative_errors),
-            strict=True,
+
+@dataclass(frozen=True)
+class TwoStepReport:
+    """A law of the loss and a law of a task's score given that loss: their reports, and what both together predict."""
+
+    fit: TwoStep
+    level: float
+    loss: FitReport
+    task: FitReport
+    held_out: HeldOut | None
+    predictions: tuple[Prediction, ...]
+    back_tests: tuple[BackTest, ...] = ()
+
+    def with_back_test(self) -> TwoStepReport:
+        """The same report with the largest runs of the fitted points predicted from the smaller ones."""
+        return replace(self, back_tests=tuple(back_test(self.fit, self.level)))
+
+    def to_json(self) -> dict[str, Any]:
+        form, points = self.fit.form, self.fit.points
+        loss, task = (report.to_json() for report in (self.loss, self.task))
+        steps = {"loss": loss, form.target: task}
+        answers = self._answers()
+        document = {
+            "law": form.name,
+            "formula": form.formula,
+            "citation": form.citation,
+            "inputs": form.axes,
+            "target": form.target,
+            **{
+                key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
+                for key in ("estimates", "units", "fixed", "intervals")
+            },
+            "tied": loss["tied"] | {PREFIX + name: PREFIX + other for name, other in task["tied"].items()},
+            "objective": None,
+            "objective_kind": None,
+            "starts_agreeing": min(loss["starts_agreeing"], task["starts_agreeing"]),
+            "held_out": _tested(self.held_out, form.target),
+            "converged": loss["converged"] and task["converged"],
+            "n": task["n"],
+            "degrees_of_freedom": self.fit.degrees_of_freedom,
+            "correlation": self.fit.correlation,
+            **{
+                key: [f"{step}: {sentence}" for step, document in steps.items() for sentence in document[key]]
+                for key in ("not_identified", "unreliable")
+            },
+            "points": _counts(points),
+            "predictions": _predicted(self.predictions, form.target),
+            "back_test": [test.to_json() for test in self.back_tests],
+            "optima": [],
+            "checklist": {"answers": [asdict(answer) for answer in answers], "missing": missing(answers)},
+            "clusters": loss["clusters"],
+            "steps": [loss, task],
+        }
+        return _finite(document)
+
+    def _answers(self) -> tuple[Answer, ...]:
+        """The checklist of the first step, what differs in the second, and the test of both."""
+        first = {answer.question: answer for answer in self.loss.checklist}
+        test = tested(self.held_out)
+        later = (
+            replace(answer, question=f"{self.fit.form.target}: {answer.question}")
+            for answer in self.task.checklist
+            if answer.section in OF_EACH_STEP and answer != first.get(answer.question)
         )
-        return [
-            {
-                "run": run,
-                **prediction.row,
-                self.fit.form.target: loss,
-                "predicted": prediction.estimate,
-                "relative_error": error,
-                **prediction.to_json(),
-                "covered": None if prediction.run is None else bool(prediction.run.covers(loss)),
-            }
-            for run, prediction, loss, error in runs
-        ]
+        return (*(answer for answer in self.loss.checklist if answer.question != test.question), *later, test)
+
+
+def two_step_report(
+    fit: TwoStep,
+    *,
+    method: Method | None = "profile",
+    level: float = 0.95,
+    held_out: Points | None = None,
+    targets: Sequence[Mapping[str, float]] = (),
+    stated: Mapping[str, str] | None = None,
+    cluster_column: str | None = None,
+    seed: int = 0,
+) -> TwoStepReport:
+    """The report of a law in two steps; what is held out and the targets are predicted through both."""
+    if fit.degrees_of_freedom < 1:
+        method = None
+    loss, task = (
+        fit_report(step, method=method, level=level, stated=stated, cluster_column=cluster_column, seed=seed)
+        for step in (fit.loss, fit.task)
+    )
+    return TwoStepReport(
+        fit,
+        level,
+        loss,
+        task,
+        None if held_out is None else judge(fit, held_out, level, method, seed=seed),
+        tuple(predict_runs(fit, targets, level, method, seed=seed)),
+    )
 
 
 def fit_report(
@@ -159,6 +232,36 @@ def fit_report(
     )
 
 
+def _tested(held_out: HeldOut | None, target: str) -> dict[str, Any] | None:
+    """The test, with each held-out run next to its prediction."""
+    if held_out is None:
+        return None
+    runs = zip(
+        held_out.runs,
+        held_out.predictions,
+        map(float, held_out.observed),
+        map(float, held_out.relative_errors),
+        strict=True,
+    )
+    points = [
+        {
+            "run": run,
+            **prediction.row,
+            target: loss,
+            "predicted": prediction.estimate,
+            "relative_error": error,
+            **prediction.to_json(),
+            "covered": None if prediction.run is None else bool(prediction.run.covers(loss)),
+        }
+        for run, prediction, loss, error in runs
+    ]
+    return held_out.to_json() | {"points": points}
+
+
+def _predicted(predictions: Sequence[Prediction], target: str) -> list[dict[str, Any]]:
+    return [{**prediction.row, target: prediction.estimate, **prediction.to_json()} for prediction in predictions]
+
+
 def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
     """C alone, under a law of N and D, asks for the compute-optimal run."""
     return set(target) == {"C"} and set(fit.form.inputs) == {"N", "D"}
@@ -177,8 +280,9 @@ def _optimum(fit: Fit, compute: float, method: Method | None, level: float, seed
 
 
 def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:
-    check_columns(fit.form, target, key="target")
-    return {name: float(target[name]) for name in fit.form.inputs}
+    row = {name: float(value) for name, value in target.items()}
+    check_columns(fit.form, row.keys() - {EXAMPLES}, key="target")
+    return row
 
 
 @dataclass(frozen=True)

@@ -179,12 +179,11 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             ),
             "",
         )
-    if document["objective"] is not None:
-        agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
-        condition = document["condition_number"]
-        condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
-        scale = f"scale of the residuals {document['residual_scale']:.2g}"
-        yield f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}", ""
+    for step in document.get("steps", [document]):
+        if step["objective"] is not None:
+            yield (f"{step['target']}: " if "steps" in document else "") + _optimum(step), ""
+    if "correlation" in document:
+        yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}", ""
     clusters = document.get("clusters")
     if clusters:
         yield f"errors of the points of one {clusters['column']} belong together: {clusters['count']} clusters", ""
@@ -199,6 +198,15 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "not specified, and a referee would ask:", "dim"
     for question in silent:
         yield f"  {question}", "dim"
+
+
+def _optimum(document: Mapping[str, Any]) -> str:
+    """How the optimum was reached."""
+    agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
+    condition = document["condition_number"]
+    condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
+    scale = f"scale of the residuals {document['residual_scale']:.2g}"
+    return f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}"
 
 
 def coverage(tested: Mapping[str, Any]) -> str | None:

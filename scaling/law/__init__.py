@@ -6,6 +6,7 @@ from scaling.law.design import design, expected_interval, simulated_intervals
 from scaling.law.exponents import Exponent, exponents
 from scaling.law.fit import Fit, fit, predict
 from scaling.law.forms import LAWS, Form, Parameter, laws, named
+from scaling.law.forms.composed import Composed
 from scaling.law.frontier import optimal
 from scaling.law.held_out import largest_scale_out, leave_one_scale_out, predict_held_out
 from scaling.law.interval import Interval, intervals
@@ -14,11 +15,12 @@ from scaling.law.objective import Absolute, Huber, LogAbsolute, LogHuber, LogSqu
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, predict_runs
 from scaling.law.quantity import Quantity, derived, parameter, prediction
-from scaling.law.two_step import TwoStep
+from scaling.law.two_step import TwoStep, fit_two_steps
 
 __all__ = [
     "LAWS",
     "Absolute",
+    "Composed",
     "Exponent",
     "Fit",
     "Form",
@@ -44,6 +46,7 @@ __all__ = [
     "exponents",
     "fit",
     "fit_joint",
+    "fit_two_steps",
     "how_variants_differ",
     "intervals",
     "largest_scale_out",

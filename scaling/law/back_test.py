@@ -10,7 +10,8 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit
-from scaling.law.held_out import predict_held_out
+from scaling.law.held_out import judge
+from scaling.law.two_step import TwoStep
 
 SHARES = (0.2, 0.4)
 """Of the points, the largest by one axis, that are left out."""
@@ -47,7 +48,7 @@ class BackTest:
         }
 
 
-def back_test(fit: Fit, level: float = 0.95) -> list[BackTest]:
+def back_test(fit: Fit | TwoStep, level: float = 0.95) -> list[BackTest]:
     """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
 
     Refits that leave fewer than three points for each parameter, or that do not converge, are left out.
@@ -58,7 +59,7 @@ def back_test(fit: Fit, level: float = 0.95) -> list[BackTest]:
             ordered = np.sort(values)
             smallest = ordered[-max(1, round(share * len(values)))]
             left_out = values >= smallest * (1.0 - 1e-9)
-            if (~left_out).sum() < POINTS_A_PARAMETER * len(fit.problem.free):
+            if (~left_out).sum() < POINTS_A_PARAMETER * fit.parameters_fitted:
                 continue
             if tests and (tests[-1].axis, tests[-1].runs) == (axis, int(left_out.sum())):
                 continue
@@ -69,7 +70,7 @@ def back_test(fit: Fit, level: float = 0.95) -> list[BackTest]:
     return tests
 
 
-def _axes(fit: Fit) -> Iterator[tuple[str, np.ndarray]]:
+def _axes(fit: Fit | TwoStep) -> Iterator[tuple[str, np.ndarray]]:
     """The columns that are sizes, in the order of the table's rows."""
     columns = {name: fit.points.numbers(name) for name in fit.form.axes}
     if {"N", "D"} <= set(columns) and "C" not in columns:
@@ -77,20 +78,8 @@ def _axes(fit: Fit) -> Iterator[tuple[str, np.ndarray]]:
     return ((name, values) for name, values in columns.items() if values.min() > 0)
 
 
-def _test(fit: Fit, axis: str, smallest: float, left_out: np.ndarray, level: float) -> BackTest:
-    judged = predict_held_out(
-        fit.form,
-        fit.points,
-        left_out,
-        level=level,
-        method="t",
-        objective=fit.problem.objective,
-        weights=fit.weights[~left_out],
-        clusters=None if fit.labels is None else fit.labels[~left_out],
-        fixed=fit.problem.fixed,
-        starts=STARTS,
-        seed=fit.seed,
-    )
+def _test(fit: Fit | TwoStep, axis: str, smallest: float, left_out: np.ndarray, level: float) -> BackTest:
+    judged = judge(fit.without(left_out, STARTS), fit.points.hold_out(left_out)[1], level, "t")
     furthest = max(prediction.extrapolation.decades.get(axis, 0.0) for prediction in judged.predictions)
     errors = judged.relative_errors
     return BackTest(

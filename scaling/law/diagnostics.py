@@ -13,6 +13,10 @@ from scaling.law.residual_tests import alike_neighbours, few_clusters, lack_of_f
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
+MOVES = 4.0
+"""Times its scatter that a score moves over the points before a curve is seen in it."""
+WIDE = 2.0
+"""Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
     return Diagnostics(condition, leverage, scale, covariance / np.outer(size, size))
 
 
-def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Diagnostics) -> tuple[str, ...]:
+def not_identified(
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Ends], diagnostics: Diagnostics
+) -> tuple[str, ...]:
     """A sentence for each parameter that the points do not identify, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
     sentences = []
@@ -63,7 +69,41 @@ def not_identified(problem: Problem, bounds: Mapping[str, Ends], diagnostics: Di
             sentences.append(
                 f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
             )
-    return tuple(sentences)
+    return (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds, diagnostics))
+
+
+def _unseen_of_a_sigmoid(
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Ends], diagnostics: Diagnostics
+) -> list[str]:
+    """What of the curve between chance and the upper level the points do not reach, in plain words."""
+    form = problem.form
+    if form.chance is None or form.height is None:
+        return []
+    values = dict(zip(form.parameter_names, map(float, problem.theta(u)), strict=True))
+    scores = form.predict(problem.theta(u), problem.columns)
+    lowest, highest, where = float(scores.min()), float(scores.max()), _range(problem)
+    scatter = float(np.std(problem.residuals(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
+    chance, upper = values[form.chance], values[form.chance] + values[form.height]
+    if highest - lowest < MOVES * scatter:
+        return [
+            f"over {where} the score moves from {lowest:.3g} to {highest:.3g}, which its scatter of {scatter:.2g} "
+            "hides: these runs do not identify the sigmoid; add runs of another loss, or more examples to the score"
+        ]
+    ends = bounds.get(form.height)
+    if ends is None or not (ends.open_below or ends.open_above or ends.high - ends.low > np.log(WIDE)):
+        return []
+    reached = (highest - chance) / (upper - chance)
+    return [
+        f"over {where} the score moves from {lowest:.3g} to {highest:.3g}, {reached:.0%} of the way from chance "
+        f"({chance:.3g}) to the fitted upper level ({upper:.3g}): these runs do not show where it levels off; add runs "
+        f"of a lower loss, or hold the upper level ({form.chance} + {form.height})"
+    ]
+
+
+def _range(problem: Problem) -> str:
+    """`losses from 2.66 to 3.75`, or the same of each column."""
+    columns = [(name, problem.columns[name]) for name in problem.form.axes]
+    return " and ".join(f"{name} from {column.min():.3g} to {column.max():.3g}" for name, column in columns)
 
 
 def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:

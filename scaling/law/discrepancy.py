@@ -22,6 +22,7 @@ from scaling.law.fit import Fit, predict
 from scaling.law.forms.form import Columns
 from scaling.law.likelihood import EXACT
 from scaling.law.noise import student
+from scaling.law.points import SIZE_EXPONENTS
 
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
@@ -120,6 +121,15 @@ def discrepancy(fit: Fit, size: float = SIZE, spread: float = SPREAD) -> Discrep
     return Discrepancy(fit, columns, root, kernel, jacobian, basis, variances, contrasts, *posterior)
 
 
+def influence(fit: Fit, rows: Columns) -> np.ndarray:
+    """How far an error of each point moves the law at each row, `[rows, points]` in the order of the table."""
+    root = np.sqrt(fit.problem.weights)
+    gain = _jacobian(fit, rows) @ np.linalg.pinv(_jacobian(fit, fit.problem.columns) * root[:, None]) * root
+    moved = np.empty_like(gain)
+    moved[:, fit.order] = gain
+    return moved
+
+
 def _posterior(
     contrasts: np.ndarray, variances: np.ndarray, level: float, size: float, spread: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -149,9 +159,12 @@ def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:
 
 def _places(fit: Fit, rows: Columns) -> np.ndarray:
     """Runs as points `[runs, axes]` in decades; a standard deviation counts as one on an axis that has no logarithm."""
-    unit = math.log(10.0)
+    decade = math.log(10.0)
     return np.column_stack(
-        [np.log(rows[name]) / unit if _is_size(fit, name) else rows[name] / _unit(fit, name) for name in fit.form.axes]
+        [
+            np.log(rows[name]) / (decade * _exponent(name)) if _is_size(fit, name) else rows[name] / _unit(fit, name)
+            for name in fit.form.axes
+        ]
     )
 
 
@@ -159,7 +172,8 @@ def _slope(fit: Fit, rows: Columns) -> np.ndarray:
     """How much the law changes, in the objective's space, per unit of log size along its steepest direction."""
 
     def law(name: str, step: float) -> np.ndarray:
-        moved = rows[name] * math.exp(step) if _is_size(fit, name) else rows[name] + step * _unit(fit, name)
+        factor = math.exp(step * _exponent(name))
+        moved = rows[name] * factor if _is_size(fit, name) else rows[name] + step * _unit(fit, name)
         return fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: moved}))
 
     parts = [(law(name, STEP) - law(name, -STEP)) / (2.0 * STEP) for name in fit.form.axes]
@@ -169,6 +183,11 @@ def _slope(fit: Fit, rows: Columns) -> np.ndarray:
 def _is_size(fit: Fit, name: str) -> bool:
     """Do the values of this axis differ by factors?"""
     return bool(np.min(fit.problem.columns[name]) > 0)
+
+
+def _exponent(name: str) -> float:
+    """A size is measured by itself; a loss by the size that it falls with."""
+    return SIZE_EXPONENTS.get(name, 1.0)
 
 
 def _unit(fit: Fit, name: str) -> float:

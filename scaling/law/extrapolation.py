@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.law.fit import Fit
+from scaling.law.points import SIZE_EXPONENTS
 
 TESTED = 1.0
 """Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
@@ -26,7 +27,7 @@ class Extrapolation:
 
     @property
     def is_tested(self) -> bool:
-        return all(abs(far) <= (TESTED_COMPUTE if name == "C" else TESTED) for name, far in self.decades.items())
+        return all(abs(far) <= _tested(name) for name, far in self.decades.items())
 
     def __bool__(self) -> bool:
         return bool(self.decades)
@@ -39,6 +40,11 @@ class Extrapolation:
 
     def to_json(self) -> dict[str, Any]:
         return {"decades_outside": dict(self.decades), "tested": self.is_tested}
+
+
+def _tested(name: str) -> float:
+    """Decades of this column within which the intervals were tested; a loss counts as the size that it falls with."""
+    return TESTED_COMPUTE if name == "C" else TESTED * SIZE_EXPONENTS.get(name, 1.0)
 
 
 def extrapolation(fit: Fit, row: Mapping[str, float]) -> Extrapolation:

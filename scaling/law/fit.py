@@ -14,7 +14,7 @@ from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unrel
 from scaling.law.forms import Form, named
 from scaling.law.likelihood import Ends, bound
 from scaling.law.multi_start import draw, prepare, search
-from scaling.law.objective import LogHuber, Objective
+from scaling.law.objective import Objective, named_objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
@@ -86,7 +86,7 @@ class Fit:
     @cached_property
     def not_identified(self) -> tuple[str, ...]:
         """What these points do not identify, a sentence each; empty where every parameter is identified."""
-        return not_identified(self.problem, self.bounds, self.diagnostics)
+        return not_identified(self.problem, self.u, self.bounds, self.diagnostics)
 
     @cached_property
     def unreliable(self) -> tuple[str, ...]:
@@ -118,6 +118,23 @@ class Fit:
         return len(self.problem.observed) - len(self.problem.free)
 
     @property
+    def parameters_fitted(self) -> int:
+        return len(self.problem.free)
+
+    def without(self, mask: np.ndarray, starts: int = STARTS) -> Fit:
+        """The same law fitted to the points outside the mask, which has a value for each row of the table."""
+        return fit(
+            self.form,
+            self.points.hold_out(mask)[0],
+            objective=self.problem.objective,
+            weights=self.weights[~mask],
+            clusters=None if self.labels is None else self.labels[~mask],
+            fixed=self.problem.fixed,
+            starts=starts,
+            seed=self.seed,
+        )
+
+    @property
     def seed_noise(self) -> float | None:
         """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
         scatter = seed_scatter(self.problem.residuals(self.u[None])[0], self.problem.columns)
@@ -144,7 +161,7 @@ def fit(
     starts: int | np.ndarray = STARTS,
     seed: int = 0,
 ) -> Fit:
-    """Fit `form` to `points` under `objective` (log-Huber with δ = 10⁻³ by default).
+    """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
 
     `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs
     whose errors belong together. `fixed` holds parameters at stated values. `starts` is how many random starts are
@@ -152,7 +169,7 @@ def fit(
     """
     form = named(form) if isinstance(form, str) else form
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
-    objective = objective or LogHuber()
+    objective = objective or named_objective(form.objective)
     problem, order, labels = validated_problem(form, points, objective, weights, clusters, fixed or {})
     screened = thinned(problem, SCREENED)
     if isinstance(starts, int):

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.fit import Fit, fit
+from scaling.law.fit import Fit
 from scaling.law.forms import Form
 from scaling.law.interval import Method
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, predict_runs, rows_of
 from scaling.law.row_condition import condition, is_condition
+from scaling.law.two_step import TwoStep, fit_law
 
 HELD_OUT = "held_out"
 """The column that marks the held-out runs in the project's own tables."""
@@ -58,7 +59,7 @@ def split_held_out(points: Points, text: str) -> tuple[Points, Points]:
 class HeldOut:
     """Runs that took no part in a fit, next to what it predicts for them."""
 
-    fit: Fit
+    fit: Fit | TwoStep
     runs: tuple[str | None, ...]
     observed: np.ndarray
     predictions: tuple[Prediction, ...]
@@ -102,11 +103,11 @@ def predict_held_out(
     if not mask.any() or mask.all():
         raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", fix="hold out some and keep some")
     rest, tested = points.hold_out(mask)
-    return judge(fit(form, rest, **choices), tested, level, method)
+    return judge(fit_law(form, rest, **choices), tested, level, method)
 
 
 def judge(
-    fit: Fit, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+    fit: Fit | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
 ) -> HeldOut:
     """What a fit predicts for points it has not seen."""
     predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)

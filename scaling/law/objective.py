@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +50,10 @@ class Objective:
         """The loss in the space of the residuals."""
         return np.log(loss) if self.space == "log" else loss
 
+    def inverse(self, value: float) -> float:
+        """The loss of a value in the space of the residuals."""
+        return float(np.exp(value)) if self.space == "log" else value
+
 
 PATH = (1e-2, 1e-3, 1e-4, 1e-5)
 
@@ -81,3 +86,21 @@ def Absolute() -> Objective:
 def LogAbsolute() -> Objective:
     """Absolute errors of log loss, rounded off within 10⁻⁶ of zero."""
     return Objective("log-absolute", "log", 1e-6, PATH)
+
+
+OBJECTIVES: Mapping[str, Callable[[], Objective]] = {
+    "log_huber": LogHuber,
+    "log_squared": LogSquared,
+    "squared": Squared,
+    "huber": lambda: Huber(1e-3),
+    "log_absolute": LogAbsolute,
+    "absolute": Absolute,
+}
+"""Every objective by its name, Huber's with the δ of the papers."""
+
+
+def named_objective(name: str, delta: float | None = None) -> Objective:
+    """The objective of that name, with another δ than the papers' where one is given."""
+    if delta is None:
+        return OBJECTIVES[name]()
+    return {"log_huber": LogHuber, "huber": Huber}[name](delta)

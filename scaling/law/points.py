@@ -37,13 +37,28 @@ MEANINGS = MappingProxyType(
         "S2": "annealing area",
         "error": "error of a task",
         "accuracy": "accuracy of a task",
+        "bits_per_byte": "bits per byte of a task's right answers",
+        "loss_a": "validation loss on the set that is predicted from, nats per token",
+        "loss_b": "validation loss on the set that is predicted, nats per token",
+        "chance": "accuracy of guessing",
+        "options": "answers that an example of the task offers",
+        "examples": "examples that the score of a task is the mean of",
     }
 )
 """The columns a law may ask for, in the papers' letters."""
 
 POSITIVE = frozenset(
-    {"N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth", "S_min", "C_min", "B_crit", "S1"}
+    {
+        *("N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth", "S_min", "C_min", "B_crit", "S1"),
+        *("loss_a", "loss_b", "bits_per_byte", "options", "examples"),
+    }
 )
+
+SIZE_EXPONENTS = MappingProxyType({"loss": 0.1, "loss_a": 0.1, "bits_per_byte": 0.1})
+"""A law in one of these columns measures distances by the size that the column falls with: L ∝ N^-0.1."""
+
+PROPORTIONS = frozenset({"accuracy", "error"})
+"""Columns that are means over examples which count as 0 or 1."""
 
 NOT_STATED = "not stated"
 

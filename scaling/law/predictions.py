@@ -6,9 +6,9 @@ the error of the form at that run, so it is the one that observed losses are com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,13 @@ from scaling.law.discrepancy import Discrepancy, discrepancy
 from scaling.law.extrapolation import Extrapolation, extrapolation
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, Method, intervals
-from scaling.law.points import Points
+from scaling.law.noise import student
+from scaling.law.points import PROPORTIONS, Points
 from scaling.law.quantity import prediction
+from scaling.law.two_step import TwoStep
+
+EXAMPLES = "examples"
+STEP = 1e-4  # of the loss, for the sign of the slope of a law of a task
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Prediction:
 
 
 def predict_runs(
-    fit: Fit,
+    fit: Fit | TwoStep,
     rows: Sequence[Mapping[str, float]],
     level: float = 0.95,
     method: Method | None = "profile",
@@ -48,8 +53,12 @@ def predict_runs(
 ) -> list[Prediction]:
     """The law at each row of its columns, with both intervals at `level` by `method`; None asks for no intervals.
 
-    `form_error` is what is known of the form's error, by default what the residuals of this fit show.
+    `form_error` is what is known of the form's error, by default what the residuals of this fit show. A row may have
+    `examples`, the number of examples that its score will be the mean of.
     """
+    if isinstance(fit, TwoStep):
+        return _of_two_steps(fit, rows, level, method, seed)
+    examples = [row.get(EXAMPLES) or _examples(fit) for row in rows]
     rows = [{name: float(row[name]) for name in fit.form.inputs} for row in rows]
     if not rows:
         return []
@@ -62,10 +71,19 @@ def predict_runs(
             for row, estimate, place in zip(rows, estimates, places, strict=True)
         ]
     quantities = [prediction(fit.form, row, f"row {place}") for place, row in enumerate(rows)]
-    means = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
-    means = [replace(mean, name=prediction(fit.form, row).name) for row, mean in zip(rows, means, strict=True)]
-    halves = (form_error or discrepancy(fit)).half_widths(columns, level)
-    runs = map(partial(_of_a_run, fit), means, halves)
+    means = [
+        _possible(replace(mean, name=prediction(fit.form, row).name), fit.form.target)
+        for row, mean in zip(
+            rows, intervals(fit, method, level=level, quantities=quantities, seed=seed).values(), strict=True
+        )
+    ]
+    process = form_error or discrepancy(fit)
+    halves = process.half_widths(columns, level)
+    missing = [
+        _missing_noise(fit, mean.estimate, count, process.noise) for mean, count in zip(means, examples, strict=True)
+    ]
+    halves = np.hypot(halves, student(level, fit.degrees_of_freedom) * np.array(missing))
+    runs = [_of_a_run(fit, mean, half) for mean, half in zip(means, halves, strict=True)]
     return [
         Prediction(row, mean.estimate, mean, run, place)
         for row, mean, run, place in zip(rows, means, runs, places, strict=True)
@@ -82,10 +100,29 @@ def percent(level: float) -> str:
     return f"{100 * level:.10g}%"
 
 
-def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit) -> list[dict[str, float]]:
-    """The law's columns of each row of a table."""
-    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in fit.form.inputs}
+def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> list[dict[str, float]]:
+    """The law's columns of each row of a table, and how many examples its score is the mean of where it says so."""
+    more = [EXAMPLES] if fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table else []
+    names = [*fit.form.inputs, *more]
+    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
     return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _examples(fit: Fit) -> float | None:
+    """How many examples the scores of the points are means of, where the table says so."""
+    if fit.form.target not in PROPORTIONS or EXAMPLES not in fit.points:
+        return None
+    return float(np.median(fit.points.numbers(EXAMPLES)))
+
+
+def _missing_noise(fit: Fit, score: float, examples: float | None, noise: float) -> float:
+    """What the scatter of the points lacks of the binomial noise of a score of so many examples."""
+    if fit.form.target not in PROPORTIONS or not examples:
+        return 0.0
+    variance = max(score * (1.0 - score), 0.0) / examples
+    if fit.problem.objective.space == "log":
+        variance /= score**2
+    return math.sqrt(max(variance - noise**2, 0.0))
 
 
 def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
@@ -94,13 +131,91 @@ def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
     Where a bootstrap's interval does not hold the estimate, that side has the run's alone. An end that is open for the
     mean is open for a run.
     """
-    objective = fit.problem.objective
-    centre, low, high = map(float, objective.transform(np.array([mean.estimate, mean.low, mean.high])))
-    low = centre - np.hypot(max(centre - low, 0.0), half)
-    high = centre + np.hypot(max(high - centre, 0.0), half)
-    if objective.space == "log":
-        low, high = np.exp(low), np.exp(high)
-    low, high = max(float(low), 0.0), float(high)  # no loss is negative
+    space = fit.problem.objective
+    centre, low, high = map(float, space.transform(np.array([mean.estimate, mean.low, mean.high])))
+    low = centre - math.hypot(max(centre - low, 0.0), half)
+    high = centre + math.hypot(max(high - centre, 0.0), half)
     # The transform and its inverse round: a run's interval is never the narrower one.
-    low, high = min(low, mean.low), max(high, mean.high)
-    return Interval(mean.name, mean.estimate, low, high, mean.level, mean.method, mean.open_below, mean.open_above)
+    low, high = min(float(space.inverse(low)), mean.low), max(float(space.inverse(high)), mean.high)
+    return _possible(replace(mean, low=low, high=high), fit.form.target)
+
+
+def _possible(interval: Interval, target: str) -> Interval:
+    """No loss and no score is negative, and no score above 1."""
+    high = min(interval.high, 1.0) if target in PROPORTIONS else interval.high
+    return replace(interval, low=max(interval.low, 0.0), high=high)
+
+
+def _of_two_steps(
+    fit: TwoStep, rows: Sequence[Mapping[str, float]], level: float, method: Method | None, seed: int
+) -> list[Prediction]:
+    """The score at each row by way of the loss, with the errors of both steps."""
+    if not rows:
+        return []
+    first = predict_runs(fit.loss, rows, level, method, seed=seed)
+    losses = [
+        {"loss": prediction.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
+        for row, prediction in zip(rows, first, strict=True)
+    ]
+    second = predict_runs(fit.task, losses, level, method, seed=seed)
+    return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
+
+
+def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
+    """The errors of both steps added, with their correlation, on each side of the score.
+
+    The ends of the loss's intervals are carried through the law of the task, whatever its curvature; the half-widths of
+    the task's intervals are those at the predicted loss. The errors of the means and what a run adds to them have each
+    their own correlation.
+    """
+    place = replace(loss.extrapolation, decades={**loss.extrapolation.decades, **task.extrapolation.decades})
+    if loss.mean is None or loss.run is None or task.mean is None or task.run is None:
+        return Prediction(loss.row, task.estimate, None, None, place)
+    space = fit.task.problem.objective
+    around = loss.estimate * np.array([1 - STEP, 1 + STEP])
+    rises = bool(np.diff(fit.task.predict(loss=around))[0] > 0)
+    sign = 1.0 if rises else -1.0
+    centre = float(space.transform(np.array(task.estimate)))
+    bounds = ((loss.mean, loss.run, True), (task.mean, task.run, False))
+    level, method = task.run.level, task.run.method
+    of_means, of_runs = sign * fit.correlation_of_means(loss.row), sign * fit.correlation
+
+    def half(interval: Interval, upper: bool, *, through: bool) -> float:
+        """Of one end: of the task's own interval, or of the loss's carried through the law of the task."""
+        above = upper == rises if through else upper
+        end = interval.high if above else interval.low
+        if interval.open_above if above else interval.open_below:
+            return math.inf
+        value = float(fit.task.predict(loss=end)) if through else end
+        distance = float(space.transform(np.array(value))) - centre
+        return max(distance if upper else -distance, 0.0) if math.isfinite(distance) else math.inf
+
+    def ends(upper: bool) -> tuple[float, float]:
+        (loss_mean, loss_run), (task_mean, task_run) = (
+            (half(mean, upper, through=through), half(run, upper, through=through)) for mean, run, through in bounds
+        )
+        if not all(map(math.isfinite, (loss_mean, loss_run, task_mean, task_run))):
+            return math.inf, math.inf
+        mean = _correlated(loss_mean, task_mean, of_means)
+        return mean, math.hypot(mean, _correlated(_added(loss_mean, loss_run), _added(task_mean, task_run), of_runs))
+
+    (mean_below, run_below), (mean_above, run_above) = ends(False), ends(True)
+    name = prediction(fit.form, loss.row).name
+
+    def bounded(below: float, above: float) -> Interval:
+        low = 0.0 if math.isinf(below) else float(space.inverse(centre - below))
+        high = math.inf if math.isinf(above) else float(space.inverse(centre + above))
+        interval = Interval(name, task.estimate, low, high, level, method, math.isinf(below), math.isinf(above))
+        return _possible(interval, fit.form.target)
+
+    return Prediction(loss.row, task.estimate, bounded(mean_below, mean_above), bounded(run_below, run_above), place)
+
+
+def _added(mean: float, run: float) -> float:
+    """What a run adds to the error of the mean."""
+    return math.sqrt(max(run**2 - mean**2, 0.0))
+
+
+def _correlated(first: float, second: float, correlation: float) -> float:
+    """The half-width of a sum of two errors."""
+    return math.sqrt(max(first**2 + second**2 + 2.0 * correlation * first * second, 0.0))

@@ -95,7 +95,7 @@ def _refuse_floor(form: Form, fixed: Mapping[str, float], columns: Columns, targ
     floors = {
         index: fixed.get(parameter.name, parameter.lower)
         for index, parameter in enumerate(form.parameters)
-        if parameter.linear and parameter.scale == "linear"
+        if parameter.linear and parameter.scale == "linear" and parameter.name != form.chance  # scores scatter about it
     }
     if not floors or all(value < target.min() for value in floors.values()):
         return

@@ -12,22 +12,32 @@ from scaling.law.interval import Method
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
 from scaling.law.predictions import predict_runs, rows_of
+from scaling.law.two_step import TwoStep
 from scaling.picture.approaches import isoflop_valleys, learning_curves
 from scaling.picture.laws import Predict, contours, extrapolation, joint_region, loss_against, residuals
 from scaling.picture.picture import Picture
 
+SHARED = ("residuals", "extrapolation", "joint_region", "learning_curves", "contours")
+"""Pictures that both steps of a law may have."""
 DRAWS = 400
 """Bootstrap refits behind a joint region."""
 
 
 def figures_of_law(
-    fit: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
+    fit: Fit | TwoStep, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
 ) -> dict[str, Picture]:
     """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
 
     The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
     are none. Of a joint law the residuals alone: it is one curve a variant.
     """
+    if isinstance(fit, TwoStep):
+        steps = (("loss", fit.loss), ("task", fit.task))
+        return {
+            f"{step}_{name}" if name in SHARED else name: picture
+            for step, law in steps
+            for name, picture in figures_of_law(law, held_out, level=level, method=method).items()
+        }
     if fit.form.axes != fit.form.inputs:
         return {"residuals": residuals(fit)}
     plane = {"N", "D"} <= set(fit.form.inputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scaling.law.interval import intervals
+from scaling.law.predictions import predict_runs, rows_of
 from scaling.published import SETS, Reproduction, datablations, porian2024, published_set
 from scaling.published.olmo_ladder import two_step
 
@@ -91,15 +92,16 @@ def _two_steps() -> Iterator[str]:
         "byte of ARC-Easy's right answers from that loss. There is no published figure to compare with."
     )
     yield ""
-    yield "| run | loss | predicted | error | probability | predicted | 95% interval of the mean | error |"
+    yield "| run | loss | predicted | error | probability | predicted | 95% interval of a new run | error |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    losses, scores = (predict_runs(law, rows_of(large, law), method="t") for law in (chain.loss, chain))
     for row, run in enumerate(large["run"]):
-        columns = {name: float(large[name][row]) for name in ("N", "D")}
         loss, accuracy = large["loss"][row], large["accuracy"][row]
-        predicted, score = float(chain.loss.predict(**columns)), chain.interval(**columns)
+        predicted, score, interval = losses[row].estimate, scores[row].estimate, scores[row].run
+        assert interval is not None
         yield (
             f"| {run} | {loss:.3f} | {predicted:.3f} | {predicted / loss - 1:+.2%} | {accuracy:.3f} "
-            f"| {score.estimate:.3f} | {score.low:.3f} to {score.high:.3f} | {score.estimate / accuracy - 1:+.2%} |"
+            f"| {score:.3f} | {interval.low:.3f} to {interval.high:.3f} | {score / accuracy - 1:+.2%} |"
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scaling.law.columns import from_rows
-from scaling.law.fit import fit
-from scaling.law.objective import LogHuber, Squared
+from scaling.law.forms import named
+from scaling.law.forms.composed import Composed
 from scaling.law.points import Points
-from scaling.law.two_step import TwoStep
+from scaling.law.two_step import TwoStep, fit_two_steps
 from scaling.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(
@@ -45,9 +45,7 @@ def two_step(task: str = "arc_easy_val") -> tuple[TwoStep, Points]:
     """Bhagia et al.'s chain fitted to the sizes up to 1.3B, and the 3B runs that were held out."""
     table = points(task)
     small, large = table.hold_out(table["N"] == table["N"].max())
-    loss = fit("chinchilla", small, objective=LogHuber(1e-3))
-    accuracy = fit("task_sigmoid", small, objective=Squared())
-    return TwoStep(loss, accuracy), large
+    return fit_two_steps(Composed(named("chinchilla"), named("task_sigmoid")), small), large
 
 
 def reproduce() -> list[Reproduction]:

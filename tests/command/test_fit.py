@@ -204,3 +204,26 @@ def test_a_target_far_outside_is_said_to_be_so_and_not_called_95(table, capsys):
     assert [near["tested"], further["tested"], far["tested"]] == [True, True, False]
     widths = [np.log(row["interval_run"]["high"] / row["interval_run"]["low"]) for row in (near, further, far)]
     assert widths == sorted(widths)
+
+
+def test_a_score_is_predicted_through_the_loss(tmp_path, capsys):
+    table = columns()
+    score = 0.25 + 0.7 / (1 + np.exp(3 * (table["final"] - 2.8)))
+    path = write(tmp_path / "scores.csv", {**table, "accuracy": score.round(3), "options": [4] * 36})
+    words = [path, *MAP, "--law", "two_step", "--hold-out", "N>=9e8", "--target", "N=7e9", "D=1.4e11", "examples=500"]
+    document = fitted(capsys, *words)
+    assert document["law"] == "chinchilla,task_sigmoid"
+    assert [step["law"] for step in document["steps"]] == ["chinchilla", "task_sigmoid"]
+    assert document["fixed"] == {"task_b": 0.25}
+    assert document["estimates"]["task_L_0"] == pytest.approx(2.8, abs=0.05)
+    assert document["held_out"]["n"] == 6
+    assert document["held_out"]["covered"] == 1.0
+    (prediction,) = document["predictions"]
+    truth = 0.25 + 0.7 / (1 + np.exp(3 * (loss(7e9, 1.4e11) - 2.8)))
+    assert prediction["interval_run"]["low"] <= truth <= prediction["interval_run"]["high"]
+    assert main(["fit", *words]) == 0
+    out = capsys.readouterr().out
+    for text in ("task_k", "held out", "accuracy: squared", "correlation", "N=7B"):
+        assert text in out
+    for wrong in (("--law", "chinchilla,chinchilla"), ("--law", "two_step", "--target", "C=1e22")):
+        refusal(capsys, path, *MAP, *wrong)

@@ -33,6 +33,11 @@ TRUTHS = {
     "learning_rate_n_d": [1.79, -0.713, 0.307],
     "task_sigmoid": [0.25, 0.7, 3.0, 2.8],
     "task_exponential": [0.85, 2.0, 0.7],
+    "task_linear": [-0.4, 0.5],
+    "task_power": [0.3, 0.12, 1.7],
+    "direct_sigmoid": [0.25, 0.7, 800.0, 3000.0, 0.3, 0.33, 2.0],
+    "direct_bits": [0.4, 300.0, 900.0, 0.3, 0.33],
+    "loss_to_loss": [1.2, 0.9, 1.3, 1.6],
 }
 """A truth for each law, by the longest matching beginning of its name; broken laws make their own."""
 
@@ -57,6 +62,7 @@ def columns(n=60):
         "S1": spread(1, 300),
         "S2": rng.uniform(0, 0.5, n),
         "loss": np.linspace(2, 4, n),
+        "loss_a": np.linspace(2, 4, n),
     }
 
 

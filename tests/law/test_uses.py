@@ -7,8 +7,6 @@ from scaling.errors import ScalingError
 from scaling.law import (
     LogSquared,
     Points,
-    Squared,
-    TwoStep,
     average,
     compare,
     design,
@@ -198,21 +196,3 @@ def test_simulation_agrees_with_information_where_noise_is_small():
     assert np.log(simulated.width) == pytest.approx(np.log(expected.width), rel=0.15)
     assert simulated.coverage is not None
     assert simulated.coverage > 0.88
-
-
-def test_two_steps_from_size_to_a_task():
-    points = study(60, 0.002)
-    task = named("task_sigmoid")
-    constants = np.array([0.25, 0.7, 3.0, 2.6])
-    rng = np.random.default_rng(1)
-    accuracy = task.predict(constants, {"loss": points["loss"]}) + 0.003 * rng.standard_normal(60)
-    loss, score = fit(LAW, points), fit(task, {"loss": points["loss"], "accuracy": accuracy}, objective=Squared())
-    both = TwoStep(loss, score)
-    far = {"N": 3e10, "D": 1e12}
-    truth = task.predict(
-        constants, {"loss": LAW.predict(THETA, {name: np.array([value]) for name, value in far.items()})}
-    )[0]
-    assert float(both.predict(**far)) == pytest.approx(truth, abs=0.01)
-    assert both.interval(level=0.999, **far).covers(truth)
-    with pytest.raises(ScalingError, match="not a law of a task"):
-        TwoStep(loss, loss)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from scaling import build
 from scaling.errors import ScalingError, nearest
-from scaling.law.forms.bhagia import TaskSigmoid
+from scaling.law.forms.bhagia import DirectBits, DirectSigmoid, TaskLinear, TaskPower, TaskSigmoid
+from scaling.law.forms.brandfonbrener import LossToLoss
 from scaling.law.forms.caballero import Broken
 from scaling.law.forms.chinchilla import Chinchilla
 from scaling.law.forms.form import Columns, Form, Parameter
@@ -33,6 +34,11 @@ LAWS: tuple[Form, ...] = (
     *(LearningRate(axes) for axes in (("C",), ("N",), ("N", "D"))),
     TaskSigmoid(),
     TaskExponential(),
+    TaskLinear(),
+    TaskPower(),
+    DirectSigmoid(),
+    DirectBits(),
+    LossToLoss(),
 )
 
 __all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]

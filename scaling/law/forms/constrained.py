@@ -55,6 +55,18 @@ class Constrained(Form):
         return self.law.target
 
     @property
+    def objective(self) -> str:  # type: ignore[override]
+        return self.law.objective
+
+    @property
+    def chance(self) -> str | None:  # type: ignore[override]
+        return self.law.chance
+
+    @property
+    def height(self) -> str | None:  # type: ignore[override]
+        return self.law.height
+
+    @property
     def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.law.inputs
 

@@ -70,6 +70,12 @@ class Form(ABC):
     target: str = "loss"
     inputs: tuple[str, ...]
     parameters: tuple[Parameter, ...]
+    objective: ClassVar[str] = "log_huber"
+    """What a fit minimises unless another objective is named."""
+    chance: ClassVar[str | None] = None
+    """The parameter that is the score of guessing, where there is one."""
+    height: ClassVar[str | None] = None
+    """The parameter that is the distance from there to the score at a loss of zero."""
 
     @abstractmethod
     def curve(self, p: Any, x: Any) -> Dual:

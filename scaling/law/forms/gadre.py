@@ -31,6 +31,8 @@ class TaskExponential(Form):
     special_cases = ("the error of chance ε at L → ∞",)
     target = "error"
     inputs = ("loss",)
+    objective = "squared"
+    chance = "epsilon"
     parameters = (
         Parameter("epsilon", "error", "linear", 0.0, 1e3, (0.3, 1.0), linear=True),
         Parameter("k", "error", "log", 1e-30, 1e30, (0.1, 10.0), linear=True),
