@@ -13,6 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -87,6 +88,10 @@ class Scene:
         if "points.csv" in text:
             points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
             points["error"] = 1 - 0.9 * (2.0 / points["loss"])
+            spread = 1 + 0.005 * np.random.default_rng(0).standard_normal(len(points))
+            points["accuracy"] = (0.25 + 0.7 / (1 + np.exp(4 * (points["loss"] - 2.6)))) * spread
+            points["hellaswag_bpb"] = 0.3 + 0.2 * points["loss"] ** 1.5 * spread
+            points["c4_loss"], points["code_loss"] = points["loss"], 0.7 * points["loss"] ** 1.2 * spread
             (self.folder / "pulled").mkdir()
             for name in ("points.csv", "pulled/points.csv"):
                 points.to_csv(name, index=False)
