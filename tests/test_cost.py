@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import Batch
 from scaling.config import load, read, shipped
-from scaling.cost import cost, count, shared_flops
+from scaling.cost import cost, count, inspected
 from scaling.model.parameters import parameters
 
 counting = importlib.import_module("scaling.cost.count")  # whose name in the package is its function's
@@ -226,6 +226,7 @@ def test_work_that_the_rows_of_a_batch_share_is_known_exactly(change, shares):
     model = config.build("model", config["size"])
     tokens = torch.zeros(5, 24, dtype=torch.long)
     five = count(model, Batch(tokens, tokens, labels=tokens[:, 0])).flops_train
-    shared = shared_flops(config)
+    shared = inspected(config).flops_train_shared
+    assert shared is not None
     assert (shared > 0) == shares
     assert five == 5 * cost(config).flops_train - 4 * shared

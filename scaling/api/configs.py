@@ -12,6 +12,7 @@ from scaling.api.words import resolved, words
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
+    from scaling.config import Config
     from scaling.cost import Cost
     from scaling.ledger import Ledger
 
@@ -29,12 +30,15 @@ def inspect(
 
     scaling.inspect("gpt2", "size=gpt2/xl").parameters
     """
-    checked = resolved(model, overrides, settings, overlays, extend).check()
+    return inspect_config(resolved(model, overrides, settings, overlays, extend).check())
 
-    from scaling.cost import cost  # imports torch: after the config has been checked
+
+def inspect_config(checked: Config) -> Cost:
+    """As `inspect`, of a config that was checked: only then is torch imported."""
+    from scaling.cost import inspected
     from scaling.training.vocabulary import sized
 
-    return cost(sized(checked))
+    return inspected(sized(checked))
 
 
 def diff(one: Any, other: Any, *overrides: str, runs: str | None = None, **settings: Any) -> dict[str, tuple[Any, Any]]:

@@ -34,24 +34,18 @@ def run(arguments: argparse.Namespace) -> None:
         return count(arguments.table, arguments.words, arguments.json)
     configs = {name: counted.check() for name, counted in config.configs(arguments).items()}
 
-    from scaling.cost import cost, shared_flops  # imports torch: after the configs have been checked
-    from scaling.training.vocabulary import sized
+    from scaling.api.configs import inspect_config
 
-    configs = {name: sized(resolved) for name, resolved in configs.items()}
-    costs = {name: cost(resolved) for name, resolved in configs.items()}
-    shared = {name: shared_flops(resolved) for name, resolved in configs.items()}
+    costs = {name: inspect_config(checked) for name, checked in configs.items()}
     config.print_remarks(configs.values())
     if arguments.json:
-        documents = [
-            {"model": name, **counted.to_json(), "flops_train_shared_per_token": shared[name] / counted.tokens}
-            for name, counted in costs.items()
-        ]
+        documents = [{"model": name, **cost.to_json()} for name, cost in costs.items()]
         print(json.dumps(numbered(documents[0]) if len(documents) == 1 else documents, indent=2))
     else:
-        _print(costs, shared)
+        _print(costs)
 
 
-def _print(costs: dict[str, Cost], shared: dict[str, int]) -> None:
+def _print(costs: dict[str, Cost]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -79,11 +73,10 @@ def _print(costs: dict[str, Cost], shared: dict[str, int]) -> None:
         if any(cost.flops_forward_by_slot[slot] for cost in every):
             row(f"  {slot}", *(f"{cost.flops_forward_by_slot[slot] / cost.tokens:,.0f}" for cost in every), style="dim")
     row("FLOPs training, a token", *(f"{cost.flops_train_per_token:,.0f}" for cost in every), style="bold")
-    if any(shared.values()):
-        row(
-            "  shared by the rows of a batch",
-            *(f"{shared[name] / cost.flops_train:.1%} of it" for name, cost in costs.items()),
-        )
+    shared = [cost.flops_train_shared or 0 for cost in every]
+    if any(shared):
+        fractions = (f"{part / cost.flops_train:.1%} of it" for part, cost in zip(shared, every))
+        row("  shared by the rows of a batch", *fractions)
     for formula in every[0].approximations:
         row(
             f"  by {formula.replace('_', ' ')}",

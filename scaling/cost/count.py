@@ -54,6 +54,10 @@ class Cost:
     flops_train_by_slot: Mapping[str, int]
     activation_bytes: int
     shape: Shape  # of the tower that predicts
+    flops_train_shared: int | None = None
+    """What the rows of a batch share, as they do tables of relative positions: a batch of B windows takes B times
+    `flops_train`, less B − 1 times these. None: not counted.
+    """
 
     @property
     def flops_forward_per_token(self) -> float:
@@ -98,6 +102,7 @@ class Cost:
         }
 
     def to_json(self) -> dict[str, Any]:
+        shared = self.flops_train_shared
         return {
             "parameters": self.parameters,
             "parameters_trained": self.parameters_trained,
@@ -113,6 +118,7 @@ class Cost:
             },
             "flops_forward_per_token": self.flops_forward_per_token,
             "flops_train_per_token": self.flops_train_per_token,
+            **({} if shared is None else {"flops_train_shared_per_token": shared / self.tokens}),
             "tokens_per_window": self.tokens,
             "approximations_flops_train_per_token": self.approximations,
             "feed_forward_share": self.feed_forward_share,
@@ -151,11 +157,10 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     return _counted[key]
 
 
-def shared_flops(config: Config) -> int:
-    """The FLOPs of a window's training that the rows of a batch share, as they do tables of relative positions: a batch
-    of B windows takes B times `flops_train`, less B − 1 times these.
-    """
-    return 2 * cost(config).flops_train - cost(config, 2).flops_train
+def inspected(config: Config) -> Cost:
+    """The cost of a checked config's model, with what the rows of a batch share."""
+    one, two = cost(config), cost(config, 2)
+    return replace(one, flops_train_shared=2 * one.flops_train - two.flops_train)
 
 
 _counted: dict[str, Cost] = {}  # a study asks for the same few models many times
@@ -206,6 +211,8 @@ def _along(first: Cost, second: Cost, turns: int) -> Cost:
     def figure(one: Any, other: Any) -> Any:
         if isinstance(one, Mapping):
             return Counter({key: figure(one[key], other[key]) for key in other})
+        if one is None:
+            return None
         return one + turns * (other - one)
 
     figures = {
