@@ -3,6 +3,7 @@
 scaling data list                               the shipped data, and what of them is prepared
 scaling data prepare python                     read, tokenize and pack it; goes on where it was stopped
 scaling data prepare files data.corpus.files='text/*.txt'
+scaling data prepare --model my_config.yaml     the data that a config names
 scaling data show python                        counts, and some windows with what the objective makes of them
 scaling data show python objective=Masked --windows 2
 scaling data show python --verify               take every file's hash again
@@ -46,9 +47,7 @@ STYLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", metavar="list|prepare|show")
     parser.add_argument("words", nargs="*", metavar="NAME|key=value", help="a file of configs/data, and overrides")
-    parser.add_argument(
-        "--model", metavar="NAME", help="whose config to take; by default one that can take the objective"
-    )
+    parser.add_argument("--model", metavar="NAME", help="the config to take, with its data where none are named")
     parser.add_argument("--windows", type=int, default=3, metavar="N", help="how many windows to show (%(default)s)")
     parser.add_argument("--verify", action="store_true", help="take every file's hash again, touched or not")
     parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
@@ -76,7 +75,8 @@ def _config(arguments: argparse.Namespace) -> Config:
     names, overrides = split(arguments.words)
     if len(names) > 1:
         raise ScalingError("one at a time", value=" ".join(names), key="NAME")
-    if not names and not any(word.lstrip("-").startswith("data=") for word in overrides):
+    named = names or arguments.model or any(word.lstrip("-").startswith("data=") for word in overrides)
+    if not named:
         raise ScalingError("no data are named", fix=f"write scaling data {arguments.action} NAME, for example python")
     words = [*(f"data={name}" for name in names), *overrides]
     config = load(arguments.model or MODEL, words, extend=arguments.extend)

@@ -50,7 +50,7 @@ class Text:
             raise ScalingError(
                 f"the data have not been prepared in {folder}",
                 key="data",
-                fix="run `scaling data prepare` with the same data= and runs= first",
+                fix="run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first",
             )
         outdated = self.outdated(folder)
         if outdated is not None:

@@ -69,6 +69,16 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
         assert part in human
 
 
+def test_the_data_of_a_config_are_prepared_by_its_name(
+    capsys: pytest.CaptureFixture[str], words: list[str], tmp_path: Path
+) -> None:
+    named = json.loads(told(capsys, "prepare", *words, "--json"))
+    own = {"base": "decoder", "data": "files", **dict(word.split("=", 1) for word in words[1:])}
+    lines = [f"{key}: {value}" for key, value in own.items()]
+    (tmp_path / "own.yaml").write_text("\n".join(lines))
+    assert json.loads(told(capsys, "prepare", "--model", str(tmp_path / "own.yaml"), "--json")) == named
+
+
 @pytest.mark.parametrize(
     ("objective", "line", "kinds"),
     [
