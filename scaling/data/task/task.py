@@ -189,7 +189,8 @@ class Task:
         if places is None:
             if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
                 return home
-            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first, or set data.files.train=FILE"
+            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
+            fix += ", or set data.files.train=FILE"
             raise ScalingError("the task has not been prepared", fix=fix)
         key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
         home = folder / "tasks" / key
