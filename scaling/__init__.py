@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from scaling.api.configs import inspect as inspect
     from scaling.api.explain import Explanation as Explanation
     from scaling.api.explain import explain as explain
-    from scaling.api.fits import Fit as Fit
-    from scaling.api.fits import fit as fit
+    from scaling.api.fit import fit as fit
+    from scaling.api.fit_result import Fit as Fit
     from scaling.api.model import Model as Model
     from scaling.api.model import load as load
     from scaling.api.modules import data_module as data_module
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "configs": ("diff", "inspect"),
     "explain": ("Explanation", "explain"),
-    "fits": ("Fit", "fit"),
+    "fit": ("fit",),
+    "fit_result": ("Fit",),
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),
     "runs": ("Run", "runs", "train"),

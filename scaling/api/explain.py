@@ -77,7 +77,7 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
         return {"kinds": kinds}, "\n\n".join(
             f"{_kind_text(kind)}\n\n  slot: {', '.join(kind['slots'])}" for kind in kinds
         )
-    from scaling.api.fits import TWO_STEP, law_of
+    from scaling.api.fit_options import TWO_STEP, law_of
     from scaling.law import laws
 
     every_law = {**laws(), TWO_STEP: law_of(TWO_STEP)}

@@ -17,7 +17,7 @@ from scaling.number import plural
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.api.fits import Fit
+    from scaling.api.fit_result import Fit
     from scaling.ledger import Ledger
     from scaling.studies.estimate import Elsewhere
     from scaling.studies.findings import Findings
@@ -87,7 +87,7 @@ class Study:
     @property
     def fit(self) -> Fit:
         """The study's law, fitted; a `ScalingError` where its runs bear none."""
-        from scaling.api.fits import Fit
+        from scaling.api.fit_result import Fit
 
         findings = self.findings
         if findings.law is None or findings.document is None:

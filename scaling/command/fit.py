@@ -20,7 +20,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from scaling.api.fits import DEFAULTS, METHODS, OBJECTIVES, fit
+from scaling.api.fit import fit
+from scaling.api.fit_options import DEFAULTS, METHODS, OBJECTIVES
 from scaling.command.document import numbered
 from scaling.errors import ScalingError
 

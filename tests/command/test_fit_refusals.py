@@ -109,7 +109,7 @@ def test_an_option_that_a_law_cannot_use_is_refused(table, capsys):
 def test_every_option_is_declared_used_or_of_the_table():
     import argparse
 
-    from scaling.api.fits import USED_BY
+    from scaling.api.fit_options import USED_BY
     from scaling.command import fit
 
     parser = argparse.ArgumentParser()
