@@ -60,5 +60,5 @@ class Batch:
         return self._mapped(lambda name, tensor: tensor.new_full((1, *tensor.shape[1:]), SPARE.get(name, 0)))
 
     def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Batch:
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: function(name, tensor) for name, tensor in held.items() if tensor is not None})
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: function(name, tensor) for name, tensor in tensors.items() if tensor is not None})

@@ -105,12 +105,12 @@ def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
     """`line`, checked whole, waiting for the shared arguments of its slot; a `registry` takes the place of `kinds`."""
     registry = registry or kinds
     kind, given = _split(slot, line, registry)
-    known = registry(slot)
+    registered = registry(slot)
     if not isinstance(kind, str):
-        raise ScalingError("a kind is a name", key="kind", value=kind, fix=nearest("", known))
-    if kind not in known:
-        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, known))
-    schema = keys(known[kind])
+        raise ScalingError("a kind is a name", key="kind", value=kind, fix=nearest("", registered))
+    if kind not in registered:
+        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, registered))
+    schema = keys(registered[kind])
     for key in given:
         if key not in schema:
             raise ScalingError(f"{kind} has no such key", key=str(key), fix=nearest(str(key), schema))
@@ -120,7 +120,7 @@ def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
             arguments[key] = _argument(key, given[key], parameter.annotation, registry)
         elif parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
-    return Checked(slot, line, known[kind], arguments)
+    return Checked(slot, line, registered[kind], arguments)
 
 
 def kinds(slot: str) -> dict[str, type]:
@@ -154,24 +154,24 @@ def extend(path: str | Path) -> list[type]:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
-    found = [
+    pieces = [
         piece for piece in _classes(module, module.__name__).values() if isinstance(getattr(piece, "slot", None), str)
     ]
-    if not found:
+    if not pieces:
         raise ScalingError(
             "no class in it names a slot", file=path, fix='give your class an attribute slot = "channel"'
         )
-    for piece in found:
+    for piece in pieces:
         slot = piece.slot  # type: ignore[attr-defined]
         if slot != LAW and slot not in SLOTS:
             fix = nearest(slot, [*SLOTS, LAW])
             raise ScalingError("there is no such slot", file=path, key=f"{piece.__name__}.slot", value=slot, fix=fix)
-        known = joined(slot) if slot == LAW else kinds(slot)
-        if piece.__name__ in known and piece.__name__ not in _joined.get(slot, {}):
+        registered = joined(slot) if slot == LAW else kinds(slot)
+        if piece.__name__ in registered and piece.__name__ not in _joined.get(slot, {}):
             raise ScalingError(f"{slot} has a kind {piece.__name__} already", file=path, fix="give yours another name")
         _joined.setdefault(slot, {})[piece.__name__] = piece
     _extensions[str(path.resolve())] = None
-    return found
+    return pieces
 
 
 def extensions() -> list[str]:
@@ -192,7 +192,7 @@ def versions(config: Any) -> dict[str, int]:
 
     A `version` is a number, or a function of the config where a fix changed what some configs compute and not others.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for node in nodes(config):
         for slot, value in node.items():
             if slot in SLOTS and isinstance(value, str | Mapping):
@@ -200,8 +200,8 @@ def versions(config: Any) -> dict[str, int]:
                 piece = kinds(slot).get(kind) if isinstance(kind, str) else None
                 if piece is not None:
                     version = getattr(piece, "version", 1)
-                    found[f"{slot}.{kind}"] = version if isinstance(version, int) else version(config)
-    return found
+                    numbers[f"{slot}.{kind}"] = version if isinstance(version, int) else version(config)
+    return numbers
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
@@ -222,10 +222,10 @@ def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, An
     return given.pop("kind"), given
 
 
-def _argument(key: str, value: Any, wanted: Any, registry: Registry) -> Any:
+def _argument(key: str, value: Any, annotation: Any, registry: Registry) -> Any:
     """`value` as the annotation wants it: a checked plain value, or the recipe of another slot."""
-    if is_recipe(wanted):
-        if value is None and type(None) in typing.get_args(wanted):
+    if is_recipe(annotation):
+        if value is None and type(None) in typing.get_args(annotation):
             return None
         if value is None:
             raise ScalingError(f"{key} wants a kind", key=key, value=None, fix=nearest("", registry(key)))
@@ -233,17 +233,17 @@ def _argument(key: str, value: Any, wanted: Any, registry: Registry) -> Any:
             return recipe(key, value, registry)
         except ScalingError as error:
             raise error.under(key) from None
-    return check(key, value, wanted)
+    return check(key, value, annotation)
 
 
-def check(key: str, value: Any, wanted: Any) -> Any:
+def check(key: str, value: Any, annotation: Any) -> Any:
     """`value` if it has the wanted type (an int will do for a float), else one line that says what was expected."""
-    fits, result = _fit(value, wanted)
+    fits, result = _fit(value, annotation)
     if not fits:
         fix = None
-        if typing.get_origin(wanted) is Literal and isinstance(value, str):
-            fix = nearest(value, [str(choice) for choice in typing.get_args(wanted)])
-        raise ScalingError(f"expected {_expected(value, wanted)}", key=key, value=value, fix=fix)
+        if typing.get_origin(annotation) is Literal and isinstance(value, str):
+            fix = nearest(value, [str(choice) for choice in typing.get_args(annotation)])
+        raise ScalingError(f"expected {_expected(value, annotation)}", key=key, value=value, fix=fix)
     return result
 
 
@@ -253,27 +253,27 @@ def check_fields(piece: Any) -> None:
         check(key, getattr(piece, key), parameter.annotation)
 
 
-def _expected(value: Any, wanted: Any) -> str:
+def _expected(value: Any, annotation: Any) -> str:
     """What was expected: the range too where the value is a number, and one that is not finite as such."""
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{describe(wanted)}, and a finite one"
-    number = isinstance(value, int | float) and typing.get_origin(wanted) is Annotated
-    return describe(wanted if number or _fit(value, plain(wanted))[0] else plain(wanted))
+        return f"{describe(annotation)}, and a finite one"
+    number = isinstance(value, int | float) and typing.get_origin(annotation) is Annotated
+    return describe(annotation if number or _fit(value, plain(annotation))[0] else plain(annotation))
 
 
-def plain(wanted: Any) -> Any:
+def plain(annotation: Any) -> Any:
     """An annotation without its ranges."""
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return plain(inner[0])
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(map(plain, inner))]  # noqa: UP007 (of a number of types that is not known)
-    return list[plain(inner[0])] if origin is list and inner else wanted
+    return list[plain(inner[0])] if origin is list and inner else annotation
 
 
-def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
-    if wanted is Any or wanted is inspect.Parameter.empty:
+def _fit(value: Any, annotation: Any) -> tuple[bool, Any]:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any or annotation is inspect.Parameter.empty:
         return True, value
     if origin in (typing.Union, types.UnionType):
         for choice in inner:
@@ -286,28 +286,28 @@ def _fit(value: Any, wanted: Any) -> tuple[bool, Any]:
     if origin is Annotated:
         fits, result = _fit(value, inner[0])
         return fits and all(result in bounds for bounds in inner[1:] if isinstance(bounds, Range)), result
-    if wanted is type(None) or wanted is None:
+    if annotation is type(None) or annotation is None:
         return value is None, None
     if origin in (list, tuple, Sequence):
         if not isinstance(value, list | tuple):
             return False, None
         parts = [_fit(item, inner[0] if inner else Any) for item in value]
         return all(fits for fits, _ in parts), (origin if origin is tuple else list)(result for _, result in parts)
-    if origin in (dict, Mapping) or wanted in (dict, Mapping):
+    if origin in (dict, Mapping) or annotation in (dict, Mapping):
         return isinstance(value, Mapping), value
-    if wanted is float:
+    if annotation is float:
         return is_number(value), float(value) if is_number(value) else None
-    if wanted is int:
+    if annotation is int:
         return is_number(value) and isinstance(value, int), value
-    if isinstance(wanted, type):
-        return isinstance(value, wanted), value
+    if isinstance(annotation, type):
+        return isinstance(value, annotation), value
     return False, None
 
 
-def describe(wanted: Any) -> str:
+def describe(annotation: Any) -> str:
     """An annotation in words, for errors and for `scaling explain`."""
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
-    if is_recipe(wanted):
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_recipe(annotation):
         return "a piece" + (" or null" if type(None) in inner else "")
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe(choice) for choice in inner)
@@ -320,17 +320,17 @@ def describe(wanted: Any) -> str:
         return f"a list of {describe(inner[0]) if inner else 'anything'}"
     if origin in (dict, Mapping):
         return "keys with values"
-    if wanted is type(None):
+    if annotation is type(None):
         return "null"
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
-    return names.get(wanted, getattr(wanted, "__name__", str(wanted)))
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def is_recipe(wanted: Any) -> bool:
+def is_recipe(annotation: Any) -> bool:
     """Whether an annotation wants the line of another slot."""
     recipes = (Recipe, Checked)
-    either = typing.get_origin(wanted) in (typing.Union, types.UnionType)
-    return wanted in recipes or (either and any(one in recipes for one in typing.get_args(wanted)))
+    either = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return annotation in recipes or (either and any(argument in recipes for argument in typing.get_args(annotation)))
 
 
 @cache
@@ -340,12 +340,12 @@ def _public(module: str) -> dict[str, type]:
 
 def _classes(module: types.ModuleType, home: str) -> dict[str, type]:
     """The classes a module shows, in the order it shows them: its own, and for a package those of its files."""
-    found = {}
+    classes = {}
     for name, value in vars(module).items():
-        told = isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(home)
-        if told and not getattr(value, "_is_protocol", False):
-            found[name] = value
-    return found
+        is_public = isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(home)
+        if is_public and not getattr(value, "_is_protocol", False):
+            classes[name] = value
+    return classes
 
 
 @cache

@@ -80,9 +80,9 @@ def _code(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        told = from_os(error, "the operating system refused")
-        _say(told)
-        return told.code
+        refusal = from_os(error, "the operating system refused")
+        _say(refusal)
+        return refusal.code
 
 
 def _is_closed(stream: TextIO) -> bool:

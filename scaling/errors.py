@@ -52,20 +52,20 @@ class ScalingError(Exception):
 
     def at(self, **place: Any) -> ScalingError:
         """The same error, with the parts of its place (file, line, key) that were unknown filled in."""
-        known = {
+        details = {
             "file": self.file,
             "line": self.line,
             "key": self.key,
             **({"value": self.value} if self.has_value else {}),
         }
-        merged = {**place, **{name: value for name, value in known.items() if value is not None or name == "value"}}
+        merged = {**place, **{name: value for name, value in details.items() if value is not None or name == "value"}}
         return ScalingError(self.what, fix=self.fix, code=self.code, **merged)
 
     def under(self, prefix: str) -> ScalingError:
         """The same error, its key seen from outside the node `prefix`."""
-        known = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
+        details = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
         key = prefix if self.key is None else f"{prefix}.{self.key}"
-        return ScalingError(self.what, fix=self.fix, code=self.code, key=key, **known)
+        return ScalingError(self.what, fix=self.fix, code=self.code, key=key, **details)
 
 
 def _short(value: object, limit: int = 80) -> str:
@@ -81,9 +81,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     names = sorted(set(choices))
     folded = {choice.casefold(): choice for choice in reversed(names)}
-    said = name.casefold()
-    begun = [choice for choice in folded if choice.startswith(said)] if len(said) >= BEGUN else []
-    close = sorted(begun, key=len) or difflib.get_close_matches(said, folded, n=1, cutoff=0.6)
+    folded_name = name.casefold()
+    starting = [choice for choice in folded if choice.startswith(folded_name)] if len(folded_name) >= BEGUN else []
+    close = sorted(starting, key=len) or difflib.get_close_matches(folded_name, folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
     if not names:

@@ -24,9 +24,9 @@ METRICS = "torchmetrics"
 class _StandIn(type):
     """A class whose instances are those of the real one of its name, once that has been imported."""
 
-    def __instancecheck__(cls, one: object) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         real = getattr(sys.modules.get(METRICS), cls.__name__, cls)
-        return real is not cls and isinstance(one, real)
+        return real is not cls and isinstance(instance, real)
 
 
 @contextmanager

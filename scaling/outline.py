@@ -37,28 +37,28 @@ def _stand_in(module: str, name: str) -> type:
 @cache
 def _shown(module: str, home: str) -> dict[str, tuple[str, str]]:
     """The module and the name of every public class that a module shows, of those defined under `home`."""
-    found = {}
+    shown = {}
     for name in _names(module):
         place = _defined(module, name)
         if place is not None and place[0].startswith(home) and not name.startswith("_") and not _is_protocol(*place):
-            found[name] = place
-    return found
+            shown[name] = place
+    return shown
 
 
 def _keys(module: str, name: str) -> list[inspect.Parameter]:
     """The keyword-only arguments of a class, from its `__init__`, its fields, or the class it is based on."""
-    one = _class(module, name)
-    init = next((part for part in one.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+    own = _class(module, name)
+    init = next((part for part in own.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
     if init is not None:
         pairs = zip(init.args.kwonlyargs, init.args.kw_defaults)
-        return [_parameter(told.arg, told.annotation, default is not None) for told, default in pairs]
-    below = [place for base in one.bases if isinstance(base, ast.Name) and (place := _defined(module, base.id))]
-    above = [one for place in below for one in _keys(*place)]
-    return [*above, *_fields(one)] if any("dataclass" in ast.unparse(told) for told in one.decorator_list) else above
+        return [_parameter(node.arg, node.annotation, default is not None) for node, default in pairs]
+    bases = [place for base in own.bases if isinstance(base, ast.Name) and (place := _defined(module, base.id))]
+    above = [parameter for place in bases for parameter in _keys(*place)]
+    return [*above, *_fields(own)] if any("dataclass" in ast.unparse(node) for node in own.decorator_list) else above
 
 
-def _fields(one: ast.ClassDef) -> Iterator[inspect.Parameter]:
-    for part in one.body:
+def _fields(node: ast.ClassDef) -> Iterator[inspect.Parameter]:
+    for part in node.body:
         if isinstance(part, ast.AnnAssign) and "ClassVar" not in ast.unparse(part.annotation):
             yield _parameter(ast.unparse(part.target), part.annotation, part.value is not None)
 

@@ -93,11 +93,11 @@ class Shape:
         head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
         before heads say key_heads and head_width value_width, so that {layers: 2} is a difference from any size.
         """
-        known = {field.name for field in fields(Shape)}
+        names = {field.name for field in fields(Shape)}
         for key in size:
-            if key not in (*known, "times"):
-                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), known))
-        times = _factors(size.get("times"), known)
+            if key not in (*names, "times"):
+                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), names))
+        times = _factors(size.get("times"), names)
         given = {
             key: check(f"size.{key}", value, SIZES[key])
             for key, value in size.items()
@@ -147,15 +147,15 @@ def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
     return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}
 
 
-def _factors(times: Any, known: Collection[str]) -> dict[str, float]:
+def _factors(times: Any, names: Collection[str]) -> dict[str, float]:
     """`size.times`: factors on sizes, each the size's nearest whole number."""
     if times is None:
         return {}
     if not isinstance(times, Mapping):
         raise ScalingError("expected factors", key="size.times", value=times, fix="write {layers: 2, hidden: 0.5}")
     for key, factor in times.items():
-        if key not in known:
-            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), known))
+        if key not in names:
+            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), names))
         check(f"size.times.{key}", factor, PositiveFloat)
     return dict(times)
 

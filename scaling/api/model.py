@@ -95,7 +95,7 @@ class Model:
         device = next(self.module.parameters()).device
         stop = {ids["eos"]} if "eos" in ids else set()
         written = generate(self.module, batch.to(device), strategy, steps=steps, stop=stop)  # type: ignore[arg-type]
-        return [[self._decoded(one) for one in row] for row in written]
+        return [[self._decoded(continuation) for continuation in row] for row in written]
 
     def _encoded(self, text: str) -> list[int]:
         if self.tokenizer is not None:

@@ -105,12 +105,12 @@ def train(
 
         run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
     """
-    config_ = resolved(model, overrides, settings, overlays, extend)
-    return train_config(config_, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    composed = resolved(model, overrides, settings, overlays, extend)
+    return train_config(composed, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
 
 
 def train_config(
-    config_: Config,
+    given: Config,
     *,
     again: bool = False,
     progress: bool = True,
@@ -120,19 +120,19 @@ def train_config(
     """The run that a resolved config describes, trained."""
     from scaling.training.values import checked
 
-    config_ = checked(config_)
+    given = checked(given)
 
     from scaling.training.experiment import assemble
 
-    assemble(config_)  # what is wrong with it is reported before Lightning is imported, which takes seconds
-    config.print_remarks([config_])
+    assemble(given)  # what is wrong with it is reported before Lightning is imported, which takes seconds
+    config.print_remarks([given])
 
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
     with _listeners(progress) as tell:
-        result = train_run(config_, Observers(tell, callbacks, loggers), again=again)
-    path = Path(config_["runs"]) / "store" / result["run"] if "run" in result else Path()
+        result = train_run(given, Observers(tell, callbacks, loggers), again=again)
+    path = Path(given["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"], result.get("differences"))
 
 
@@ -166,7 +166,7 @@ def status_rows(ledger: Ledger, study: str | None = None) -> list[Row]:
 
     rows = index.rows(ledger, None if study is None else ledger.runs_of(study))
     if study is not None:
-        planned = {one["run"]: printable(one["name"]) for one in ledger.plan(study)["runs"] if "name" in one}
+        planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
     specs = _specs(ledger, [row.run for row in rows if row.name is None])
     differing = {run: printable(name) or None for run, name in names(specs).items()}

@@ -49,13 +49,13 @@ class Sweep:
     @property
     def best(self) -> Trial | None:
         """The finished trial with the best value of the sweep's metric."""
-        done = [one for one in self.trials if one.report and one.values and one.report.outcome == "finished"]
-        return min(done, key=lambda one: one.values[-1]) if done and self.file.metric is not None else None
+        done = [trial for trial in self.trials if trial.report and trial.values and trial.report.outcome == "finished"]
+        return min(done, key=lambda trial: trial.values[-1]) if done and self.file.metric is not None else None
 
     @property
     def missing(self) -> list[Trial]:
         """The trials that came to no result."""
-        return [one for one in self.trials if one.report is None or one.report.outcome in MISSING]
+        return [trial for trial in self.trials if trial.report is None or trial.report.outcome in MISSING]
 
     def _repr_html_(self) -> str:
         return self.points.to_html()

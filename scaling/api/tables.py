@@ -199,7 +199,7 @@ def _trained(
             return kept, None
     name, ledger = planned.question.name, planned.ledger()
     enter(ledger, name, planned)
-    print_remarks(one.experiment.config for one in planned.runs)
+    print_remarks(run.experiment.config for run in planned.runs)
     if progress:
         print(f"study {name}: {plural(len(planned.runs), 'run')} in {ledger.root}", file=sys.stderr)
     with listener(progress) as heard:

@@ -164,21 +164,24 @@ def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, dev
 
     predictor = Predictor.of(finetuned, runs, _device(device))
     predictions, written = predictor.predictions(source)
-    found = scores(source, predictions, written=written)
-    known = [index for index, example in enumerate(source.examples) if example.answer is not None]
+    scored = scores(source, predictions, written=written)
+    labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
     pairs = [
         [shown(value, source.task.labels, source.task.answer) for value in values]
-        for values in ([predictions.get(index) for index in known], [source.examples[index].answer for index in known])
+        for values in (
+            [predictions.get(index) for index in labelled],
+            [source.examples[index].answer for index in labelled],
+        )
     ]
     return Evaluation(
         run=finetuned.folder.name,
         split=split,
-        examples=len(known),
-        score=found["score"],
-        metrics=found["metrics"],
-        intervals=found["intervals"],
+        examples=len(labelled),
+        score=scored["score"],
+        metrics=scored["metrics"],
+        intervals=scored["intervals"],
         counts=source.task.metric.counts(*pairs),
-        invalid=found.get("invalid"),
+        invalid=scored.get("invalid"),
     )
 
 
@@ -201,12 +204,12 @@ def predict(
 def predict_finetuned(finetuned: Finetuned, file: str | Path, runs: str | Path, device: str | None) -> Predictions:
     from scaling.build import build
 
-    asked = build("data", finetuned.data)
-    if not hasattr(asked, "unanswered"):
+    data = build("data", finetuned.data)
+    if not hasattr(data, "unanswered"):
         raise ScalingError(
             "a synthetic task has no files", key="--input", value=str(file), fix="use `scaling evaluate`"
         )
-    examples = asked.unanswered(str(file))  # before torch is imported
+    examples = data.unanswered(str(file))  # before torch is imported
 
     from scaling.api.model import _device
     from scaling.data.store import root

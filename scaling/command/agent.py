@@ -44,6 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if agent.failed else 0
 
 
-def _told(one: Assignment, outcome: str, reason: str | None) -> None:
-    line = f"{one.name}: run {one.run or '-'} {outcome}" + (f": {reason}" if reason else "")
+def _told(assignment: Assignment, outcome: str, reason: str | None) -> None:
+    line = f"{assignment.name}: run {assignment.run or '-'} {outcome}" + (f": {reason}" if reason else "")
     print(line, file=sys.stderr, flush=True)

@@ -256,8 +256,8 @@ def _list(arguments: argparse.Namespace) -> None:
         return
     width = max(len(entry["name"]) for entry in listed)
     for entry in listed:
-        mark = "" if entry["prepared"] is None else f"  [{entry['prepared']}]"
-        print(f"{entry['name']:<{width}}  {shlex.join(entry['overrides']) or entry['about']}{mark}")
+        status = "" if entry["prepared"] is None else f"  [{entry['prepared']}]"
+        print(f"{entry['name']:<{width}}  {shlex.join(entry['overrides']) or entry['about']}{status}")
 
 
 def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:

@@ -122,10 +122,10 @@ def _devices() -> Iterator[Finding]:
     if torch.backends.mps.is_available():
         yield Finding("devices", "good", "mps")
     if not torch.cuda.device_count():
-        wanted = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
-        fix = "this torch is built without CUDA; install one with it" if wanted else None
+        lacks_cuda = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
+        fix = "this torch is built without CUDA; install one with it" if lacks_cuda else None
         what = f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}"
-        yield Finding("devices", "notice" if wanted else "good", what, fix)
+        yield Finding("devices", "notice" if lacks_cuda else "good", what, fix)
 
 
 def _folder(folder: Path) -> Iterator[Finding]:

@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace) -> None:
     rows = model.continuations(texts, steps=arguments.steps, **strategy)
     if arguments.json:
         answers = [
-            {"prompt": text, "written": [asdict(one) for one in row]} for text, row in zip(texts, rows, strict=True)
+            {"prompt": text, "written": [asdict(continuation) for continuation in row]}
+            for text, row in zip(texts, rows, strict=True)
         ]
         print(json.dumps(answers, indent=2, ensure_ascii=False))
         return

@@ -72,8 +72,8 @@ def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     print(document["question"])
     for name, *numbers in cells:
-        told = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True))
-        print(f"{name:<{widths[0]}}", *told, sep="  ")
+        aligned = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True))
+        print(f"{name:<{widths[0]}}", *aligned, sep="  ")
     if len(rows) > MOST_ROWS:
         print(f"… and {len(rows) - MOST_ROWS:,} more (--json tells all)")
     print()
@@ -138,8 +138,8 @@ def _expected(outlook: dict[str, Any]) -> Iterator[str]:
         yield f"a better grid for no more compute, run apart: {runs}, {_interval(better)}: {grid}"
 
 
-def _interval(told: dict[str, Any]) -> str:
-    return f"95% interval of the mean [{told['low']:.4f}, {told['high']:.4f}]"
+def _interval(interval: dict[str, Any]) -> str:
+    return f"95% interval of the mean [{interval['low']:.4f}, {interval['high']:.4f}]"
 
 
 def _span(seconds: float | None) -> str:

@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from scaling.api.runs import RUNS
     from scaling.api.tasks import SUBMISSIONS, predict_finetuned
-    from scaling.training.finetune import asked
+    from scaling.training.finetune import named_run
 
     task = arguments.task
     if arguments.submission and task not in SUBMISSIONS:
         fix = f"write the task after the run: {', '.join(SUBMISSIONS)}"
         raise ScalingError("a submission is of a task of GLUE", key="TASK", value=task, fix=fix)
     runs = arguments.runs or RUNS
-    finetuned = asked(arguments.run, task, arguments.words, runs)
+    finetuned = named_run(arguments.run, task, arguments.words, runs)
     predictions = predict_finetuned(finetuned, arguments.input, runs, arguments.device)
     if arguments.submission:
         path = Path(arguments.to or f"{SUBMISSIONS[str(task)]}.tsv")
@@ -50,5 +50,5 @@ def run(arguments: argparse.Namespace) -> None:
         written = {"file": str(path), "predictions": len(predictions), "invalid": invalid}
         print(json.dumps(numbered(written), indent=2))
         return
-    told = f"{path}: {plural(len(predictions), 'prediction')}"
-    print(told + (f", {invalid:,} of invalid outputs" if invalid else ""))
+    summary = f"{path}: {plural(len(predictions), 'prediction')}"
+    print(summary + (f", {invalid:,} of invalid outputs" if invalid else ""))

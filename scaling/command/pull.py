@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(numbered(_document(copy, pulled, path)), indent=1))
     else:
-        print(_told(pulled, path))
+        print(_report(pulled, path))
     return 0 if pulled.complete else 1
 
 
@@ -68,17 +68,17 @@ def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, 
     from scaling.tables.table import read as read_table
 
     if arguments.study:
-        asked = read_study(arguments.study, None, words)
+        study_question = read_study(arguments.study, None, words)
     elif arguments.table:
         from dataclasses import replace
 
         table = read_table(arguments.table)
         seeds = [override(word)[1].plain() for word in words if word.startswith("seeds=")]
         words = [word for word in words if not word.startswith("seeds=")]
-        asked = question_of(replace(table, seeds=Seeds.of(seeds[-1])) if seeds else table, words)
+        study_question = question_of(replace(table, seeds=Seeds.of(seeds[-1])) if seeds else table, words)
     else:
         return None
-    return asked.name, plan(asked, words)
+    return study_question.name, plan(study_question, words)
 
 
 def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:
         "complete": pulled.complete,
         "wandb_runs": pulled.shown,
         "fetched": pulled.fetched,
-        "known": pulled.known,
+        "known": pulled.unchanged,
         "running": pulled.running,
         "foreign": pulled.foreign,
         "runs": dict(pulled.outcomes()),
@@ -97,9 +97,9 @@ def _document(copy: Copy, pulled: Pulled, path: Path) -> dict[str, Any]:
     }
 
 
-def _told(pulled: Pulled, path: Path) -> str:
+def _report(pulled: Pulled, path: Path) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in pulled.outcomes().items())
-    lines = [f"{pulled.shown} W&B runs: {pulled.fetched} fetched, {pulled.known} known before"]
+    lines = [f"{pulled.shown} W&B runs: {pulled.fetched} fetched, {pulled.unchanged} unchanged"]
     if pulled.running:
         lines.append(f"{pulled.running} still running: the same command brings them when they have ended")
     if pulled.foreign:

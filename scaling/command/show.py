@@ -80,7 +80,7 @@ def compact(value: Any) -> str:
     from scaling.ledger.document import text
 
     if isinstance(value, list) and len(value) > SOME + 1:
-        return f"[{', '.join(compact(one) for one in value[:SOME])}, … {len(value)} values]"
+        return f"[{', '.join(compact(item) for item in value[:SOME])}, … {len(value)} values]"
     return text(value)
 
 

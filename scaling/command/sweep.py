@@ -131,7 +131,9 @@ def _ended(result: Sweep, trial: Trial, done: int) -> None:
 
 def _summary(result: Sweep) -> str:
     reports = [trial.report for trial in result.trials if trial.report is not None]
-    counted = ", ".join(f"{count} {outcome}" for outcome, count in Counter(one.outcome for one in reports).items())
+    counted = ", ".join(
+        f"{count} {outcome}" for outcome, count in Counter(report.outcome for report in reports).items()
+    )
     lines = [counted]
     if result.best is not None and result.file.metric is not None:
         value = result.file.metric.sign * result.best.values[-1]

@@ -180,7 +180,7 @@ def _model(name: str | None, row: Node | None) -> list[Node]:
     return follow("model", find("model", name))
 
 
-def held(chain: Sequence[Node], key: str) -> dict[str, Node]:
+def entries(chain: Sequence[Node], key: str) -> dict[str, Node]:
     """What the files of a chain hold under `rows` or `table`, each entry of a later file laid over the earlier one."""
     merged: dict[str, Node] = {}
     for layer in chain:
@@ -191,7 +191,7 @@ def held(chain: Sequence[Node], key: str) -> dict[str, Node]:
 
 
 def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
-    rows = held(chain, "rows")
+    rows = entries(chain, "rows")
     name = _name(row, "row")
     if not rows:
         raise row.error(f"{table} has no rows", key="row", fix="name a table, as in table/narang2021 row=GeLU")

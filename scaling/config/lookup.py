@@ -39,9 +39,9 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
-    for folder in (beside, *(shipped() / one for one in GROUPS.get(group, (group,))), shipped()):
-        if folder is not None and _exists(found := folder / f"{name}.yaml"):
-            return found
+    for folder in (beside, *(shipped() / folder_name for folder_name in GROUPS.get(group, (group,))), shipped()):
+        if folder is not None and _exists(candidate := folder / f"{name}.yaml"):
+            return candidate
     folder, slash, _ = name.partition("/")
     choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
     raise ScalingError(f"there is no {group} {name!r}", fix=nearest(name, choices or names(group)))
@@ -71,7 +71,9 @@ def _exists(path: Path) -> bool:
 
 def names(group: str) -> list[str]:
     """The shipped names of a group."""
-    return sorted(path.stem for one in GROUPS.get(group, (group,)) for path in (shipped() / one).glob("*.yaml"))
+    return sorted(
+        path.stem for folder_name in GROUPS.get(group, (group,)) for path in (shipped() / folder_name).glob("*.yaml")
+    )
 
 
 def find_size(name: str, *, beside: Path | None = None) -> Node:

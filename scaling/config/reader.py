@@ -48,9 +48,9 @@ def parse(text: str, file: str, *, line: int | None = 1) -> Node:
     try:
         return _Composer(yaml.parse(text, Loader=_LOADER), file, line).document()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        at = None if mark is None or line is None else line + mark.line
-        written = "" if mark is None else "".join(text.splitlines()[mark.line : mark.line + 1])
+        position = error.problem_mark or error.context_mark
+        at = None if position is None or line is None else line + position.line
+        written = "" if position is None else "".join(text.splitlines()[position.line : position.line + 1])
         fix = "quote a text that begins with a bracket" if _GOES_ON.search(written) else None
         raise ScalingError(f"not YAML: {_reason(error)}", file=file, line=at, fix=fix) from None
     except yaml.YAMLError as error:

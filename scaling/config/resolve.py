@@ -86,7 +86,7 @@ def interpolate(root: Node) -> Node:
 
     whole = OmegaConf.create(root.plain())
 
-    def one(key: str, node: Node) -> Node:
+    def substitute(key: str, node: Node) -> Node:
         if key not in asking:
             return node
         try:
@@ -95,7 +95,7 @@ def interpolate(root: Node) -> Node:
             reason = str(error).splitlines()[0]
             raise node.error(f"it cannot be resolved: {reason}", key=key, fix="write ${section.key}") from None
 
-    return _leaves(root, one)
+    return _leaves(root, substitute)
 
 
 def _check(node: Node, key: str, name: str, every: Mapping[str, Node]) -> None:
@@ -111,11 +111,11 @@ def _check(node: Node, key: str, name: str, every: Mapping[str, Node]) -> None:
 def quantities(root: Node) -> Node:
     """The tree with unquoted `4k` and `20M` as numbers."""
 
-    def one(_: str, node: Node) -> Node:
+    def convert(_: str, node: Node) -> Node:
         number = quantity(node.text) if node.text is not None and isinstance(node.value, str) else None
         return node if number is None else Node(number, node.origin, node.text)
 
-    return _leaves(root, one)
+    return _leaves(root, convert)
 
 
 def typed(section: str, node: Node, default: Node) -> Node:
@@ -157,14 +157,14 @@ def _keyed(section: str, node: Node, keys: Mapping[str, Any]) -> Node:
     return Node({key: _typed(f"{section}.{key}", child, keys[key]) for key, child in node.mapping.items()}, node.origin)
 
 
-def _typed(key: str, node: Node, wanted: Any) -> Node:
+def _typed(key: str, node: Node, annotation: Any) -> Node:
     value = node.plain()
-    if isinstance(value, float) and value.is_integer() and int in (plain(wanted), *get_args(plain(wanted))):
+    if isinstance(value, float) and value.is_integer() and int in (plain(annotation), *get_args(plain(annotation))):
         value = int(value)
-    if node.name is not None and wanted in (str, str | None):
+    if node.name is not None and annotation in (str, str | None):
         value = node.name
     try:
-        value = check(key, value, wanted)
+        value = check(key, value, annotation)
     except ScalingError as error:
         raise error.at(file=node.origin.file, line=node.origin.line) from None
     return node if isinstance(value, list | dict) else Node(value, node.origin, node.text)

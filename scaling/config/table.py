@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling.config.layers import follow, held
+from scaling.config.layers import entries, follow
 from scaling.config.lookup import SUFFIXES, find
 from scaling.config.node import Node, Origin
 from scaling.config.resolved import Config
@@ -29,8 +29,8 @@ def table_file(name: str) -> TableFile:
     """The table of a name among the shipped ones (`narang2021` or `table/narang2021`), or of a path."""
     path = find("table", name if name.endswith(SUFFIXES) else name.removeprefix("table/"))
     chain = follow("model", path)
-    rows = tuple(held(chain, "rows"))
+    rows = tuple(entries(chain, "rows"))
     if not rows:
         raise ScalingError("it has no rows", file=path, key="rows", fix="write rows: {NAME: {what it changes}}")
-    fields = Config.of(Node(held(chain, "table"), Origin(str(path))))
+    fields = Config.of(Node(entries(chain, "table"), Origin(str(path))))
     return TableFile(name if name.endswith(SUFFIXES) else f"table/{path.stem}", rows, fields)

@@ -152,8 +152,8 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     names = None if trained is None else sorted(trained)
     key = json.dumps([config["model"], config["size"], config.tree.get("tuning"), rows, names], sort_keys=True)
     if key not in _counted:
-        found = _of_shallow(config, rows) if trained is None else None
-        _counted[key] = found or _whole(config, rows, trained)
+        shallow = _of_shallow(config, rows) if trained is None else None
+        _counted[key] = shallow or _whole(config, rows, trained)
     return _counted[key]
 
 
@@ -270,8 +270,8 @@ class _Kept:
     """Bytes of the distinct tensors that autograd keeps for the backward pass, parameters apart."""
 
     def __init__(self, model: Family):
-        self.seen = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        self.held: list[Tensor] = []
+        self.storages = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self.tensors: list[Tensor] = []
         self.bytes = 0
 
     def hooks(self) -> Any:
@@ -279,8 +279,8 @@ class _Kept:
 
     def _pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.seen:
-            self.seen.add(storage._cdata)
-            self.held.append(tensor)  # a freed storage's address could come again
+        if storage._cdata not in self.storages:
+            self.storages.add(storage._cdata)
+            self.tensors.append(tensor)  # a freed storage's address could come again
             self.bytes += storage.nbytes()
         return tensor

@@ -108,7 +108,10 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     if shapes is None:
         output = func(*args, **kwargs)
-        if all(isinstance(one, Tensor) and one.is_meta for one in (output if isinstance(output, tuple) else (output,))):
+        if all(
+            isinstance(tensor, Tensor) and tensor.is_meta
+            for tensor in (output if isinstance(output, tuple) else (output,))
+        ):
             _made[key] = _like(output)
         return output
     return _anew(shapes)

@@ -146,18 +146,18 @@ def _features(source: Source, objective: Maker) -> Features:
 def _windows(source: Source, objective: Maker) -> int | None:
     """How many rows there are of what the objective takes, and at least one."""
     kind = type(objective).__name__
-    held: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
-    if held != objective.takes:
+    takes: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
+    if takes != objective.takes:
         fixes = {
             "windows": "choose Causal or another objective of one text",
             "pairs": "choose Sequence",
             "examples": "choose Answer",
         }
         raise ScalingError(
-            f"it learns from {objective.takes}, and the data are {held}",
+            f"it learns from {objective.takes}, and the data are {takes}",
             key="objective.kind",
             value=kind,
-            fix=fixes[held],
+            fix=fixes[takes],
         )
     count = source.windows(objective.reads)
     if count == 0:

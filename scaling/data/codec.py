@@ -120,8 +120,8 @@ def pieces(text: str, limit: int = PIECE) -> Iterator[str]:
     """
     start = 0
     while len(text) - start > 2 * limit:
-        found = _BOUNDARY.search(text, start + limit, start + 2 * limit)
-        cut = found.start() if found else start + 2 * limit
+        boundary = _BOUNDARY.search(text, start + limit, start + 2 * limit)
+        cut = boundary.start() if boundary else start + 2 * limit
         yield text[start:cut]
         start = cut
     yield text[start:]
@@ -130,13 +130,13 @@ def pieces(text: str, limit: int = PIECE) -> Iterator[str]:
 def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
     """Pieces with the number of their text, in groups of bounded size."""
     group: list[tuple[int, str]] = []
-    held = 0
+    characters = 0
     for index, text in enumerate(texts):
         for piece in pieces(text):
             group.append((index, piece))
-            held += len(piece)
-            if held >= _GROUP:
+            characters += len(piece)
+            if characters >= _GROUP:
                 yield group
-                group, held = [], 0
+                group, characters = [], 0
     if group:
         yield group

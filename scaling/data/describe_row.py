@@ -46,9 +46,9 @@ def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary,
             kinds[place] = "kept" if tokens[place] == targets[place] else "changed"
     lines = {"reads": spelling.runs(tokens, kinds)}
     if batch.source is not None:
-        asked = _row(batch.source, row)
-        inside = np.ones_like(asked) if batch.source_documents is None else _row(batch.source_documents, row)
-        lines = {"source": spelling.runs(asked, [_read(number) for number in inside.tolist()]), **lines}
+        question = _row(batch.source, row)
+        inside = np.ones_like(question) if batch.source_documents is None else _row(batch.source_documents, row)
+        lines = {"source": spelling.runs(question, [_read(number) for number in inside.tolist()]), **lines}
     borne: list[Kind] = ["silent" if target == IGNORE else "target" for target in targets]
     if batch.examples is not None and is_task(source):
         lines["answer"] = [Run("target", _answer(source, int(batch.examples[row])))]  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ class _Spelling:
         shown = list(self._marked(tokens[:_ENOUGH].tolist(), kinds))
         runs = [
             Run(kind, self._text(kind, [token for _, token in group]))
-            for kind, group in groupby(shown, lambda one: one[0])
+            for kind, group in groupby(shown, lambda pair: pair[0])
         ]
         return runs + [Run("silent", "…")] * (len(tokens) > _ENOUGH)
 

@@ -84,16 +84,16 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         file = folder / NAME
         try:
-            held = atomic.read_json(file)
-            told = held.pop("fingerprint")
-            if held.pop("format") != FORMAT:
+            entries = atomic.read_json(file)
+            fingerprint = entries.pop("fingerprint")
+            if entries.pop("format") != FORMAT:
                 raise ScalingError("it was prepared by another version", file=file, fix=_AGAIN)
-            layout = held.pop("layout", None)
-            splits, joined = _shards(held.pop("splits")), held.pop("joined", None)
-            manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **held)
+            layout = entries.pop("layout", None)
+            splits, joined = _shards(entries.pop("splits")), entries.pop("joined", None)
+            manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **entries)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
-        if manifest.fingerprint != told or layout not in (None, manifest.layout) or (joined and layout is None):
+        if manifest.fingerprint != fingerprint or layout not in (None, manifest.layout) or (joined and layout is None):
             raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, fix=_AGAIN)
         return manifest
 

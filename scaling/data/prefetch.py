@@ -24,9 +24,9 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> It
     making = whole = 0.0
     for item in left:
         begun = time.perf_counter()
-        made = make(item)
+        result = make(item)
         making = FADE * making + time.perf_counter() - begun
-        yield made
+        yield result
         whole = FADE * whole + time.perf_counter() - begun
         if making > SHARE * whole:
             break

@@ -100,9 +100,9 @@ def _discard(work: Path) -> None:
 
 def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
     """The tokenizer: that of the work so far, or one learned before from the same text, or a new one."""
-    held = work / TOKENIZER
-    if held.exists():
-        return Codec.load(held)
+    file = work / TOKENIZER
+    if file.exists():
+        return Codec.load(file)
     request = {key: text.request[key] for key in ("corpus", "tokenizer", "validation")}
     cached = folder / "tokenizers" / f"{digest({**request, 'stamp': snapshot.stamp})[:16]}.json"
     if text.tokenizer.learns and cached.exists():
@@ -112,8 +112,8 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
             codec = Codec(text.tokenizer.fit(_sample(text, snapshot)))
         if text.tokenizer.learns:
             codec.save(cached)
-    codec.save(held)
-    return Codec.load(held)
+    codec.save(file)
+    return Codec.load(file)
 
 
 def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:

@@ -14,7 +14,7 @@ from scaling import atomic
 from scaling.data.manifest import Shard
 from scaling.errors import ScalingError
 
-_HELD = 1 << 22  # bytes of tokens held back to be written at once
+_BUFFER = 1 << 22  # bytes of tokens held back to be written at once
 
 
 def joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
@@ -23,7 +23,7 @@ def joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
     for shard in shards:
         files = shard.files(folder)
         with files[0].open("rb") as file:
-            while block := file.read(_HELD):
+            while block := file.read(_BUFFER):
                 tokens.update(block)
         ends.update((np.fromfile(files[1], "<u8") + np.uint64(start)).astype("<u8").tobytes())
         start += shard.tokens
@@ -72,16 +72,16 @@ class _ShardFile:
         path.parent.mkdir(exist_ok=True)
         # Unbuffered: nothing is left to be written, and to fail again, when a full disk has ended the part.
         self.file = path.open("wb", buffering=0)
-        self.held = array(dtype.char)
+        self.buffer = array(dtype.char)
         self.ends = array("Q")
         self.hash = hashlib.sha256()
         self.written = self.bytes = self.largest = self.unknowns = 0
 
     def add(self, ids: array, size: int) -> None:
-        self.held.extend(ids)
-        self.ends.append(self.written + len(self.held))
+        self.buffer.extend(ids)
+        self.ends.append(self.written + len(self.buffer))
         self.bytes += size
-        if len(self.held) * self.held.itemsize >= _HELD:
+        if len(self.buffer) * self.buffer.itemsize >= _BUFFER:
             self._flush()
 
     def close(self) -> Shard:
@@ -107,9 +107,9 @@ class _ShardFile:
         self.file.close()
 
     def _flush(self) -> None:
-        if not self.held:
+        if not self.buffer:
             return
-        ids = np.frombuffer(self.held, dtype=self.held.typecode)
+        ids = np.frombuffer(self.buffer, dtype=self.buffer.typecode)
         self.largest = max(self.largest, int(ids.max()))
         if self.largest >= self.vocabulary:
             raise ScalingError(
@@ -121,7 +121,7 @@ class _ShardFile:
         _write(self.file.fileno(), content)
         self.hash.update(content)
         self.written += len(ids)
-        self.held = array(self.held.typecode)
+        self.buffer = array(self.buffer.typecode)
 
 
 def _write(handle: int, content: bytes) -> None:

@@ -12,7 +12,7 @@ class Splitter:
     """Which split a document is for; None for one that is in validation already, or empty."""
 
     share: float
-    held: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out
+    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out
     dropped: int = 0
 
     def __call__(self, document: Document) -> str | None:
@@ -21,9 +21,9 @@ class Splitter:
             return None
         hashed = document.digest()
         if document.split == "validation":
-            self.held.add(hashed)
+            self.held_out.add(hashed)
             return "validation"
-        if hashed in self.held:
+        if hashed in self.held_out:
             self.dropped += 1
             return None
         if document.split is not None:

@@ -26,7 +26,7 @@ class Stream:
             self._fill(row, number, place)
 
     def _fill(self, row: np.ndarray, number: int, place: int) -> None:
-        held = self.arrays[number][place : place + len(row)]
-        row[: len(held)] = held
-        if len(held) < len(row):
-            self._fill(row[len(held) :], number + 1, 0)
+        taken = self.arrays[number][place : place + len(row)]
+        row[: len(taken)] = taken
+        if len(taken) < len(row):
+            self._fill(row[len(taken) :], number + 1, 0)

@@ -45,13 +45,13 @@ def tokenized(codec: Codec, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     block: list[Entry] = []
-    held = 0
+    characters = 0
     for entry in entries:
         block.append(entry)
-        held += size(entry.document)
-        if held >= _BLOCK or len(block) == _MANY:
+        characters += size(entry.document)
+        if characters >= _BLOCK or len(block) == _MANY:
             yield block
-            block, held = [], 0
+            block, characters = [], 0
     if block:
         yield block
 

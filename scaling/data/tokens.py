@@ -42,8 +42,8 @@ class Array:
     tokens: int
 
     def map(self) -> np.ndarray:
-        held = np.memmap(self.file, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
-        return np.asarray(held)  # slicing np.memmap itself costs a microsecond more
+        mapped = np.memmap(self.file, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
+        return np.asarray(mapped)  # slicing np.memmap itself costs a microsecond more
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Tokens:
         if split == "train":
             return MappedSource(f"{fingerprint}-train", self, tuple(train), 0, cut)
         start, arrays = (cut, train) if named is None else (0, held_out)
-        return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(one.tokens for one in arrays))
+        return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(ids.tokens for ids in arrays))
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
         try:
@@ -261,15 +261,15 @@ def _array(file: Path, dtype: str | None) -> Array:
 def _of_npy(file: Path) -> Array:
     fix = "save the ids with numpy.save as one array of whole numbers"
     try:
-        held = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
+        mapped = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
     except (ValueError, EOFError, OSError, SyntaxError) as error:
         raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from error
-    if held.dtype.kind not in "iu":
-        raise ScalingError(f"it holds {held.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
-    if not held.flags.c_contiguous or held.ndim not in (1, 2):
-        what = f"it holds an array of shape {held.shape} that does not lie row by row"
+    if mapped.dtype.kind not in "iu":
+        raise ScalingError(f"it holds {mapped.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
+    if not mapped.flags.c_contiguous or mapped.ndim not in (1, 2):
+        what = f"it holds an array of shape {mapped.shape} that does not lie row by row"
         raise ScalingError(what, file=file, fix="save the ids end to end")
-    return Array(str(file), held.dtype.str, held.offset, held.size)
+    return Array(str(file), mapped.dtype.str, mapped.offset, mapped.size)
 
 
 def _of_bin(file: Path, dtype: str | None) -> Array:

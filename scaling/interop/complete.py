@@ -56,8 +56,8 @@ def differences(ours: Any, theirs: Any, key: str = "") -> Iterator[tuple[str, An
             yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
             return
         for name in {**ours, **theirs}:
-            here = f"{key}.{name}" if key else name
-            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), here)
+            path = f"{key}.{name}" if key else name
+            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), path)
     elif ours != theirs:
         yield key, short(ours), short(theirs)
 

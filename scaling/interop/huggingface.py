@@ -91,10 +91,10 @@ def _layout(form: type[Format], config: Mapping[str, Any]) -> _Layout:
 def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Described:
     plain = _plain(layout.form, dict(tensors), layout.theirs, folder)
     weights.check(plain, layout.theirs, weights.place(folder))
-    said = {name: config.get(key) for name, key in _IDS.items()}
+    tokens = {name: config.get(key) for name, key in _IDS.items()}
     # The ids of a model's first release are written by default, whatever the vocabulary.
-    known = range(layout.sections["size"]["vocabulary"])
-    ids = {name: token for name, token in said.items() if isinstance(token, int) and token in known}
+    vocabulary = range(layout.sections["size"]["vocabulary"])
+    ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
     ours = to_ours(layout.form.names, layout.ours, plain, heads_of(layout.sections))
     return Described(layout.sections, ours, ids)
 
@@ -120,9 +120,9 @@ def write_tokenizer(folder: Path, tokenizer: Path) -> None:
     """Put a tokenizer beside the weights, and say which of its tokens are special."""
     codec = Codec.load(tokenizer)
     spelled = {f"{name}_token": codec.tokenizer.id_to_token(token) for name, token in codec.specials.items()}
-    known = {name: spelled[name] for name in _SPECIALS if name in spelled}
+    special = {name: spelled[name] for name in _SPECIALS if name in spelled}
     atomic.write(folder / TOKENIZER, tokenizer.read_bytes())
-    atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **known})
+    atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special})
 
 
 def formats() -> dict[str, type[Format]]:
@@ -137,10 +137,10 @@ def formats() -> dict[str, type[Format]]:
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
     """The first format that says this model, of those with that name or architecture, and its config.json."""
     ours = complete(sections)
-    known = formats()
-    forms = [form for key, form in known.items() if name in (None, key, form.architecture)]
+    available = formats()
+    forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
     if not forms:
-        raise ScalingError("invalid choice of a format", key="--format", value=name, fix=nearest(str(name), known))
+        raise ScalingError("invalid choice of a format", key="--format", value=name, fix=nearest(str(name), available))
     kind = ours["model"]["kind"]
     tried = []
     for form in forms:
@@ -183,10 +183,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
     """The formats that a config.json may be of, first the one that it names."""
     kind, named = config.get("model_type"), config.get("architectures") or ()
-    known = formats().values()
-    candidates = [form for form in known if form.config["model_type"] == kind]
+    available = formats().values()
+    candidates = [form for form in available if form.config["model_type"] == kind]
     if not candidates:
-        kinds = {form.config["model_type"] for form in known}
+        kinds = {form.config["model_type"] for form in available}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in named)
     contradictions = [_contradictions(form, config) for form in candidates]
@@ -202,43 +202,43 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
 
 def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
     """The keys of config.json that say otherwise than the format."""
-    said = {key: at(config, key) for key in form.config}
-    return [key for key, value in said.items() if value is not NOTHING and value != form.config[key]]
+    values = {key: at(config, key) for key in form.config}
+    return [key for key, value in values.items() if value is not NOTHING and value != form.config[key]]
 
 
 def _plain(
-    form: type[Format], found: dict[str, Tensor], wanted: Mapping[str, Tensor], folder: Path
+    form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str, Tensor], folder: Path
 ) -> dict[str, Tensor]:
     """The tensors of a file without what files may say twice or leave out."""
     for old, new in _OLD_WORDS.items():
-        found = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in found.items()}
-    if form.prefix and not any(name.startswith(form.prefix) for name in found):
-        known = {*wanted, *form.copies}
-        found = {form.prefix + name if form.prefix + name in known else name: t for name, t in found.items()}
+        tensors = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in tensors.items()}
+    if form.prefix and not any(name.startswith(form.prefix) for name in tensors):
+        names = {*expected, *form.copies}
+        tensors = {form.prefix + name if form.prefix + name in names else name: t for name, t in tensors.items()}
     for copy, source in form.copies.items():
-        if copy in wanted:
-            if copy in form.omitted and source in found and copy not in found:
-                found[copy] = found[source].clone()
-        elif copy in found:
-            tensor = found.pop(copy)
-            if not torch.equal(found.setdefault(source, tensor), tensor):
+        if copy in expected:
+            if copy in form.omitted and source in tensors and copy not in tensors:
+                tensors[copy] = tensors[source].clone()
+        elif copy in tensors:
+            tensor = tensors.pop(copy)
+            if not torch.equal(tensors.setdefault(source, tensor), tensor):
                 raise ScalingError(f"{copy} should be {source} and is not", file=weights.place(folder))
-    for name in [name for name in found if name not in wanted]:
-        if name in form.zeros and found[name].any():
+    for name in [name for name in tensors if name not in expected]:
+        if name in form.zeros and tensors[name].any():
             raise ScalingError(f"{name} should be zero and is not", file=weights.place(folder))
         if name in form.zeros or any(fnmatch(name, pattern) for pattern in form.derived):
-            del found[name]
-    return found
+            del tensors[name]
+    return tensors
 
 
-def _ids(form: type[Format], known: Mapping[str, int]) -> dict[str, int | None]:
+def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
     """The ids that transformers needs to generate. Unsaid, each of its models would take those of its first release."""
-    said = {key: known.get(name) for name, key in _IDS.items()}
+    entries = {key: ids.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":
-        return said | {_IDS["start"]: known.get("start", known.get("bos", 0)), "forced_eos_token_id": None}
-    if "start" not in known:  # a decoder's text begins with it too, and transformers does not look at it there
-        del said[_IDS["start"]]
-    return said
+        return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}
+    if "start" not in ids:  # a decoder's text begins with it too, and transformers does not look at it there
+        del entries[_IDS["start"]]
+    return entries
 
 
 def _on_meta(sections: Mapping[str, Any]) -> torch.nn.Module:

@@ -37,15 +37,15 @@ def table(text: str, **parts: str) -> tuple[Name, ...]:
 
 def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
     """The table's lines for the tensors that we have, layers numbered."""
-    present, found = set(ours), {}
+    present, lines = set(ours), {}
     for name in names:
         pattern = re.compile(re.escape(name.ours[0]).replace(r"\*", r"(\d+)"))
         for first in present:
             if match := pattern.fullmatch(first):
                 layer = match[1] if match.groups() else ""
                 theirs = name.theirs.replace("*", layer)
-                found[theirs] = Name(tuple(one.replace("*", layer) for one in name.ours), theirs, name.layout)
-    return list(found.values())
+                lines[theirs] = Name(tuple(own.replace("*", layer) for own in name.ours), theirs, name.layout)
+    return list(lines.values())
 
 
 def to_theirs(names: Iterable[Name], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:

@@ -305,15 +305,15 @@ def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
     if reading == "incremental" and model.config.model_type != "openai-gpt":  # which has no cache
         return [_theirs_incremental(model, batch)]
     if batch.source is not None:
-        given = {"input_ids": batch.source, "decoder_input_ids": batch.tokens, **_mask(batch.source_documents)}
+        inputs = {"input_ids": batch.source, "decoder_input_ids": batch.tokens, **_mask(batch.source_documents)}
     elif batch.segments is not None:
-        given = {"input_ids": batch.tokens, "token_type_ids": batch.segments, **_mask(batch.documents)}
+        inputs = {"input_ids": batch.tokens, "token_type_ids": batch.segments, **_mask(batch.documents)}
     else:
-        given = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
-    said = model(**given)
-    if "start_logits" in said:
-        return [torch.stack([said["start_logits"], said["end_logits"]], 1)]
-    return [said[name] for name in _LOGITS if name in said]
+        inputs = {"input_ids": batch.tokens, "position_ids": _positions(batch), **_mask(batch.documents)}
+    output = model(**inputs)
+    if "start_logits" in output:
+        return [torch.stack([output["start_logits"], output["end_logits"]], 1)]
+    return [output[name] for name in _LOGITS if name in output]
 
 
 def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
@@ -324,13 +324,13 @@ def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
     for part in _chunks(batch):
         stop += part.tokens.shape[1]
         if encoded is not None:
-            given = {"decoder_input_ids": part.tokens, "encoder_outputs": encoded, **_mask(batch.source_documents)}
+            inputs = {"decoder_input_ids": part.tokens, "encoder_outputs": encoded, **_mask(batch.source_documents)}
         else:
-            seen = None if batch.documents is None else batch.documents[:, :stop]
-            given = {"input_ids": part.tokens, "position_ids": part.positions, **_mask(seen)}
-        said = model(**given, past_key_values=past, use_cache=True)
-        past = said.past_key_values
-        read.append(said.logits)
+            documents = None if batch.documents is None else batch.documents[:, :stop]
+            inputs = {"input_ids": part.tokens, "position_ids": part.positions, **_mask(documents)}
+        output = model(**inputs, past_key_values=past, use_cache=True)
+        past = output.past_key_values
+        read.append(output.logits)
     return torch.cat(read, 1)
 
 

@@ -65,10 +65,10 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
     tensors: dict[str, Tensor] = {}
     ranks: dict[str, int] = {}
     for pair in pairs(form.names, below):
-        updates = [_update(own, one, line.alpha / line.rank) for one in pair.ours]
+        updates = [_update(own, own_name, line.alpha / line.rank) for own_name in pair.ours]
         if any(updates):
             module = pair.theirs.removesuffix(".weight")
-            rows = [len(below[one]) for one in pair.ours]
+            rows = [len(below[own_name]) for own_name in pair.ours]
             joined = _joined(pair, updates, rows, huggingface.heads_of(described.sections))
             ranks[module] = len(joined.down)
             tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
@@ -211,10 +211,10 @@ def _config(folder: Path) -> dict[str, Any]:
 def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> None:
     """Refuse an adapter that names another base, by the hash that we write or by a folder that is here."""
     with safe_open(folder / FILE, "pt") as file:
-        known = (file.metadata() or {}).get(BASE)
-    other = known is not None and known != weights.digest(base.tensors)
+        hashed = (file.metadata() or {}).get(BASE)
+    other = hashed is not None and hashed != weights.digest(base.tensors)
     path = config.get("base_model_name_or_path")
-    if known is None and path and (Path(path) / huggingface.CONFIG).is_file():
+    if hashed is None and path and (Path(path) / huggingface.CONFIG).is_file():
         theirs = huggingface.read(path).tensors
         other = theirs.keys() != base.tensors.keys() or not all(
             torch.equal(tensor, base.tensors[name].to(tensor.dtype)) for name, tensor in theirs.items()
@@ -235,28 +235,30 @@ def _updates(
             what = f"{name} is no update of a linear map"
             raise ScalingError(what, file=folder / FILE, fix="save it without modules_to_save and embeddings")
         by_module.setdefault(match[1], {})[match[2]] = tensor.float()
-    known = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
-    ours = {one.name for one in maps(_empty(base.sections))}
-    heads, found = huggingface.heads_of(base.sections), {}
+    by_theirs = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
+    ours = {own_name.name for own_name in maps(_empty(base.sections))}
+    heads, by_map = huggingface.heads_of(base.sections), {}
     for module, both in by_module.items():
-        pair = known.get(f"{module}.weight") or known.get(f"{form.prefix}{module}.weight")
+        pair = by_theirs.get(f"{module}.weight") or by_theirs.get(f"{form.prefix}{module}.weight")
         if pair is None:
             what = f"{form.architecture} has no map {module}"
             raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
         if pair.ours[0].removesuffix(".weight") not in ours:
             what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
             raise ScalingError(what, file=folder / FILE, fix="train it without that target")
-        wanted = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[one]) for one in pair.ours)
-        if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != wanted:
+        shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[own_name]) for own_name in pair.ours)
+        if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != shape:
             what = f"the update of {module} is of a map of another shape"
             raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
         scale = _scale(config, module, len(both["A"]))
-        for one, up in zip(pair.ours, split(pair, both["B"], heads, is_product=True), strict=True):
+        for own_name, up in zip(pair.ours, split(pair, both["B"], heads, is_product=True), strict=True):
             if len(pair.ours) == 1 or up.any() or not both["B"].any():
-                found[one.removesuffix(".weight")] = _own(Update(both["A"], up, scale), of_several=len(pair.ours) > 1)
-    if not found:
+                by_map[own_name.removesuffix(".weight")] = _own(
+                    Update(both["A"], up, scale), of_several=len(pair.ours) > 1
+                )
+    if not by_map:
         raise ScalingError("it holds no update", file=folder / FILE)
-    return found
+    return by_map
 
 
 def _own(update: Update, of_several: bool) -> Update:

@@ -111,17 +111,17 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError) as error:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
-    found = _checkpoint(folder, step)
+    saved = _checkpoint(folder, step)
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
     tokenizer = store.root(runs) / prepared / TOKENIZER
     run = _run(
         spec,
-        found.folder / CHECKPOINT_WEIGHTS,
+        saved.folder / CHECKPOINT_WEIGHTS,
         tokenizer if prepared and tokenizer.is_file() else None,
-        lambda: _base(found, runs),
+        lambda: _base(saved, runs),
     )
     ids = _started(_specials(spec, runs), spec["model"]["kind"])
-    place = {"run": folder.name, "step": found.step}
+    place = {"run": folder.name, "step": saved.step}
     return replace(run, described=replace(run.described, ids=ids), place=place)
 
 
@@ -130,22 +130,22 @@ def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
     folders = list(folder.glob("attempts/*/checkpoints"))
     if step is None:
         result = read_result(folder)
-        found = checkpoint.final(folders, result)
-        if found is None:
+        saved = checkpoint.final(folders, result)
+        if saved is None:
             fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
             raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
-        return found
-    found = checkpoint.at(folders, step)
-    if found is None:
-        there = sorted({step for one in folders for step in checkpoint.steps(one)})
+        return saved
+    saved = checkpoint.at(folders, step)
+    if saved is None:
+        there = sorted({step for steps_of in folders for step in checkpoint.steps(steps_of)})
         fix = f"take one of {', '.join(map(str, there))}" if there else "train it first"
         raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)
-    return found
+    return saved
 
 
-def _base(found: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
+def _base(saved: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     """The weights that a checkpoint without them was trained from, checked."""
-    start = found.note.get("start")
+    start = saved.note.get("start")
     if start is None:
         return {}
     where = f"run {start['run']} at step {start['step']}" if "run" in start else f"the folder {start['folder']}"
@@ -155,10 +155,10 @@ def _base(found: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     except (ScalingError, OSError) as error:
         reason = error.what if isinstance(error, ScalingError) else error.strerror
         what = f"the run holds what it trained; the weights that it started from, {where}, cannot be read: {reason}"
-        raise ScalingError(what, file=found.folder, fix=fix) from None
+        raise ScalingError(what, file=saved.folder, fix=fix) from None
     if weights.digest(tensors) != start["sha256"]:
         what = f"the run holds what it trained; the weights that it started from, {where}, have changed"
-        raise ScalingError(what, file=found.folder, fix=fix)
+        raise ScalingError(what, file=saved.folder, fix=fix)
     return tensors
 
 
@@ -212,7 +212,7 @@ def _dotted(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
 def _ids(path: Path) -> dict[str, int]:
     try:
         ids = atomic.read_json(path)
-        known = {str(name): int(number) for name, number in ids.items()}
+        special = {str(name): int(number) for name, number in ids.items()}
     except (ValueError, TypeError, AttributeError):
         raise ScalingError("expected a JSON object of ids by name", file=path) from None
-    return known
+    return special

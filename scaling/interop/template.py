@@ -30,19 +30,19 @@ class Blank:
 
     def read(self, config: Mapping[str, Any]) -> Any:
         """Our value, from theirs."""
-        found = [(key, value) for key in self.keys if (value := at(config, key)) is not NOTHING]
+        entries = [(key, value) for key in self.keys if (value := at(config, key)) is not NOTHING]
         # A key that is null leaves the value to the next one.
-        found = [one for one in found if one[1] is not None] or found
-        key, value = found[0] if found else (self.keys[0], self.default)
+        entries = [entry for entry in entries if entry[1] is not None] or entries
+        key, value = entries[0] if entries else (self.keys[0], self.default)
         if value is NOTHING:
             raise ScalingError("it is not there", key=key)
         if self.values is not None:
-            known = [ours for theirs, ours in self.values.items() if theirs == value]
-            if not known:
+            matching = [ours for theirs, ours in self.values.items() if theirs == value]
+            if not matching:
                 raise ScalingError(
                     "no piece stands for it", key=key, value=value, fix=nearest(str(value), map(str, self.values))
                 )
-            return known[0]
+            return matching[0]
         if (self.less or self.least is not None) and not isinstance(value, int):
             raise ScalingError("expected a whole number", key=key, value=value)
         if self.least is not None and value < self.least:

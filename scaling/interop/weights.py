@@ -75,34 +75,34 @@ def of(model: nn.Module) -> dict[str, Tensor]:
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of tensors by name, type, shape and bytes, in whatever file or order they are."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hashed.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        hashed.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
 
 
-def once(found: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:
+def once(tensors: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:
     """What a file holds, with a table that is tied in the model under its first name only."""
     first = {id(tensor): name for name, tensor in of(model).items()}
     names = {name: first[id(tensor)] for name, tensor in model.state_dict(keep_vars=True).items()}
     kept: dict[str, Tensor] = {}
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         table = names.get(name, name)
         if not torch.equal(kept.setdefault(table, tensor), tensor):
             raise ScalingError(f"{name} is tied to {table} and differs from it", file=file)
     return kept
 
 
-def check(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path) -> None:
+def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path) -> None:
     """Refuse weights whose names or shapes are not the wanted ones, naming each that differs."""
-    complaints = [f"missing {name}" for name in wanted if name not in found]
-    complaints += [f"extra {name}" for name in found if name not in wanted]
+    complaints = [f"missing {name}" for name in expected if name not in tensors]
+    complaints += [f"extra {name}" for name in tensors if name not in expected]
     complaints += [
-        f"{name} is {_shape(found[name])} instead of {_shape(tensor)}"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
+        f"{name} is {_shape(tensors[name])} instead of {_shape(tensor)}"
+        for name, tensor in expected.items()
+        if name in tensors and tensors[name].shape != tensor.shape
     ]
     if complaints:
         raise ScalingError(f"the tensors are not the config's: {', '.join(complaints)}", file=file)

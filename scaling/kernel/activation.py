@@ -57,9 +57,9 @@ class _Gated(torch.autograd.Function):
         gate, x = dense(x.dtype, gate, x)
         ctx.phi = phi
         ctx.save_for_backward(gate, x)
-        made = torch.empty_like(x)
-        call(f"{phi}_gated", x.dtype, gate, x, made, x.numel())
-        return made
+        y = torch.empty_like(x)
+        call(f"{phi}_gated", x.dtype, gate, x, y, x.numel())
+        return y
 
     @staticmethod
     @once_differentiable

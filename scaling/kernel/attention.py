@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from scaling.kernel.call import call, fitting, in_rows
-from scaling.kernel.call import serves as known
+from scaling.kernel.call import serves as supported
 from scaling.kernel.compiled import library
 
 
 def serves(*tensors: Tensor) -> bool:
     """Whether it takes these tensors, float32 alone, and is faster on this processor than torch's operations."""
-    return tensors[0].dtype is torch.float32 and known(*tensors) and _pays()
+    return tensors[0].dtype is torch.float32 and supported(*tensors) and _pays()
 
 
 @cache
@@ -61,22 +61,22 @@ class _Attention(torch.autograd.Function):
         tops, shares = q.new_empty(2, b, h, t)
         ctx.sizes, ctx.scale, ctx.causal = (b, t, s, h, g, d, e), scale, causal
         ctx.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_spread(added))
-        given = (q, k, v, added, out, tops, shares)
-        call("attention", q.dtype, *given, ctx.sizes, ctx.strides, scale, causal)
-        ctx.save_for_backward(*given)
+        arguments = (q, k, v, added, out, tops, shares)
+        call("attention", q.dtype, *arguments, ctx.sizes, ctx.strides, scale, causal)
+        ctx.save_for_backward(*arguments)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, added, *_ = given = ctx.saved_tensors
+        q, k, v, added, *_ = saved = ctx.saved_tensors
         (upstream,) = in_rows(q.dtype, upstream)
         dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
         dadded = added.new_zeros(added.shape) if ctx.needs_input_grad[3] else None
         strides = (*ctx.strides, *upstream.stride()[:3], *_spread(dadded))
-        made = (dq, dk, dv, dadded)
-        call("attention_backward", q.dtype, upstream, *given, *made, ctx.sizes, strides, ctx.scale, ctx.causal)
-        return *made, None, None
+        gradients = (dq, dk, dv, dadded)
+        call("attention_backward", q.dtype, upstream, *saved, *gradients, ctx.sizes, strides, ctx.scale, ctx.causal)
+        return *gradients, None, None
 
 
 def _spread(added: Tensor | None) -> tuple[int, int, int]:

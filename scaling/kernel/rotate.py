@@ -39,8 +39,8 @@ class _Rotated(torch.autograd.Function):
         return _turn(upstream, upstream.new_empty(upstream.shape), cosine, sine, -1.0), None, None
 
 
-def _turn(x: Tensor, made: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
+def _turn(x: Tensor, y: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
     (x,), (rows, t, half) = in_rows(x.dtype, x), cosine.shape
-    strides = (*x.stride()[:3], *made.stride()[:3])
-    call("rotate", x.dtype, x, made, cosine, sine, *x.shape, half, *strides, 0 if rows == 1 else t * half, way)
-    return made
+    strides = (*x.stride()[:3], *y.stride()[:3])
+    call("rotate", x.dtype, x, y, cosine, sine, *x.shape, half, *strides, 0 if rows == 1 else t * half, way)
+    return y

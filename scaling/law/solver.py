@@ -189,11 +189,11 @@ def _step(
     gradient = np.where(at_bound, 0.0, current.gradient)
     size = np.sqrt(np.einsum("bii->bi", current.reweighted))
     size = np.where(at_bound | ~(size > 0), 1.0, size)
-    open_ = (~at_bound).astype(float)
-    scaled = matrix / (size[:, :, None] * size[:, None, :]) * (open_[:, :, None] * open_[:, None, :])
+    free = (~at_bound).astype(float)
+    scaled = matrix / (size[:, :, None] * size[:, None, :]) * (free[:, :, None] * free[:, None, :])
     scaled = np.where(np.isfinite(scaled), scaled, 0.0)
     diagonal = np.arange(u.shape[1])
-    scaled[:, diagonal, diagonal] += damping[:, None] + (1.0 - open_)
+    scaled[:, diagonal, diagonal] += damping[:, None] + (1.0 - free)
     slope = np.where(np.isfinite(gradient), gradient / size, 0.0)
     step = -np.linalg.solve(scaled, slope[:, :, None])[:, :, 0]
     promised = -(slope * step).sum(-1) / 2

@@ -77,14 +77,14 @@ class Record:
 
 def records(run: Path) -> list[Record]:
     """The attempts that were claimed, oldest first. A claim that cannot be read is one of which nothing is known."""
-    records_ = []
+    entries = []
     for folder in _numbered(run):
         if (folder / "claim.json").exists():
             number = int(folder.name)
-            records_.append(
+            entries.append(
                 Record(number, folder, _read(folder / "claim.json", CLAIM) or {}, _read(folder / "exit.json", EXIT))
             )
-    return records_
+    return entries
 
 
 def claim(run: Path, number: int, machine: Machine, means: Means) -> Path | None:
@@ -161,16 +161,16 @@ class Attempt:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
         verdict = publish_result(self.run, self.number, outcome, result, self._means)
-        exit_: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
+        ending: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
         if verdict.differences:
-            exit_["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
+            ending["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
             key, (stands, repeated) = next(iter(verdict.differences.items()))
             logger.warning(
                 "run %s: attempt %d found another result than attempt %s, which stands: %s is %r there and %r here",
                 *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, repeated),
             )
             self._leave_weights_that_stand()
-        self._exit(exit_)
+        self._exit(ending)
         if verdict.differences:
             with suppress(OSError):
                 os.utime(self.run)  # the index knows a run's folder by its time, and reads it again
@@ -193,10 +193,10 @@ class Attempt:
         """
         if outcome not in INTERRUPTIONS:
             raise ValueError(f"{outcome!r} is not one of {', '.join(get_args(Interruption))}")
-        exit_ = {"outcome": outcome, "reason": reason}
+        ending = {"outcome": outcome, "reason": reason}
         if error is not None and outcome in FAILURES:
-            exit_["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
-        self._exit(exit_)
+            ending["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
+        self._exit(ending)
 
     def __enter__(self) -> Attempt:
         with disk("cannot write the heartbeat"):
@@ -225,11 +225,11 @@ class Attempt:
             # The error that is under way says more; without an exit the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
 
-    def _exit(self, exit_: Mapping[str, Any]) -> None:
+    def _exit(self, ending: Mapping[str, Any]) -> None:
         if self._ended:
             raise ValueError("the attempt has ended already")
         self._ended = True
-        publish(self.folder / "exit.json", seal({**exit_, "ended": now()}), self._means)
+        publish(self.folder / "exit.json", seal({**ending, "ended": now()}), self._means)
 
     def _look_around(self) -> None:
         self.superseded = any(record.number > self.number for record in records(self.run))

@@ -141,9 +141,9 @@ def drop(folder: Path) -> None:
 def _first_whole(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
     for folder in folders:
         try:
-            found = check(folder)
-            if belongs(found):
-                return found
+            candidate = check(folder)
+            if belongs(candidate):
+                return candidate
             raise Damage("its step or its tokens are not the run's")
         except Damage as damage:
             logger.warning("checkpoint %s is damaged and not used: %s", folder, damage)

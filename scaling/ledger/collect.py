@@ -73,7 +73,7 @@ def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]
             for path in checkpoint.steps(record.folder / "checkpoints").values():
                 if path not in gone:
                     starts.append(checkpoint.note(path).get("start", {}))
-        needed |= {(one["run"], checkpoint.name(one["step"])) for one in starts if {"run", "step"} <= one.keys()}
+        needed |= {(base["run"], checkpoint.name(base["step"])) for base in starts if {"run", "step"} <= base.keys()}
     return needed
 
 

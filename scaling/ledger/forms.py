@@ -163,8 +163,8 @@ def of_study(plan: dict[str, Any]) -> str | None:
     """What is wrong with the form of a study's plan: also a trunk without a branch, or a branch without its trunk."""
     wrong = misfit(plan, STUDY)
     if wrong is None:
-        trunks = {one["run"] for one in plan["trunks"]}
-        branches = {one["trunk"]["run"] for one in plan["runs"] if one["trunk"]}
+        trunks = {run["run"] for run in plan["trunks"]}
+        branches = {run["trunk"]["run"] for run in plan["runs"] if run["trunk"]}
         wrong = "trunks" if trunks != branches else None
     return wrong
 

@@ -26,7 +26,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]] | None:
         studies = [folder.name]
     else:
         return None
-    planned = {one["run"]: one for study in studies for one in ledger.plan(study)["runs"]}
+    planned = {entry["run"]: entry for study in studies for entry in ledger.plan(study)["runs"]}
     return [_row(ledger, run, planned.get(run)) for run in (planned or ledger.runs())]
 
 

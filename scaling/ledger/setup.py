@@ -28,16 +28,16 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
     data = [spec.get("data") for spec in specs]
     size = [spec.get("size") for spec in specs]
     parts = {
-        "architecture": (_line(_of(specs, "model")), _keys([_without(one, *OF_DATA) for one in size])),
+        "architecture": (_line(_of(specs, "model")), _keys([_without(section, *OF_DATA) for section in size])),
         "optimizer": (
-            _line([_without(one, "lr") for one in optimizer]),
+            _line([_without(section, "lr") for section in optimizer]),
             _labelled("gradient norm up to", train, "clip"),
         ),
         "lr": (_line(_of(optimizer, "lr")), _labelled("parametrization", specs, "parametrization")),
         "schedule": (_line(_of(specs, "schedule")), _ends(_of(train, "steps"))),
         "batch": (_labelled("rows", train, "batch"), _labelled("length", size, "length")),
         "tokenizer": (_tokenizer(data), _labelled("vocabulary", size, "vocabulary")),
-        "data": (_line([_without(one, "fingerprint", "tokenizer") for one in data]), _repetition(results)),
+        "data": (_line([_without(section, "fingerprint", "tokenizer") for section in data]), _repetition(results)),
         "validation": (_validation(_of(specs, "evaluate")),),
     }
     answers = {key: "; ".join(part for part in sentences if part) for key, sentences in parts.items()}
@@ -71,7 +71,7 @@ def _labelled(label: str, nodes: Sequence[Any], key: str) -> str:
 
 
 def _tokenizer(data: Sequence[Any]) -> str:
-    synthetic = [isinstance(one, Mapping) and one.get("kind") == "Synthetic" for one in data]
+    synthetic = [isinstance(line, Mapping) and line.get("kind") == "Synthetic" for line in data]
     return "none: the data are symbols" if data and all(synthetic) else _line(_of(data, "tokenizer"))
 
 
@@ -80,14 +80,14 @@ def _ends(steps: Sequence[int]) -> str:
 
 
 def _validation(evaluations: Sequence[Spec]) -> str:
-    windows = [one.get("windows") or "all" for one in evaluations]
+    windows = [line.get("windows") or "all" for line in evaluations]
     return f"the validation split of the data, {_line(windows)} of its windows" if windows else ""
 
 
 def _repetition(results: Sequence[Mapping[str, Any] | None]) -> str:
     """How often the data were seen, where each run has a result that states it."""
     passes = [None if result is None else result.get("passes") for result in results]
-    most = max((one for one in passes if one is not None), default=None)
+    most = max((count for count in passes if count is not None), default=None)
     if most is None or None in passes:
         return ""
     return f"repeated up to {most:.3g} times" if most > 1 else "nothing is repeated"
@@ -121,7 +121,7 @@ def _keys(lines: Sequence[Any]) -> str:
 
 def _spelled(value: Any) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} {_spelled(one)}" for key, one in value.items() if key != "kind")
+        inner = ", ".join(f"{key} {_spelled(item)}" for key, item in value.items() if key != "kind")
         kind = value.get("kind")
         return inner if kind is None else f"{kind} ({inner})" if inner else str(kind)
     if isinstance(value, list):

@@ -36,9 +36,9 @@ PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the 
 class Ledger:
     """The runs and studies under one folder."""
 
-    def __init__(self, root: Path, layout_: layout.Layout, lease: Lease, machine: Machine):
+    def __init__(self, root: Path, form: layout.Layout, lease: Lease, machine: Machine):
         self.root, self.lease, self.machine = root, lease, machine
-        self._means: Means = layout_.means
+        self._means: Means = form.means
         self._watch = Watch(lease)
         self._planned: dict[Path, dict[str, list[tuple[str, int]]]] = {}
 
@@ -60,16 +60,16 @@ class Ledger:
         """The id of the run that `spec` describes; the run is entered where it is new."""
         name = run_id(spec)
         folder = self.folder(name)
-        known = self._known_spec(name)
-        if known is None:
+        entered = self._known_spec(name)
+        if entered is None:
             with disk("cannot enter a run"):
                 folder.mkdir(parents=True, exist_ok=True)
             document = seal({"run": name, "entered": attempts.now(), "spec": spec})
             if not publish(folder / "spec.json", document, self._means) and self._known_spec(name) is None:
                 replace(folder / "spec.json", document)  # torn or flipped: what it has to say is known
-        elif identity(known) != identity(spec):
+        elif identity(entered) != identity(spec):
             raise ScalingError(
-                f"run {name} was entered with another spec: {first_difference(known, spec)}",
+                f"run {name} was entered with another spec: {first_difference(entered, spec)}",
                 fix="its spec.json was changed by hand, or keys were renamed; use another folder for new runs",
                 file=folder / "spec.json",
             )
@@ -162,8 +162,8 @@ class Ledger:
         """
         newest = next(reversed(self.attempts(run)), None)
         if newest is not None and newest.exit is None and not self._is_worked_on(newest):
-            exit_ = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
-            publish(newest.folder / "exit.json", seal(exit_), self._means)
+            ending = {"outcome": "stopped", "reason": "no sign of life", "ended": attempts.now()}
+            publish(newest.folder / "exit.json", seal(ending), self._means)
 
     def retry(self, run: str) -> int:
         """Let the failures of a run count no more, so that it is tried again; how many there were."""

@@ -45,11 +45,11 @@ NORMALISATIONS = {"none": str.strip, "squad": squad, "open": open_domain, "trivi
 
 def token_f1(prediction: str, reference: str) -> float:
     """F1 of the words that two normalised texts share, each as often as it is in both; of an empty one, equality."""
-    found, right = prediction.split(), reference.split()
-    if not found or not right:
-        return float(found == right)
-    shared = np.array(sum((Counter(found) & Counter(right)).values()))
-    return float(f1(shared, np.array(len(found)), np.array(len(right))))
+    predicted, right = prediction.split(), reference.split()
+    if not predicted or not right:
+        return float(predicted == right)
+    shared = np.array(sum((Counter(predicted) & Counter(right)).values()))
+    return float(f1(shared, np.array(len(predicted)), np.array(len(right))))
 
 
 def _best(prediction: str | None, references: Iterable[str], normalisation: str) -> tuple[float, float]:
@@ -57,8 +57,8 @@ def _best(prediction: str | None, references: Iterable[str], normalisation: str)
     normalise = NORMALISATIONS[normalisation]
     if prediction is None:
         return 0.0, 0.0
-    found, right = normalise(prediction), [normalise(one) for one in references]
-    return float(found in right), max((token_f1(found, one) for one in right), default=0.0)
+    predicted, right = normalise(prediction), [normalise(reference) for reference in references]
+    return float(predicted in right), max((token_f1(predicted, reference) for reference in right), default=0.0)
 
 
 def texts(references: Any) -> list[str]:
@@ -170,12 +170,14 @@ class MultiRC(Metric):
     ) -> np.ndarray:
         rows = []
         for members in grouped(groups, len(references)):
-            right = [one for index in members for one in _judged(references[index])]
-            found = [one for i in members for one in _judged(predictions[i], len(_judged(references[i])))]
-            both = sum(p == 1 and r == 1 for p, r in zip(found, right))
+            right = [judgement for index in members for judgement in _judged(references[index])]
+            predicted = [
+                judgement for i in members for judgement in _judged(predictions[i], len(_judged(references[i])))
+            ]
+            both = sum(p == 1 and r == 1 for p, r in zip(predicted, right))
             # An invalid output is wrong either way: it is counted among the yes where the answer is no.
-            yes = sum(p == 1 or (p is None and r == 0) for p, r in zip(found, right))
-            rows.append([found == right, 1, both, yes, right.count(1)])
+            yes = sum(p == 1 or (p is None and r == 0) for p, r in zip(predicted, right))
+            rows.append([predicted == right, 1, both, yes, right.count(1)])
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
@@ -190,4 +192,4 @@ def _judged(answers: Any, count: int = 1) -> list[int | None]:
         return [None] * count
     if not isinstance(answers, list | tuple | np.ndarray):
         answers = [answers]
-    return [None if one is None else int(one) for one in answers]
+    return [None if answer is None else int(answer) for answer in answers]

@@ -49,16 +49,16 @@ class F1(Metric):
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
     ) -> np.ndarray:
-        found, right = [_set(p) for p in predictions], [_set(r) for r in references]
-        classes = _classes(found, right)
+        guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
+        classes = _classes(guessed, right)
         if self.average == "binary":
             if not isinstance(self.positive, type(next(iter(classes), self.positive))):
                 fix = f"name one of {', '.join(map(str, classes))}"
                 raise ScalingError("no example has such a class", key="metric.positive", value=self.positive, fix=fix)
             classes = [self.positive]
-        each = [(_member(found, one), _member(right, one)) for one in classes]
+        each = [(_member(guessed, label), _member(right, label)) for label in classes]
         correct, predicted, real = ([p * r for p, r in each], [p for p, _ in each], [r for _, r in each])
-        equal = np.array([p == r for p, r in zip(found, right)], float)
+        equal = np.array([p == r for p, r in zip(guessed, right)], float)
         return np.column_stack([equal, np.ones_like(equal), *correct, *predicted, *real])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
@@ -101,9 +101,9 @@ class MCC(Metric):
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
     ) -> np.ndarray:
         every = sorted({*map(str, predictions), *map(str, references)})
-        found, right = (np.array([every.index(str(one)) for one in side]) for side in (predictions, references))
+        predicted, right = (np.array([every.index(str(label)) for label in side]) for side in (predictions, references))
         one_hot = np.eye(len(every))
-        return np.column_stack([found == right, np.ones(len(found)), one_hot[found], one_hot[right]])
+        return np.column_stack([predicted == right, np.ones(len(predicted)), one_hot[predicted], one_hot[right]])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         correct, count = sums[:, 0], sums[:, 1]
@@ -144,14 +144,14 @@ def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
 
 def class_counts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, int]]:
     """By class: how many references and predictions have it, and how many examples both."""
-    found, right = [_set(p) for p in predictions], [_set(r) for r in references]
+    predicted, right = [_set(p) for p in predictions], [_set(r) for r in references]
     return {
-        str(one): {
-            "references": sum(one in r for r in right),
-            "predictions": sum(one in p for p in found),
-            "correct": sum(one in p and one in r for p, r in zip(found, right)),
+        str(label): {
+            "references": sum(label in r for r in right),
+            "predictions": sum(label in p for p in predicted),
+            "correct": sum(label in p and label in r for p, r in zip(predicted, right)),
         }
-        for one in _classes(found, right)
+        for label in _classes(predicted, right)
     }
 
 
@@ -165,10 +165,10 @@ def _set(value: Any) -> frozenset[Any]:
 _INVALID = object()  # the class of an invalid output
 
 
-def _classes(found: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    every = {one for side in (found, right) for classes in side for one in classes if one is not _INVALID}
-    return sorted(every, key=lambda one: (isinstance(one, str), one))
+def _classes(predicted: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    every = {label for side in (predicted, right) for classes in side for label in classes if label is not _INVALID}
+    return sorted(every, key=lambda label: (isinstance(label, str), label))
 
 
-def _member(sets: Sequence[Any], one: Any) -> np.ndarray:
-    return np.array([one in classes for classes in sets], float)
+def _member(sets: Sequence[Any], label: Any) -> np.ndarray:
+    return np.array([label in classes for classes in sets], float)

@@ -26,16 +26,18 @@ class Correlation(Metric):
     ) -> np.ndarray:
         right = np.array(references, float)
         worst = np.where(right > (right.min() + right.max()) / 2, right.min(), right.max())
-        found = [wrong if one is None else float(one) for one, wrong in zip(predictions, worst)]
-        return np.column_stack([found, right])
+        predicted = [
+            wrong if prediction is None else float(prediction) for prediction, wrong in zip(predictions, worst)
+        ]
+        return np.column_stack([predicted, right])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         raise NotImplementedError("ranks are those of a sample; `weighted` has it")
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-        found, right = rows.T
-        pearson = _correlation(found[None], right[None], weights)
-        spearman = _correlation(_ranks(found, weights), _ranks(right, weights), weights)
+        predicted, right = rows.T
+        pearson = _correlation(predicted[None], right[None], weights)
+        spearman = _correlation(_ranks(predicted, weights), _ranks(right, weights), weights)
         return {"mean": (pearson + spearman) / 2, "pearson": pearson, "spearman": spearman}
 
 

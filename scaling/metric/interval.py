@@ -45,9 +45,9 @@ def bootstrap(
         for name, values in metric.weighted(rows, _weights(generator, min(step, resamples - done), count)).items():
             drawn[name].append(values)
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    found = {name: np.nanquantile(np.concatenate(drawn[name]), tails) for name in whole if not math.isnan(whole[name])}
-    order = sorted(found, key=lambda name: name != metric.main)
-    return {name: Interval(whole[name], *map(float, found[name])) for name in order}
+    bounds = {name: np.nanquantile(np.concatenate(drawn[name]), tails) for name in whole if not math.isnan(whole[name])}
+    order = sorted(bounds, key=lambda name: name != metric.main)
+    return {name: Interval(whole[name], *map(float, bounds[name])) for name in order}
 
 
 def _weights(generator: np.random.Generator, samples: int, count: int) -> np.ndarray:
@@ -58,11 +58,11 @@ def _weights(generator: np.random.Generator, samples: int, count: int) -> np.nda
 
 def over_seeds(values: Sequence[float]) -> Interval:
     """The mean of runs that differ by their seed, with Student's interval of it; without bounds of one run."""
-    found = np.asarray(values, float)
-    mean = float(found.mean())
-    if len(found) == 1:
+    scores = np.asarray(values, float)
+    mean = float(scores.mean())
+    if len(scores) == 1:
         return Interval(mean, -math.inf, math.inf)
     from scipy.special import stdtrit  # in a quarter of the time of scipy.stats; training needs neither
 
-    half = float(stdtrit(len(found) - 1, (1 + LEVEL) / 2)) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    half = float(stdtrit(len(scores) - 1, (1 + LEVEL) / 2)) * float(scores.std(ddof=1)) / math.sqrt(len(scores))
     return Interval(mean, mean - half, mean + half)

@@ -25,7 +25,7 @@ class TagAccuracy(Metric):
     ) -> np.ndarray:
         pairs = zip(predictions, references)
         return np.array(
-            [(sum(p == r for p, r in zip(found or (), right)), len(right)) for found, right in pairs], float
+            [(sum(p == r for p, r in zip(predicted or (), right)), len(right)) for predicted, right in pairs], float
         )
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
@@ -33,10 +33,10 @@ class TagAccuracy(Metric):
 
     def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
         real, predicted, correct = Counter[str](), Counter[str](), Counter[str]()
-        for found, right in zip(predictions, references):
+        for predicted_tags, right in zip(predictions, references):
             real.update(map(str, right))
-            predicted.update(map(str, found or ()))
-            correct.update(str(r) for p, r in zip(found or (), right) if p == r)
+            predicted.update(map(str, predicted_tags or ()))
+            correct.update(str(r) for p, r in zip(predicted_tags or (), right) if p == r)
         return _counted(real, predicted, correct)
 
 
@@ -55,10 +55,10 @@ class EntityF1(Metric):
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
     ) -> np.ndarray:
         rows = []
-        for found, right in zip(predictions, references):
-            found = _whole(found, right)
-            guessed, real = set(entities(found)), set(entities(right))
-            equal = sum(p == r for p, r in zip(found, right))
+        for predicted, right in zip(predictions, references):
+            predicted = _whole(predicted, right)
+            guessed, real = set(entities(predicted)), set(entities(right))
+            equal = sum(p == r for p, r in zip(predicted, right))
             rows.append((len(guessed & real), len(guessed), len(real), equal, len(right)))
         return np.array(rows, float)
 
@@ -73,8 +73,8 @@ class EntityF1(Metric):
 
     def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
         real, guessed, correct = Counter[str](), Counter[str](), Counter[str]()
-        for found, right in zip(predictions, references):
-            a, b = set(entities(_whole(found, right))), set(entities(right))
+        for predicted_tags, right in zip(predictions, references):
+            a, b = set(entities(_whole(predicted_tags, right))), set(entities(right))
             for counter, chunks in ((guessed, a), (real, b), (correct, a & b)):
                 counter.update(kind for _, _, kind in chunks)
         return _counted(real, guessed, correct)
@@ -84,23 +84,23 @@ def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """(first word, word after the last, type) of each entity of a sentence."""
     begin, before, kind = 0, OUTSIDE, ""
     for index, tag in enumerate([*tags, OUTSIDE]):
-        mark, _, name = tag.partition("-")
-        goes_on = mark in ("I", "E") and before in ("B", "I") and name == kind
+        prefix, _, name = tag.partition("-")
+        goes_on = prefix in ("I", "E") and before in ("B", "I") and name == kind
         if before != OUTSIDE and not goes_on:
             yield begin, index, kind
         if not goes_on:
             begin = index
-        before, kind = mark, name
+        before, kind = prefix, name
 
 
-def _whole(found: Sequence[str] | None, right: Sequence[str]) -> list[str]:
+def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
     """A tag for each word."""
-    tags = [OUTSIDE if tag is None else tag for tag in (found or ())][: len(right)]
+    tags = [OUTSIDE if tag is None else tag for tag in (predicted or ())][: len(right)]
     return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
 
 
 def _counted(real: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, dict[str, int]]:
     return {
-        one: {"references": real[one], "predictions": predicted[one], "correct": correct[one]}
-        for one in sorted({*real, *predicted})
+        kind: {"references": real[kind], "predictions": predicted[kind], "correct": correct[kind]}
+        for kind in sorted({*real, *predicted})
     }

@@ -37,7 +37,7 @@ class BLEU(Metric):
         bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
         scorer = bleu(tokenize=self.tokenize, lowercase=self.lowercase, effective_order=True)
         each = [scorer.sentence_score(p or "", texts(r)) for p, r in zip(predictions, references)]
-        return np.array([[*one.counts, *one.totals, one.sys_len, one.ref_len] for one in each], float)
+        return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in each], float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
@@ -60,7 +60,7 @@ class ROUGE(Metric):
         kinds = ["rouge1", "rouge2", "rougeL"]
         scorer = _package("rouge-score", "rouge_score.rouge_scorer").RougeScorer(kinds, use_stemmer=self.stem)
         each = (scorer.score_multi(texts(r), p or "") for p, r in zip(predictions, references))
-        return np.array([[*(one[kind].fmeasure for kind in kinds), 1] for one in each])
+        return np.array([[*(score[kind].fmeasure for kind in kinds), 1] for score in each])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         return {

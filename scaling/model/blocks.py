@@ -33,11 +33,11 @@ class Blocks:
                     raise error.under(f"blocks.{key}") from None
 
     def __call__(self, index: int) -> nn.Module:
-        made, key = self._different.get(index, self._plain)
+        line, key = self._different.get(index, self._plain)
         for indices in self._unmade.values():
             indices.discard(index)
         try:
-            return made(self._shape)
+            return line(self._shape)
         except ScalingError as error:
             raise error.under(key) from None
 

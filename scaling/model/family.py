@@ -63,12 +63,12 @@ class Tower(nn.Module):
         self.shape, self.pattern = shape, built("pattern", pattern)
         read: set[str] = set()
         self.embedding: Embedding = built("embedding", embedding, shape)
-        made = Blocks(shape.noting(read), block, blocks)
+        assembled = Blocks(shape.noting(read), block, blocks)
         within = replace(shape, width=self.embedding.width)
         self.stack: Stack = built(
-            "stack", stack, shape, made, lambda: built("position", position, within, self.pattern)
+            "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
         )
-        made.check()
+        assembled.check()
         self.shape.check_read(read)
         self.prompt: Any = None  # of prompt tuning
 

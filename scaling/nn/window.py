@@ -66,9 +66,9 @@ def _visible(context: Context, back: int, ahead: int) -> Tensor | None:
     offsets = torch.arange(-back, ahead + 1, device=device)
     band = (torch.arange(past, past + length, device=device)[:, None] + offsets).clamp(0, past + length - 1)
     rows = max(q.positions.shape[0], 1 if q.prefix is None else q.prefix.shape[0])
-    here, near = q.positions.expand(rows, -1).reshape(-1, 1), k.positions[:, band].expand(rows, -1, -1).flatten(0, 1)
+    places, near = q.positions.expand(rows, -1).reshape(-1, 1), k.positions[:, band].expand(rows, -1, -1).flatten(0, 1)
     prefix = None if q.prefix is None else q.prefix.repeat_interleave(length)
-    allowed = pattern(Places(here, prefix=prefix), Places(near, prefix=prefix))
+    allowed = pattern(Places(places, prefix=prefix), Places(near, prefix=prefix))
     allowed = None if allowed is None else allowed.view(rows, length, -1)
     if q.documents is None or k.documents is None:
         return allowed

@@ -77,10 +77,10 @@ def kept(first: int, second: int, room: int) -> tuple[int, int]:
 
 def starts(length: int, room: int, stride: int) -> list[int]:
     """Where windows of `room` tokens begin that together cover a text."""
-    found = [0]
-    while found[-1] + room < length:
-        found.append(found[-1] + min(stride, room))
-    return found
+    places = [0]
+    while places[-1] + room < length:
+        places.append(places[-1] + min(stride, room))
+    return places
 
 
 def filled(rows: Sequence[Sequence[int]], width: int, value: int, left: bool) -> np.ndarray:

@@ -25,7 +25,7 @@ class Frames(Protocol):
 
 
 def predictions(answer: Frames, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    answers: dict[int, Any] = {}
     spans: dict[int, tuple[float, str, float]] = {}
     for tensor, batch in outputs:
         assert batch.examples is not None
@@ -35,20 +35,20 @@ def predictions(answer: Frames, outputs: Iterable[tuple[Tensor, Batch]], source:
                 continue
             match source.task.answer:
                 case "class":
-                    found[index] = int(logits[row].argmax())
+                    answers[index] = int(logits[row].argmax())
                 case "options":
-                    found[index] = _option(int(logits[row].argmax()), source, index)
+                    answers[index] = _option(int(logits[row].argmax()), source, index)
                 case "classes":
-                    found[index] = np.flatnonzero(logits[row] > 0).tolist()
+                    answers[index] = np.flatnonzero(logits[row] > 0).tolist()
                 case "number":
-                    found[index] = float(logits[row])
+                    answers[index] = float(logits[row])
                 case "tags":
-                    found[index] = _tags(answer, logits[row], batch, row, source, index)
+                    answers[index] = _tags(answer, logits[row], batch, row, source, index)
                 case "span":
                     _best(answer, spans, logits[row], batch, row, source, index)
     for index, (score, text, none) in spans.items():
-        found[index] = "" if source.task.unanswerable and none > score else text
-    return found
+        answers[index] = "" if source.task.unanswerable and none > score else text
+    return answers
 
 
 def _begin(batch: Batch, row: int) -> int:
@@ -103,7 +103,7 @@ def _best(
     before = spans.get(index)
     if before is not None:
         none = min(none, before[2])
-        score, text = max((score, text), (before[0], before[1]), key=lambda one: one[0])
+        score, text = max((score, text), (before[0], before[1]), key=lambda pair: pair[0])
     spans[index] = score, text, none
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaling.fit_report.tables import coverage
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, known, percent, symbol
+from scaling.report.numbers import ends, formula, percent, significant, symbol
 from scaling.report.rows import advantages, compared, grown
 from scaling.studies.findings import Findings
 
@@ -85,7 +85,7 @@ def floor(document: Mapping[str, Any]) -> str | None:
 
 def _bounded(document: Mapping[str, Any], name: str) -> Html:
     interval = document["intervals"][name]
-    value = known(interval["estimate"], interval["low"], interval["high"])
+    value = significant(interval["estimate"], interval["low"], interval["high"])
     return tag("span", tag("strong", symbol(name), f" = {value}"), f" {ends(interval)}", class_="whole")
 
 
@@ -97,13 +97,13 @@ def _listed(parts: list[Html]) -> list[str]:
 
 def tested(document: Mapping[str, Any]) -> str | None:
     """The held-out prediction in one sentence."""
-    held = document.get("held_out")
-    if held is None:
+    held_out = document.get("held_out")
+    if held_out is None:
         return None
-    runs = "The held-out run was" if held["n"] == 1 else f"The {held['n']} held-out runs were"
-    sentence = f"{runs} predicted to within {percent(abs(held['largest_relative_error']))}"
+    runs = "The held-out run was" if held_out["n"] == 1 else f"The {held_out['n']} held-out runs were"
+    sentence = f"{runs} predicted to within {percent(abs(held_out['largest_relative_error']))}"
     errors = (document.get("entropy") or {}).get("excess_errors")
     if errors:
         sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"
-    covered = coverage(held)
+    covered = coverage(held_out)
     return f"{sentence}; {covered}." if covered else f"{sentence}."

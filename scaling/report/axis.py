@@ -48,10 +48,10 @@ class Scale:
         return [(value, _round(value)) for value in values if self.low <= value <= self.high]
 
 
-def scale(values: np.ndarray, log: bool, wanted: tuple[float, float] | None, begin: float, end: float) -> Scale:
+def scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None, begin: float, end: float) -> Scale:
     """The scale that shows all values, or the range that is wanted."""
-    if wanted is not None:
-        return Scale(*wanted, log, begin, end)
+    if limits is not None:
+        return Scale(*limits, log, begin, end)
     finite = values[np.isfinite(values)]
     low, high = float(finite.min()), float(finite.max())
     if log:

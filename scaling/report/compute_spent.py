@@ -33,13 +33,13 @@ class ComputeSpent:
 
 def compute_spent(ledger: Ledger, plan: Plan) -> ComputeSpent:
     """From the results and attempts of a study's runs and trunks."""
-    results = {one.run: result for one in plan.runs if (result := ledger.result(one.run)) is not None}
-    attempts = {run: ledger.attempts(run) for run in (*(one.run for one in plan.runs), *plan.trunks)}
+    results = {cell.run: result for cell in plan.runs if (result := ledger.result(cell.run)) is not None}
+    attempts = {run: ledger.attempts(run) for run in (*(cell.run for cell in plan.runs), *plan.trunks)}
     worked = [span for records in attempts.values() for span in spans(records)]
     where = [result.get("circumstances", {}) for result in results.values()]
     grown = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
-    branched = {one.run: one.trunk[0] for one in plan.runs if one.trunk}
-    spent = sum(one.flops for one in plan.runs if one.run in results) + sum(trunk.flops for trunk in grown)
+    branched = {cell.run: cell.trunk[0] for cell in plan.runs if cell.trunk}
+    spent = sum(cell.flops for cell in plan.runs if cell.run in results) + sum(trunk.flops for trunk in grown)
     whole = sum(_whole(result) for result in results.values())
     versions: dict[str, set[str]] = {}
     for circumstances in where:
@@ -49,7 +49,7 @@ def compute_spent(ledger: Ledger, plan: Plan) -> ComputeSpent:
         flops=spent,
         apart=whole if branched else spent,
         attempts=sum(map(len, attempts.values())),
-        interrupted=sum(_interrupted(record) for one in plan.runs for record in attempts[one.run]),
+        interrupted=sum(_interrupted(record) for cell in plan.runs for record in attempts[cell.run]),
         worker_seconds=sum((end - begin).total_seconds() for begin, end in worked),
         elapsed_seconds=(max(e for _, e in worked) - min(b for b, _ in worked)).total_seconds() if worked else 0.0,
         day=str(min(b for b, _ in worked).date()) if worked else "",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.report.markup import Html, tag
-from scaling.report.numbers import ends, known
+from scaling.report.numbers import ends, significant
 
 WIDTH, MIDDLE, ROOM = 200, 13, 8
 
@@ -21,13 +21,15 @@ def interval_strip(interval: Mapping[str, Any], truth: float | None) -> Html:
         return round(ROOM + (WIDTH - 2 * ROOM) * (value - first) / reach, 1)
 
     begin, end = (at(low) if low is not None else 0), (at(high) if high is not None else WIDTH)
-    mark = None if truth is None else tag("line", class_="truth", x1=at(truth), x2=at(truth), y1=1, y2=25)
-    label = f"{known(best, low, high)} in {ends(interval)}" + ("" if truth is None else f"; the truth is {truth:.4f}")
+    truth_line = None if truth is None else tag("line", class_="truth", x1=at(truth), x2=at(truth), y1=1, y2=25)
+    label = f"{significant(best, low, high)} in {ends(interval)}" + (
+        "" if truth is None else f"; the truth is {truth:.4f}"
+    )
     return tag(
         "svg",
         tag("line", class_="range", x1=begin, x2=end, y1=MIDDLE, y2=MIDDLE),
         tag("circle", class_="best", cx=at(best), cy=MIDDLE, r=5),
-        mark,
+        truth_line,
         class_="strip",
         viewBox=f"0 0 {WIDTH} 26",
         preserveAspectRatio="xMinYMid",

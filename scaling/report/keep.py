@@ -33,7 +33,7 @@ SPENT = " of worker time on "
 def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
     """Copy the report beside `written` to FOLDER/NAME, with the study's YAML and a paragraph on what it found."""
     source, target = written.parent, folder / plan.question.name
-    atomic.write(target / f"{target.name}.yaml", provenance.asked(findings))
+    atomic.write(target / f"{target.name}.yaml", provenance.study_yaml(findings))
     _write(findings, record(findings, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), target)
     for name in (POINTS, *([FIT] if findings.document else [])):
         shutil.copyfile(source / name, target / name)

@@ -48,21 +48,21 @@ def _lowered(text: str) -> Html:
     return join(*(tag("sub", piece) if place % 2 else piece for place, piece in enumerate(pieces)))
 
 
-def known(value: float, low: float | None, high: float | None) -> str:
+def significant(value: float, low: float | None, high: float | None) -> str:
     """A value with two digits of what its interval leaves open."""
     width = abs(high - low) if low is not None and high is not None else abs(value)
     return rounded(value, width / 10)
 
 
-def signed_known(value: float, low: float | None, high: float | None) -> str:
-    text = known(value, low, high)
+def signed_significant(value: float, low: float | None, high: float | None) -> str:
+    text = significant(value, low, high)
     return text if text.startswith("−") else f"+{text}"
 
 
 def ends(interval: Mapping[str, Any]) -> str:
     """`[2.180, 2.213]`; an end that the points do not close is called open."""
     low, high = interval["low"], interval["high"]
-    texts = ["open" if end is None else known(end, low, high) for end in (low, high)]
+    texts = ["open" if end is None else significant(end, low, high) for end in (low, high)]
     return f"[{texts[0]}, {texts[1]}]"
 
 

@@ -33,7 +33,7 @@ class Record:
     day: str
     compute: Html
     runs: Html
-    made: Html
+    provenance: Html
 
 
 def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
@@ -100,7 +100,7 @@ def page(findings: Findings, record: Record) -> str:
         )
         if document
         else None,
-        record.made,
+        record.provenance,
         id="main",
         tabindex=-1,
     )

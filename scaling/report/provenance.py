@@ -28,7 +28,7 @@ def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
             "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
         ),
         tag("pre", tag("code", command(plan))),
-        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", asked(findings)))),
+        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", study_yaml(findings)))),
     )
 
 
@@ -49,7 +49,7 @@ def command(plan: Plan) -> str:
     Where the ledger lies changes nothing of what is computed, and is left out.
     """
     question, given = plan.question, []
-    for words in zip(*(reversed(one.overrides) for one in plan.runs)):
+    for words in zip(*(reversed(run.overrides) for run in plan.runs)):
         if len(set(words)) > 1 or not question.name.endswith(named("", None, [words[0], *given])):
             break
         given.insert(0, words[0])
@@ -60,7 +60,7 @@ def command(plan: Plan) -> str:
     return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
 
 
-def asked(findings: Findings) -> str:
+def study_yaml(findings: Findings) -> str:
     """The study's YAML, from what the ledger keeps of it: `scaling study` takes it as it stands."""
     fields = {key: value for key, value in asdict(findings.question).items() if key not in ("name", "at") and value}
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}

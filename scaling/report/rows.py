@@ -13,7 +13,7 @@ from typing import Any
 
 from scaling.law.exponents import COMPUTE
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, known, percent, signed, signed_known, symbol
+from scaling.report.numbers import ends, percent, signed, signed_significant, significant, symbol
 from scaling.studies.findings import Findings
 
 
@@ -56,12 +56,12 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 def compared(findings: Findings, pairs: Sequence[Advantage]) -> Html:
     """From the smallest to the largest size, in one sentence."""
-    sizes = sorted({one.size for one in pairs})
+    sizes = sorted({pair.size for pair in pairs})
     parts = []
-    for name in dict.fromkeys(one.row for one in pairs):
-        mine = [one for one in pairs if one.row == name]
+    for name in dict.fromkeys(pair.row for pair in pairs):
+        mine = [pair for pair in pairs if pair.row == name]
         ends = mine if len(mine) == 1 else [mine[0], mine[-1]]
-        parts.append(f"{name} {' and '.join(f'{signed(one.mean)} at N = {one.size:,}' for one in ends)}")
+        parts.append(f"{name} {' and '.join(f'{signed(pair.mean)} at N = {pair.size:,}' for pair in ends)}")
     ladder = "at one size" if len(sizes) == 1 else f"over {len(sizes)} sizes"
     return join(f"Loss beside {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
 
@@ -69,10 +69,12 @@ def compared(findings: Findings, pairs: Sequence[Advantage]) -> Html:
 def grown(rows: Mapping[str, Any]) -> Html:
     """Whether each row gains or loses on the first as runs grow, by the first of the law's exponents."""
     name = rows["exponents"][0]["name"]
-    base, *others = (one for one in rows["exponents"] if one["name"] == name)
+    base, *others = (other for other in rows["exponents"] if other["name"] == name)
     scale = "compute" if name == COMPUTE else "scale"
-    first = known(base["estimate"], base["low"], base["high"])
-    parts = (f"{one['row']} by {difference(one)}, so that {_course(one['difference'], scale)}" for one in others)
+    first = significant(base["estimate"], base["low"], base["high"])
+    parts = (
+        f"{other['row']} by {difference(other)}, so that {_course(other['difference'], scale)}" for other in others
+    )
     return join(
         f"The loss above its floor falls with {scale} by an exponent ",
         tag("strong", join(exponent(name), f" = {first}")),
@@ -85,10 +87,10 @@ def exponent(name: str) -> Html:
     return symbol("gamma" if name == COMPUTE else name)
 
 
-def difference(one: Mapping[str, Any]) -> str:
+def difference(exponent: Mapping[str, Any]) -> str:
     """`+0.012 [0.004, 0.020]`"""
-    interval = one["difference"]
-    return f"{signed_known(interval['estimate'], interval['low'], interval['high'])} {ends(interval)}"
+    interval = exponent["difference"]
+    return f"{signed_significant(interval['estimate'], interval['low'], interval['high'])} {ends(interval)}"
 
 
 def _course(interval: Mapping[str, Any], scale: str) -> str:

@@ -15,7 +15,7 @@ from scaling.report.answer import floor
 from scaling.report.compute_spent import ComputeSpent
 from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, known, percent, raised, scientific, signed, span, symbol
+from scaling.report.numbers import ends, formula, percent, raised, scientific, signed, significant, span, symbol
 from scaling.report.reliability import checklist, diagnostics
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
@@ -55,23 +55,23 @@ def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
     entropy = document.get("entropy")
     if interval is not None:
         truth = None if entropy is None else entropy["known"]
-        figure = known(interval["estimate"], interval["low"], interval["high"])
+        figure = significant(interval["estimate"], interval["low"], interval["high"])
         against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
         bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
         title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
         yield title, figure, interval_strip(interval, truth), bounds, against
-    held = document.get("held_out")
-    if held is not None:
-        worst = percent(abs(held["largest_relative_error"]))
-        yield "Error on held-out loss", worst, _covered(held)
+    held_out = document.get("held_out")
+    if held_out is not None:
+        worst = percent(abs(held_out["largest_relative_error"]))
+        yield "Error on held-out loss", worst, _covered(held_out)
     if entropy is not None and entropy["excess_errors"]:
         worst = max(entropy["excess_errors"], key=abs)
         yield "Error of the excess", signed(worst), "of the held-out loss above the entropy, the harder figure"
 
 
-def _covered(held: Mapping[str, Any]) -> str | None:
-    covered = coverage(held)
-    return covered if held["n"] == 1 or covered is None else f"largest of {held['n']} runs; {covered}"
+def _covered(held_out: Mapping[str, Any]) -> str | None:
+    covered = coverage(held_out)
+    return covered if held_out["n"] == 1 or covered is None else f"largest of {held_out['n']} runs; {covered}"
 
 
 # The law
@@ -110,7 +110,7 @@ def _parameter(document: Mapping[str, Any], name: str) -> Sequence[str]:
     unit = document["units"].get(name, "an exponent of compute: N* ∝ Cᵃ, D* ∝ Cᵇ" if name in "ab" else "")
     if interval is None:
         return symbol(name), f"{document['estimates'][name]:.4g}", "held" if name in document["fixed"] else "", unit
-    estimate = known(interval["estimate"], interval["low"], interval["high"])
+    estimate = significant(interval["estimate"], interval["low"], interval["high"])
     return symbol(name), estimate, ends(interval), "exponent" if unit == "1" else unit
 
 
@@ -144,9 +144,9 @@ def test(findings: Findings, document: Mapping[str, Any]) -> Html:
 
 
 def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Html:
-    sizes = sorted({one.size for one in advantages})
-    cells = {(one.row, one.size): str(one) for one in advantages}
-    names = dict.fromkeys(one.row for one in advantages)
+    sizes = sorted({advantage.size for advantage in advantages})
+    cells = {(advantage.row, advantage.size): str(advantage) for advantage in advantages}
+    names = dict.fromkeys(advantage.row for advantage in advantages)
     heads = ("row", *(f"N = {short(size)}" for size in sizes))
     caption = (
         f"Loss over that of {findings.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
@@ -155,21 +155,21 @@ def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Htm
 
 
 def exponents_table(rows: Mapping[str, Any]) -> Html:
-    names = list(dict.fromkeys(one["name"] for one in rows["exponents"]))
-    exponents = {(one["row"], one["name"]): one for one in rows["exponents"]}
+    names = list(dict.fromkeys(line["name"] for line in rows["exponents"]))
+    exponents = {(line["row"], line["name"]): line for line in rows["exponents"]}
     first = rows["baseline"]
     heads = ("row", *(part for name in names for part in (exponent(name), "interval", f"less that of {first}")))
     body = [
         (row, *(cell for name in names for cell in _exponent(exponents[row, name])))
-        for row in dict.fromkeys(one["row"] for one in rows["exponents"])
+        for row in dict.fromkeys(line["row"] for line in rows["exponents"])
     ]
     compute = "γ = αβ/(α + β) is that of compute spent best. " if COMPUTE in names else ""
     return _table(f"Exponents of each row’s law, with one floor for all. {compute}", heads, body)
 
 
-def _exponent(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    value = known(one["estimate"], one["low"], one["high"])
-    return value, ends(one), difference(one) if one["difference"] else ""
+def _exponent(line: Mapping[str, Any]) -> tuple[str, str, str]:
+    value = significant(line["estimate"], line["low"], line["high"])
+    return value, ends(line), difference(line) if line["difference"] else ""
 
 
 # Can it be believed?

@@ -30,7 +30,7 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
         "project": experiment.config["log"]["project"] or "scaling",
         "group": plan.question.name,
         "name": plan.question.name,
-        "id": f"study-{sha256(' '.join(one.run for one in plan.runs).encode()).hexdigest()[:16]}",
+        "id": f"study-{sha256(' '.join(run.run for run in plan.runs).encode()).hexdigest()[:16]}",
         "job_type": "study",
         "config": {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)},
         "mode": how,

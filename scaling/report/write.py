@@ -16,7 +16,7 @@ from scaling.studies.plan import Plan
 def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, Path]:
     """What the finished runs of a study show by now, and the page of it; `tell` is given each step that takes time."""
     folder = ledger.study_folder(plan.question.name) / "report"
-    results = {one.run: ledger.result(one.run) for one in plan.runs}
+    results = {cell.run: ledger.result(cell.run) for cell in plan.runs}
     finished = [run for run, result in results.items() if result is not None and result["outcome"] == "finished"]
     if finished:
         tell(f"read {plural(len(plan.runs), 'run')}")

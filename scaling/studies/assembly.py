@@ -39,13 +39,13 @@ def _family(base: str, words: Sequence[Words]) -> Iterator[Experiment]:
     values = [dict(_setting(word) for word in line if word.partition("=")[0] in VARIED) for line in words]
     # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying it.
     tried = ((varied(first, values[index]), assemble(load(base, words[index]))) for index in _probes(values))
-    if all(one.config.tree == alone.config.tree for one, alone in tried):
-        yield from (varied(first, one) for one in values)
+    if all(value.config.tree == alone.config.tree for value, alone in tried):
+        yield from (varied(first, value) for value in values)
     else:
         yield from (assemble(load(base, line)) for line in words)
 
 
 def _probes(values: Sequence[dict[str, Any]]) -> set[int]:
     """For each key the first run that gives it another value than the first run does."""
-    differing = ([index for index, one in enumerate(values) if one[key] != values[0][key]] for key in values[0])
+    differing = ([index for index, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
     return {indices[0] for indices in differing if indices}

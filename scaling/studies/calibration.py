@@ -70,24 +70,30 @@ def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) 
     `cache`, by machine, versions, model and workers.
     """
     workers = min(workers, os.cpu_count() or 1)  # those of a cluster are not beside one another
-    models = {_flops(one): one for one in experiments}.values()
-    tried = sorted((one for one in map(_shrunk, models) if one is not None), key=_flops)
+    models = {_flops(experiment): experiment for experiment in experiments}.values()
+    tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
     if not tried:
         return None
-    chosen = {_flops(one): one for one in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))}
-    files = [cache / f"{_key(one, workers)}.json" for one in chosen.values()]
+    chosen = {
+        _flops(experiment): experiment
+        for experiment in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))
+    }
+    files = [cache / f"{_key(experiment, workers)}.json" for experiment in chosen.values()]
     kept = [_kept(file) for file in files]
-    timings = [one for one in kept if one is not None and not Speed((), one["load"]).busy]
+    timings = [timing for timing in kept if timing is not None and not Speed((), timing["load"]).busy]
     if len(timings) < len(kept):
         timings = [
-            _better(one, {"seconds": seconds, "load": load(), "taken": time.time()})
-            for one, seconds in zip(kept, _timed(list(chosen.values()), workers))
+            _better(timing, {"seconds": seconds, "load": load(), "taken": time.time()})
+            for timing, seconds in zip(kept, _timed(list(chosen.values()), workers))
         ]
         with suppress(OSError):  # a folder that may only be read is timed again the next time
             cache.mkdir(parents=True, exist_ok=True)
-            for file, one in zip(files, timings):
-                atomic.write_json(file, one)
-    return Speed(tuple(zip(chosen, (one["seconds"] for one in timings))), max(one["load"] for one in timings))
+            for file, timing in zip(files, timings):
+                atomic.write_json(file, timing)
+    return Speed(
+        tuple(zip(chosen, (timing["seconds"] for timing in timings))),
+        max(timing["load"] for timing in timings),
+    )
 
 
 def load() -> float:
@@ -126,15 +132,15 @@ def _kept(file: Path) -> dict[str, float] | None:
     return None
 
 
-def _better(one: dict[str, float] | None, other: dict[str, float]) -> dict[str, float]:
-    return other if one is None else {key: min(one[key], other[key]) for key in other}
+def _better(earlier: dict[str, float] | None, other: dict[str, float]) -> dict[str, float]:
+    return other if earlier is None else {key: min(earlier[key], other[key]) for key in other}
 
 
 def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
     """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
     fastest = [math.inf] * len(experiments)
     with _one_thread(), busy_cores(workers - 1, lambda: _round(experiments)):
-        steps = [_step(one) for one in experiments]
+        steps = [_step(experiment) for experiment in experiments]
         for _ in range(TURNS):
             for place, step in enumerate(steps):
                 fastest[place] = min(fastest[place], *_turn(step))
@@ -143,7 +149,7 @@ def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
 
 def _round(experiments: Sequence[Experiment]) -> Callable[[], None]:
     """A step of each."""
-    steps = [_step(one) for one in experiments]
+    steps = [_step(experiment) for experiment in experiments]
 
     def once() -> None:
         for step in steps:

@@ -44,21 +44,21 @@ def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None
 
 def estimates(plan: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:
     """One row a run, in the order of the plan. Time and money of a branch are those of its own steps."""
-    return [_row(one, speed, places) for one in plan.runs]
+    return [_row(run, speed, places) for run in plan.runs]
 
 
-def _row(one: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
-    experiment = one.experiment
-    flops = one.flops + evaluating(experiment)
+def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
+    experiment = run.experiment
+    flops = run.flops + evaluating(experiment)
     precision = experiment.config["train.precision"]
     row = {
-        "run": one.run,
-        "name": one.name,
-        "held_out": one.held_out,
-        "trunk": None if one.trunk is None else {"run": one.trunk[0], "step": one.trunk[1]},
+        "run": run.run,
+        "name": run.name,
+        "held_out": run.held_out,
+        "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
         **point(experiment),
-        "steps": one.steps,
-        "flops_left": one.flops,
+        "steps": run.steps,
+        "flops_left": run.flops,
         "seconds": _seconds(speed, experiment, flops),
         "bytes": sum(memory(experiment.cost, precision, experiment.size.size(0), Layout()).values()),
     }
@@ -116,7 +116,7 @@ def totals(
     }
     if speed is not None:
         document["seconds"] = sum(row["seconds"] for row in rows) + sum(
-            _seconds(speed, one, job.flops) or 0.0 for one, job in zip(trunks, plan.trunks.values())
+            _seconds(speed, trunk, job.flops) or 0.0 for trunk, job in zip(trunks, plan.trunks.values())
         )
         document["busy"] = speed.busy
     for place in places:

@@ -98,7 +98,7 @@ def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]
             raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
     elif target and (absent := [name for name in law.inputs if name not in target]):
         raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", f"add {absent[0]}")
-    parameters = {one.name: one for name in laws for one in named(name).parameters}
+    parameters = {parameter.name: parameter for name in laws for parameter in named(name).parameters}
     for name, value in fields.get("suppose", {}).items():
         if name == "noise" or (name in parameters and parameters[name].scale == "log"):
             if not value > 0:
@@ -165,24 +165,24 @@ def _laws(config: Config, key: str, value: Any) -> list[str]:
 
 
 def _target(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _positive(config, f"{key}.{name}", one) for name, one in _mapping(config, key, value).items()}
+    return {name: _positive(config, f"{key}.{name}", goal) for name, goal in _mapping(config, key, value).items()}
 
 
 def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _number(config, f"{key}.{name}", one) for name, one in _mapping(config, key, value).items()}
+    return {name: _number(config, f"{key}.{name}", number) for name, number in _mapping(config, key, value).items()}
 
 
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
     from scaling.law.points import SETUP_QUESTIONS
 
-    for name, one in _mapping(config, key, value).items():
+    for name, definition in _mapping(config, key, value).items():
         if name not in SETUP_QUESTIONS:
             raise config.error(
                 f"{key}.{name}", "no question of the checklist has this name", nearest(name, SETUP_QUESTIONS)
             )
-        if isinstance(one, bool) or not isinstance(one, int | float):
-            _text(config, f"{key}.{name}", one)
-    return {name: str(one) for name, one in value.items()}
+        if isinstance(definition, bool) or not isinstance(definition, int | float):
+            _text(config, f"{key}.{name}", definition)
+    return {name: str(definition) for name, definition in value.items()}
 
 
 def _scales(config: Config, key: str, value: Any) -> dict[str, Any]:

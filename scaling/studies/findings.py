@@ -76,25 +76,25 @@ class Findings:
 
 def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
-    return [_row(ledger, one) for one in plan.runs]
+    return [_row(ledger, run) for run in plan.runs]
 
 
-def _row(ledger: Ledger, one: Run) -> dict[str, Any]:
-    result = ledger.result(one.run)
+def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
+    result = ledger.result(run.run)
     return {
-        "run": one.run,
-        "name": one.name,
+        "run": run.run,
+        "name": run.name,
         "status": "missing" if result is None else result["outcome"],
-        "held_out": int(one.held_out),
+        "held_out": int(run.held_out),
         "loss": None if result is None else result["loss"],
-        **_variant(one),
-        **point(one.experiment),
+        **_variant(run),
+        **point(run.experiment),
     }
 
 
-def _variant(one: Run) -> dict[str, str]:
+def _variant(run: Run) -> dict[str, str]:
     """The row of a table that the run is of, where the study compares rows."""
-    words = (word.partition("=") for word in one.overrides)
+    words = (word.partition("=") for word in run.overrides)
     row = next((value for key, _, value in words if key == "row"), None)
     return {} if row is None else {"row": row.strip('"')}
 
@@ -203,12 +203,12 @@ def _rows(law: Fit) -> dict[str, Any]:
         "baseline": fitted[0].variant,
         "exponents": [
             {
-                "row": one.variant,
-                "name": one.name,
-                **one.own.to_json(),
-                "difference": None if one.difference is None else one.difference.to_json(),
+                "row": comparison.variant,
+                "name": comparison.name,
+                **comparison.own.to_json(),
+                "difference": None if comparison.difference is None else comparison.difference.to_json(),
             }
-            for one in fitted
+            for comparison in fitted
         ],
     }
 

@@ -73,8 +73,8 @@ def _rank(law: Form, columns: Mapping[str, np.ndarray]) -> int:
         np.random.default_rng(0), DRAWS, columns, np.linspace(3.0, 2.0, len(next(iter(columns.values()))))
     )
     ranks = []
-    for one in theta:
-        jacobian = law.jacobian(one, columns)
+    for parameters in theta:
+        jacobian = law.jacobian(parameters, columns)
         length = np.linalg.norm(jacobian, axis=0)
         if np.all(np.isfinite(jacobian)) and np.all(length > 0):
             values = np.linalg.svd(jacobian / length, compute_uv=False)

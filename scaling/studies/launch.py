@@ -60,7 +60,7 @@ class Crew(Protocol):
         """Have each save its run at the next step and leave. One that cannot within a minute is killed."""
         ...
 
-    def said(self) -> Sequence[str]:
+    def last_lines(self) -> Sequence[str]:
         """The last lines that workers left for people, where these are known."""
         ...
 
@@ -111,20 +111,20 @@ def train(
             crew.stop()
     tell(watch.look())
     workers_end = f"workers ended with {', '.join(map(meaning, crew.codes))}; their output is in {log}"
-    return unfinished(ledger, plan, (workers_end, *crew.said()), DISK if DISK in crew.codes else 1)
+    return unfinished(ledger, plan, (workers_end, *crew.last_lines()), DISK if DISK in crew.codes else 1)
 
 
 def unfinished(ledger: Ledger, plan: Plan, workers: Sequence[str] = (), code: int = 1) -> Unfinished | None:
     """What a study lacks, None where that is nothing; `workers` are lines about those that have ended."""
-    missing = [one for one in plan.runs if ledger.result(one.run) is None]
+    missing = [run for run in plan.runs if ledger.result(run.run) is None]
     if not missing:
         return None
     first = f"{len(missing)} of {len(plan.runs)} runs {'has' if len(missing) == 1 else 'have'} no result"
-    lines = [first, *(f"  {one.name} (run {one.run}): {_reason(ledger, one.run)}" for one in missing[:SOME])]
+    lines = [first, *(f"  {run.name} (run {run.run}): {_reason(ledger, run.run)}" for run in missing[:SOME])]
     if len(missing) > SOME:
         lines.append(f"  and {len(missing) - SOME} more")
     lines += [f"  {line}" for line in workers]
-    if any(hopeless(ledger, one.run) for one in missing):
+    if any(hopeless(ledger, run.run) for run in missing):
         lines.append("  --retry-failed tries runs again that have failed")
     return Unfinished(tuple(lines), code)
 
@@ -197,7 +197,7 @@ class Local:
                 process.kill()
                 process.wait()
 
-    def said(self) -> Sequence[str]:
+    def last_lines(self) -> Sequence[str]:
         """The lines by which workers left, for people to read."""
         with self.log.open("rb") as output:
             output.seek(self.logged)
@@ -243,7 +243,7 @@ class Submitted:
         self.codes = [] if alive else [0 if job.exception() is None else None for job in self.jobs]
         return alive
 
-    def said(self) -> Sequence[str]:
+    def last_lines(self) -> Sequence[str]:
         return ()
 
     def stop(self) -> None:

@@ -59,7 +59,7 @@ class Plan:
     @property
     def fitted(self) -> list[Experiment]:
         """Those of the runs that the law is fitted to."""
-        return [one.experiment for one in self.runs if not one.held_out]
+        return [run.experiment for run in self.runs if not run.held_out]
 
     def ledger(self) -> Ledger:
         """The ledger that its runs belong to, made where there is none."""
@@ -74,15 +74,15 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
     windows: dict[Any, Any] = {}  # of an evaluation, as the files say, by the row of a table
 
-    def said(cell: Cell) -> Words:
+    def words_of(cell: Cell) -> Words:
         words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
         words, row = words if data == "prepared" else stood_in(words), cell.get("row")
         if row not in windows:
             windows[row] = load(question.base, words)["evaluate.windows"] or "all"
         return compared(question.base, words, windows[row])
 
-    cells = _cells(question, said)
-    words = [said(cell) for cell, _ in cells]
+    cells = _cells(question, words_of)
+    words = [words_of(cell) for cell, _ in cells]
     experiments, families = zip(*assembled(question.base, words))
     trunks = _trunks(experiments, families)
     last: dict[str, tuple[int, Experiment]] = {}
@@ -181,14 +181,14 @@ def _name(cell: Cell) -> str:
 
 def _distinct(runs: Sequence[Run]) -> None:
     seen: dict[str, str] = {}
-    for one in runs:
-        if one.run in seen:
+    for run in runs:
+        if run.run in seen:
             raise ScalingError(
-                f"two cells are one run: {seen[one.run]!r} and {one.name!r}",
+                f"two cells are one run: {seen[run.run]!r} and {run.name!r}",
                 key="grid",
                 fix="an axis does not change what is computed, or the held-out runs stand in the grid",
             )
-        seen[one.run] = one.name
+        seen[run.run] = run.name
 
 
 def _enough(question: Question, runs: Sequence[Run]) -> None:
@@ -197,7 +197,7 @@ def _enough(question: Question, runs: Sequence[Run]) -> None:
         return
     from scaling.law import named
 
-    points = {(one.experiment.cost.parameters, one.steps) for one in runs if not one.held_out}
+    points = {(run.experiment.cost.parameters, run.steps) for run in runs if not run.held_out}
     law = named(question.law)
     needed = len(law.parameter_names)
     if len(points) <= needed:

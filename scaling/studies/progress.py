@@ -42,31 +42,31 @@ class Watch:
     """Looks at a study again and again, at little cost."""
 
     def __init__(self, ledger: Ledger, plan: Plan):
-        self.ledger, self.found = ledger, plan
-        self.left: dict[str, Run] = {one.run: one for one in plan.runs}
-        self.whole = sum(one.flops for one in (*plan.runs, *plan.trunks.values()))
+        self.ledger, self.plan = ledger, plan
+        self.left: dict[str, Run] = {run.run: run for run in plan.runs}
+        self.whole = sum(run.flops for run in (*plan.runs, *plan.trunks.values()))
         self.passed, self.failed = 0.0, 0  # by runs that are settled
         self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last told
 
     def look(self) -> Progress:
         passed, active, todo = 0.0, list[Active](), list[tuple[float, float]]()
-        for one in list(self.left.values()):
-            row = self.ledger.status(one.run)
-            if row.state in RESULTS or (row.state not in ("waiting", "running") and settled(self.ledger, one.run)):
-                finished = row.state in RESULTS or self.ledger.result(one.run) is not None
-                self.passed += one.flops * finished
+        for run in list(self.left.values()):
+            row = self.ledger.status(run.run)
+            if row.state in RESULTS or (row.state not in ("waiting", "running") and settled(self.ledger, run.run)):
+                finished = row.state in RESULTS or self.ledger.result(run.run) is not None
+                self.passed += run.flops * finished
                 self.failed += not finished
-                del self.left[one.run]
+                del self.left[run.run]
                 continue
-            first = one.trunk[1] if one.trunk else 0
-            at, each = max(first, row.step or 0), one.flops / max(1, one.steps - first)
+            first = run.trunk[1] if run.trunk else 0
+            at, each = max(first, row.step or 0), run.flops / max(1, run.steps - first)
             passed += each * (at - first)
             # A branch may have no steps of its own; what its evaluation takes is then not told.
-            todo.append((each, one.steps - at + (evaluating(one.experiment) / each if each else 0.0)))
+            todo.append((each, run.steps - at + (evaluating(run.experiment) / each if each else 0.0)))
             if row.state == "running":
-                active.append(self._heard(one.name, one, row, each))
-        trunks, needed = 0, {one.trunk[0] for one in self.left.values() if one.trunk}
-        for name, trunk in self.found.trunks.items():
+                active.append(self._heard(run.name, run, row, each))
+        trunks, needed = 0, {run.trunk[0] for run in self.left.values() if run.trunk}
+        for name, trunk in self.plan.trunks.items():
             row = self.ledger.status(name)
             at, each = min(row.step or 0, trunk.steps), trunk.flops / max(1, trunk.steps)
             passed += each * at
@@ -74,10 +74,10 @@ class Watch:
                 trunks += 1
                 todo.append((each, trunk.steps - at))
             if row.state == "running":
-                active.append(self._heard(f"trunk of {_branch(self.found, name)}", trunk, row, each))
-        done = len(self.found.runs) - len(self.left)
+                active.append(self._heard(f"trunk of {_branch(self.plan, name)}", trunk, row, each))
+        done = len(self.plan.runs) - len(self.left)
         share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.found.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
+        return Progress(len(self.plan.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
 
     def _heard(self, name: str, job: Job, row: Row, each: float) -> Active:
         """A run under way; what it tells of its speed is kept, by the FLOPs of its step."""
@@ -100,4 +100,4 @@ class Watch:
 
 
 def _branch(plan: Plan, trunk: str) -> str:
-    return next(one.name for one in plan.runs if one.trunk and one.trunk[0] == trunk)
+    return next(run.name for run in plan.runs if run.trunk and run.trunk[0] == trunk)

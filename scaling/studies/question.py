@@ -180,8 +180,8 @@ def _built(config: Config, where: str, line: Any) -> None:
         raise config.place(error.under(where)) from None
 
 
-def _count(config: Config, told: Mapping[str, Any]) -> None:
-    most = {part: sum(_grid(line).most for line in _each(told[part]) if line) for part in ("grid", "held_out")}
+def _count(config: Config, fields: Mapping[str, Any]) -> None:
+    most = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
     if most["grid"] == 0:
         raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
     if (runs := sum(most.values())) > MOST_RUNS:

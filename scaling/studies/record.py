@@ -37,8 +37,8 @@ def enter(ledger: Ledger, name: str, plan: Plan) -> list[str]:
         path = ledger.plan_file(name)
         earlier = ledger.plan(name)
         added = _added(earlier, document, name, path)
-    for one in plan.runs:
-        ledger.add(one.experiment.spec)
+    for run in plan.runs:
+        ledger.add(run.experiment.spec)
     for trunk in plan.trunks.values():
         ledger.add(trunk.experiment.spec)
     if earlier is None:
@@ -58,21 +58,21 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
         raise ScalingError(f"the plan is of another version: {error}", file=path, fix="plan again") from None
     runs = tuple(
         Run(
-            run=one["run"],
-            steps=one["steps"],
-            flops=one["flops"],
-            assembled=partial(_assembled, question.base, (*one["overrides"], *words), one["run"]),
-            name=one["name"],
-            overrides=tuple(one["overrides"]),
-            held_out=one["held_out"],
-            trunk=None if one["trunk"] is None else (one["trunk"]["run"], one["trunk"]["step"]),
+            run=run["run"],
+            steps=run["steps"],
+            flops=run["flops"],
+            assembled=partial(_assembled, question.base, (*run["overrides"], *words), run["run"]),
+            name=run["name"],
+            overrides=tuple(run["overrides"]),
+            held_out=run["held_out"],
+            trunk=None if run["trunk"] is None else (run["trunk"]["run"], run["trunk"]["step"]),
         )
-        for one in document["runs"]
+        for run in document["runs"]
     )
-    last = {one.trunk[0]: one for one in sorted(runs, key=lambda one: one.trunk[1] if one.trunk else 0) if one.trunk}
+    last = {run.trunk[0]: run for run in sorted(runs, key=lambda run: run.trunk[1] if run.trunk else 0) if run.trunk}
     trunks = {
-        one["run"]: Job(one["run"], one["steps"], one["flops"], None, partial(_trunk, last[one["run"]]))
-        for one in document["trunks"]
+        run["run"]: Job(run["run"], run["steps"], run["flops"], None, partial(_trunk, last[run["run"]]))
+        for run in document["trunks"]
     }
     return Plan(question, runs, trunks)
 
@@ -99,18 +99,18 @@ def _trunk(last: Run) -> Experiment:
 def _document(plan: Plan) -> dict[str, Any]:
     return {
         "study": asdict(plan.question),
-        "trunks": [{"run": one.run, "steps": one.steps, "flops": one.flops} for one in plan.trunks.values()],
+        "trunks": [{"run": run.run, "steps": run.steps, "flops": run.flops} for run in plan.trunks.values()],
         "runs": [
             {
-                "run": one.run,
-                "name": one.name,
-                "overrides": list(one.overrides),
-                "held_out": one.held_out,
-                "steps": one.steps,
-                "flops": one.flops,
-                "trunk": None if one.trunk is None else {"run": one.trunk[0], "step": one.trunk[1]},
+                "run": run.run,
+                "name": run.name,
+                "overrides": list(run.overrides),
+                "held_out": run.held_out,
+                "steps": run.steps,
+                "flops": run.flops,
+                "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
             }
-            for one in plan.runs
+            for run in plan.runs
         ],
     }
 
@@ -121,8 +121,8 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
     An extension has every planned run, and its new runs have their recipe and data: they differ from the planned ones
     in their size, budget or seed, or in the values of an axis that the study has. Words that change no run may differ.
     """
-    then, now = ({one["run"]: one for one in plan["runs"]} for plan in (earlier, document))
-    new, gone = ([one for run, one in a.items() if run not in b] for a, b in ((now, then), (then, now)))
+    then, now = ({entry["run"]: entry for entry in plan["runs"]} for plan in (earlier, document))
+    new, gone = ([entry for run, entry in a.items() if run not in b] for a, b in ((now, then), (then, now)))
     question_changes = differences(
         *({key: plan["study"][key] for key in ("laws", "target")} for plan in (earlier, document))
     )
@@ -131,9 +131,9 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
     foreign = {} if gone else _foreign(new, list(then.values()), document["study"])
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
-        return [one["name"] for one in new]
+        return [entry["name"] for entry in new]
     counted = [
-        f"{_count(len(runs))} {what} ({_some([one['name'] for one in runs])})"
+        f"{_count(len(runs))} {what} ({_some([entry['name'] for entry in runs])})"
         for what, runs in (("new", new), ("gone", gone))
         if runs
     ]
@@ -149,19 +149,21 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
 
 def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[str, list[str]]:
     """The words of new runs that no extension has, each with the names of its runs."""
-    words = [_words(one) for one in planned]
-    varied = {key for key in {key for one in words for key in one} if len({one.get(key) for one in words}) > 1}
+    words = [_words(run) for run in planned]
+    varied = {
+        key for key in {key for spelled in words for key in spelled} if len({spelled.get(key) for spelled in words}) > 1
+    }
     if study["rate"] is not None:
         varied.add("optimizer.lr")
     free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
-    usual = [{key: value for key, value in one.items() if key not in free} for one in words]
+    usual = [{key: value for key, value in spelled.items() if key not in free} for spelled in words]
     foreign: dict[str, list[str]] = {}
-    for one in new:
-        own = {key: value for key, value in _words(one).items() if key not in free}
+    for run in new:
+        own = {key: value for key, value in _words(run).items() if key not in free}
         if own not in usual:
             nearest = min(usual, key=lambda other: len(own.items() ^ other.items()))
             for key in dict(sorted(own.items() ^ nearest.items())):
-                foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(one["name"])
+                foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(run["name"])
     return foreign
 
 

@@ -43,7 +43,7 @@ def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int |
 
 def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
     size = sized(plan, workers)
-    speed = calibrate([one.experiment for one in plan.runs], Path(ledger.root) / "calibration", size.workers)
+    speed = calibrate([run.experiment for run in plan.runs], Path(ledger.root) / "calibration", size.workers)
     if speed is None:
         return None, False
     total = totals(plan, estimates(plan, speed, ()), speed, ())

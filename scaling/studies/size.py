@@ -49,7 +49,7 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
 
 def threads(plan: Plan, most: int) -> int:
     """The threads of each worker: as many as the largest run is worth, of those that it could have."""
-    return max(suited(one.experiment, most) for one in plan.runs)
+    return max(suited(run.experiment, most) for run in plan.runs)
 
 
 def machine_memory() -> int:
@@ -57,8 +57,8 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _bytes(one: Run) -> float:
-    experiment = one.experiment
+def _bytes(run: Run) -> float:
+    experiment = run.experiment
     train = experiment.config["train"]
     rows = train["micro_batch"] or experiment.size.size(0)
     return sum(memory(experiment.cost, train["precision"], rows, Layout()).values())

@@ -38,7 +38,7 @@ class Clock:
     def __init__(self) -> None:
         self.begun = time.monotonic()
 
-    def told(self, now: Progress) -> str:
+    def text(self, now: Progress) -> str:
         passed = span(time.monotonic() - self.begun)
         return passed if now.left is None else f"{passed}, {span(now.left)} left"
 
@@ -47,12 +47,12 @@ class Lines:
     """A line for each run that is done, and for each twentieth of the compute."""
 
     def __init__(self, clock: Clock):
-        self.clock, self.told = clock, (-1, -1)
+        self.clock, self.printed = clock, (-1, -1)
 
     def __call__(self, now: Progress) -> None:
-        clock, mark = self.clock.told(now), (now.settled, int(20 * now.share))
-        if mark != self.told:
-            self.told = mark
+        clock, progress = self.clock.text(now), (now.settled, int(20 * now.share))
+        if progress != self.printed:
+            self.printed = progress
             print(f"{summary(now)}, {clock}", file=sys.stderr, flush=True)
 
 
@@ -76,7 +76,7 @@ def picture(now: Progress, clock: Clock) -> Group:
         left = "" if active.left is None else span(active.left)
         table.add_row(Text(active.name), step, loss, speed, left, row.host or "")
     bar = ProgressBar(total=1.0, completed=now.share, width=60)
-    return Group(bar, Text(f"{summary(now)}, {clock.told(now)}"), table)
+    return Group(bar, Text(f"{summary(now)}, {clock.text(now)}"), table)
 
 
 def span(seconds: float) -> str:

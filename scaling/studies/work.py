@@ -85,15 +85,15 @@ def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
 
 def _branches(plan: Plan) -> dict[str, list[Run]]:
     branches: dict[str, list[Run]] = {name: [] for name in plan.trunks}
-    for one in plan.runs:
-        if one.trunk is not None:
-            branches[one.trunk[0]].append(one)
+    for run in plan.runs:
+        if run.trunk is not None:
+            branches[run.trunk[0]].append(run)
     return branches
 
 
 def _dearest_first(plan: Plan) -> list[Job]:
     """All jobs by what hangs on them: a run's own work, a trunk's and that of its dearest branch after it."""
-    after = {name: max(one.flops for one in runs) for name, runs in _branches(plan).items()}
+    after = {name: max(run.flops for run in runs) for name, runs in _branches(plan).items()}
     jobs: list[Job] = [*plan.trunks.values(), *plan.runs]
     return sorted(jobs, key=lambda job: (-job.flops - after.get(job.run, 0.0), job.run))
 
@@ -101,14 +101,14 @@ def _dearest_first(plan: Plan) -> list[Job]:
 def _deaths(ledger: Ledger, run: str) -> int:
     """How many attempts at a run were cut off by the death of their process."""
     records = ledger.attempts(run)
-    return sum(one.exit is None and (one is not records[-1] or ledger.is_gone(one)) for one in records)
+    return sum(record.exit is None and (record is not records[-1] or ledger.is_gone(record)) for record in records)
 
 
 def _done(ledger: Ledger, job: Job, branches: Mapping[str, Sequence[Run]]) -> bool:
     """Whether a run is settled, or a trunk has grown as far as the branches that are not settled want it."""
     if job.run not in branches:
         return settled(ledger, job.run)
-    return all(_ready(ledger, one) or settled(ledger, one.run) for one in branches[job.run])
+    return all(_ready(ledger, branch) or settled(ledger, branch.run) for branch in branches[job.run])
 
 
 def _ready(ledger: Ledger, job: Job, troubles: Troubles | None = None) -> bool:

@@ -83,9 +83,9 @@ class Agent:
                 with deferred():  # the server hands a run out no second time: it is written down at once
                     taken = self._taken(agent)
                 if taken is not None:
-                    one = self._understood(taken)
-                    if one is not None:
-                        self._train(agent, one)
+                    assignment = self._understood(taken)
+                    if assignment is not None:
+                        self._train(agent, assignment)
                 elif next(self._open(), None) is None:
                     return
                 else:
@@ -94,41 +94,41 @@ class Agent:
     def _taken(self, agent: str) -> Assignment | None:
         """The server's next run, written down as ours; None where it has none."""
         commands = _answer(lambda: self.server.heartbeat(agent, [])) or []
-        command = next((one for one in commands if one.get("type") in ("run", "resume")), None)
+        command = next((entry for entry in commands if entry.get("type") in ("run", "resume")), None)
         if command is None:
             return None
         self.taken += 1
         given = tuple(f"{key}={line['value']}" for key, line in command["args"].items())
         return self.roster.take(Assignment(command["run_id"], "", given, ""))
 
-    def _understood(self, one: Assignment) -> Assignment | None:
+    def _understood(self, assignment: Assignment) -> Assignment | None:
         """The assignment with the run it means, None where that is refused. The sweep is read anew: it may be edited
         while it runs.
         """
         tree = yaml.safe_load(self.server.sweep(self.path)["config"])
-        words = (*words_of(tree["command"], tree["program"]), *one.words)
+        words = (*words_of(tree["command"], tree["program"]), *assignment.words)
         try:
             run = self.ledger.add(experiment([*words, *self.overrides]).spec)
         except ScalingError as error:
             if error.code != BAD_INPUT:
                 raise  # a full disk is no fault of the run's
-            self._report(one, "refused", str(error))
-            self.roster.drop(one)
+            self._report(assignment, "refused", str(error))
+            self.roster.drop(assignment)
             return None
-        return self.roster.take(replace(one, words=words, run=run))
+        return self.roster.take(replace(assignment, words=words, run=run))
 
     def _leftovers(self, agent: str) -> bool:
         """Train one assigned run that nobody is at; False where there is none."""
-        for one in self._open():
-            if not self.roster.is_left(one):
+        for left in self._open():
+            if not self.roster.is_left(left):
                 continue
-            if not one.run:
-                assignment = self._understood(self.roster.take(one))
+            if not left.run:
+                assignment = self._understood(self.roster.take(left))
             else:
                 # Its agent is gone; the process that trained it may not be, or may be known to be only here.
-                self.ledger.bury(one.run)
-                free = self.ledger.status(one.run).state not in ("running", "stale")
-                assignment = self.roster.take(one) if free else None
+                self.ledger.bury(left.run)
+                free = self.ledger.status(left.run).state not in ("running", "stale")
+                assignment = self.roster.take(left) if free else None
             if assignment is not None:
                 self._train(agent, assignment)
                 return True
@@ -136,19 +136,19 @@ class Agent:
 
     def _open(self) -> Iterator[Assignment]:
         """Assigned runs that may still be trained, by whomever."""
-        for one in self.roster.assigned():
-            done = bool(one.run) and settled(self.ledger, one.run)
-            if not done and self.tries.get(one.name, 0) < TRIES:
-                yield one
+        for assignment in self.roster.assigned():
+            done = bool(assignment.run) and settled(self.ledger, assignment.run)
+            if not done and self.tries.get(assignment.name, 0) < TRIES:
+                yield assignment
 
-    def _train(self, agent: str, one: Assignment) -> None:
-        self.tries[one.name] = self.tries.get(one.name, 0) + 1
-        words = [sys.executable, "-m", "scaling", "train", *one.words, *self.overrides]
+    def _train(self, agent: str, assignment: Assignment) -> None:
+        self.tries[assignment.name] = self.tries.get(assignment.name, 0) + 1
+        words = [sys.executable, "-m", "scaling", "train", *assignment.words, *self.overrides]
         variables = {
             **parent.named(),
             AGENT: self.roster.own,
             SWEEP: self.path.sweep,
-            "WANDB_RUN_ID": one.name,
+            "WANDB_RUN_ID": assignment.name,
             "WANDB_PROJECT": self.path.project,
             "WANDB_ENTITY": self.path.entity,
         }
@@ -161,14 +161,14 @@ class Agent:
                 process_group=0,
             )
             try:
-                self._watch(agent, one, process)
+                self._watch(agent, assignment, process)
             except BaseException:
                 process.terminate()
                 process.wait()
                 raise
-            self._judge(one, process.returncode)
+            self._judge(assignment, process.returncode)
 
-    def _watch(self, agent: str, one: Assignment, process: subprocess.Popen[bytes]) -> None:
+    def _watch(self, agent: str, assignment: Assignment, process: subprocess.Popen[bytes]) -> None:
         """Until the run's process ends: beat, and hand on what the server and the scheduler ask for."""
         beat, pruned, signalled = time.monotonic() + BEAT, False, False
         while process.poll() is None:
@@ -178,42 +178,42 @@ class Agent:
                 signalled = True
             if time.monotonic() >= beat and not received():
                 beat = time.monotonic() + BEAT
-                pruned = pruned or self._stops(agent, one)
+                pruned = pruned or self._stops(agent, assignment)
             # A process that has not begun to train would die of it, and leave no result.
-            if pruned and not signalled and self.ledger.status(one.run).step is not None:
+            if pruned and not signalled and self.ledger.status(assignment.run).step is not None:
                 process.send_signal(PRUNE)
                 signalled = True
 
-    def _stops(self, agent: str, one: Assignment) -> bool:
+    def _stops(self, agent: str, assignment: Assignment) -> bool:
         """Whether the server wants the run stopped. One that is out of reach is no reason to stop it."""
         try:
-            commands = _answer(lambda: self.server.heartbeat(agent, [one.name], patience=0.0), grace=0.0)
+            commands = _answer(lambda: self.server.heartbeat(agent, [assignment.name], patience=0.0), grace=0.0)
         except ScalingError:
             return False
         return any(command.get("type") in ("stop", "exit") for command in commands or ())
 
-    def _judge(self, one: Assignment, code: int) -> None:
-        result = self.ledger.result(one.run)
+    def _judge(self, assignment: Assignment, code: int) -> None:
+        result = self.ledger.result(assignment.run)
         if result is not None:
-            self._report(one, result["outcome"], result.get("reason"))
-        elif code == BAD_INPUT and self.ledger.status(one.run).state == "running":
-            self.tries[one.name] -= 1  # another process was quicker
+            self._report(assignment, result["outcome"], result.get("reason"))
+        elif code == BAD_INPUT and self.ledger.status(assignment.run).state == "running":
+            self.tries[assignment.name] -= 1  # another process was quicker
         elif code == BAD_INPUT:
-            self.tries[one.name] = TRIES
-            self._report(one, "refused", "it said why")
+            self.tries[assignment.name] = TRIES
+            self._report(assignment, "refused", "it said why")
         elif code == DISK:
             raise ScalingError(
                 "the disk is full or failing", fix="free some space and start the agent again", code=DISK
             )
         elif not received():
-            self._report(one, "failed", f"its process ended with code {code}")
+            self._report(assignment, "failed", f"its process ended with code {code}")
 
-    def _report(self, one: Assignment, outcome: str, reason: str | None) -> None:
+    def _report(self, assignment: Assignment, outcome: str, reason: str | None) -> None:
         """Tell what came of a run; what came to nothing is kept until a later try has a result."""
-        self.failed.pop(one.name, None)
+        self.failed.pop(assignment.name, None)
         if outcome in ("failed", "refused"):
-            self.failed[one.name] = f"{outcome}: {reason}"
-        self.tell(one, outcome, reason)
+            self.failed[assignment.name] = f"{outcome}: {reason}"
+        self.tell(assignment, outcome, reason)
 
 
 def _answer(ask: Callable[[], list[dict[str, Any]]], grace: float = GRACE) -> list[dict[str, Any]] | None:

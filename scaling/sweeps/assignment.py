@@ -58,15 +58,15 @@ class Roster:
         finally:
             heartbeat.stop()
 
-    def take(self, one: Assignment) -> Assignment:
+    def take(self, assignment: Assignment) -> Assignment:
         """Write an assignment down as our own."""
-        ours = replace(one, agent=self.own)
-        atomic.write_json(self.folder / "assigned" / f"{one.name}.json", asdict(ours))
+        ours = replace(assignment, agent=self.own)
+        atomic.write_json(self.folder / "assigned" / f"{assignment.name}.json", asdict(ours))
         return ours
 
-    def drop(self, one: Assignment) -> None:
+    def drop(self, assignment: Assignment) -> None:
         """Forget an assignment that no agent could train."""
-        (self.folder / "assigned" / f"{one.name}.json").unlink(missing_ok=True)
+        (self.folder / "assigned" / f"{assignment.name}.json").unlink(missing_ok=True)
 
     def assigned(self) -> Iterator[Assignment]:
         """Every assignment of the sweep, by any agent on any machine."""
@@ -77,10 +77,10 @@ class Roster:
                 continue  # dropped meanwhile
             yield Assignment(document["name"], document["agent"], tuple(document["words"]), document["run"])
 
-    def is_left(self, one: Assignment) -> bool:
+    def is_left(self, assignment: Assignment) -> bool:
         """Whether nobody is at it: its agent is gone, or is this one, which is at nothing when it asks."""
-        folder = self.folder / "agents" / one.agent
-        if one.agent == self.own:
+        folder = self.folder / "agents" / assignment.agent
+        if assignment.agent == self.own:
             return True
         who = json.loads((folder / "who.json").read_text())
         return is_gone(who, this_machine()) or self._watch.is_stale(folder / "heartbeat")

@@ -25,7 +25,7 @@ class Bayes:
         try:
             import optuna
         except ImportError:
-            raise sweep.found.error("method", "bayes needs Optuna here", "install scaling[bayes]") from None
+            raise sweep.config.error("method", "bayes needs Optuna here", "install scaling[bayes]") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.sweep, self.drawn = sweep, drawn
         self._states = optuna.trial.TrialState
@@ -47,20 +47,22 @@ class Bayes:
         if len(self._trials) > self._before:
             with self.drawn.open("a") as file:
                 file.write(json.dumps(trial.params) + "\n")
-        return {key: one.at(shares[key]) for key, one in self.sweep.parameters.items()}
+        return {key: distribution.at(shares[key]) for key, distribution in self.sweep.parameters.items()}
 
     def _share(self, trial: Any, key: str) -> float:
-        one = self.sweep.parameters[key]
-        if not isinstance(one, Choice):
+        distribution = self.sweep.parameters[key]
+        if not isinstance(distribution, Choice):
             return trial.suggest_float(key, 0.0, 1.0)
-        if len(one.values) == 1:
+        if len(distribution.values) == 1:
             return 0.0
-        ordered = isinstance(one.values, range) or (one.are_numbers and list(one.values) == sorted(one.values))
-        count = len(one.values)
+        ordered = isinstance(distribution.values, range) or (
+            distribution.are_numbers and list(distribution.values) == sorted(distribution.values)
+        )
+        count = len(distribution.values)
         index = trial.suggest_int(key, 0, count - 1) if ordered else trial.suggest_categorical(key, list(range(count)))
-        if not one.chances:
+        if not distribution.chances:
             return (index + 0.5) / count
-        return sum(itertools.islice(one.chances, index)) + one.chances[index] / 2
+        return sum(itertools.islice(distribution.chances, index)) + distribution.chances[index] / 2
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
         trial = self._trials[number]

@@ -80,36 +80,36 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
     second. `words` hold for every run.
     """
 
-    def one(key: str, cell: Cell) -> Tried:
+    def trial(key: str, cell: Cell) -> Tried:
         with _placed(sweep, key, cell):
-            return Tried(key, cell, checked(resolved([*sweep.told(cell), *words])))
+            return Tried(key, cell, checked(resolved([*sweep.overrides(cell), *words])))
 
-    looks = Looks([one(*trial) for trial in search.tried(sweep)], [one("", cell) for cell in _sample(sweep)])
+    looks = Looks([trial(*place) for place in search.tried(sweep)], [trial("", cell) for cell in _sample(sweep)])
     _stoppable(sweep, looks.first["evaluate.points"])
     return looks
 
 
 def check(sweep: Sweep, looks: Looks) -> Outlook:
     """Refuse what would stop a run of the sweep, and say what the sweep will take."""
-    for one in looks.values:
-        _tried(sweep, one)
-    seen, runs = [_tried(sweep, one) for one in looks.sample], sweep.size
-    _stoppable(sweep, min(len(one.evaluated) for one in seen))  # a short run may pay for fewer than it asks for
-    print_remarks(one.config for one in (*looks.values, *looks.sample))
+    for trial in looks.values:
+        _tried(sweep, trial)
+    seen, runs = [_tried(sweep, trial) for trial in looks.sample], sweep.size
+    _stoppable(sweep, min(len(trial.evaluated) for trial in seen))  # a short run may pay for fewer than it asks for
+    print_remarks(trial.config for trial in (*looks.values, *looks.sample))
     share = (1 if runs is None else runs) / len(seen)
     return Outlook(
         runs=runs,
-        tokens=share * sum(one.tokens(one.steps) for one in seen),
-        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
-        smallest=min(one.cost.parameters_non_embedding for one in seen),
-        largest=max(one.cost.parameters_non_embedding for one in seen),
+        tokens=share * sum(trial.tokens(trial.steps) for trial in seen),
+        flops=share * sum(trial.tokens(trial.steps) * trial.cost.flops_train_per_token for trial in seen),
+        smallest=min(trial.cost.parameters_non_embedding for trial in seen),
+        largest=max(trial.cost.parameters_non_embedding for trial in seen),
         exact=runs == len(seen),
     )
 
 
-def _tried(sweep: Sweep, one: Tried) -> Experiment:
-    with _placed(sweep, one.key, one.cell):
-        return _assembled(one.config)
+def _tried(sweep: Sweep, trial: Tried) -> Experiment:
+    with _placed(sweep, trial.key, trial.cell):
+        return _assembled(trial.config)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
     except ScalingError as error:
         # The config names its own key, and knows no line: the file's is that of the parameter, or of the command.
         named = next((name for name in cell if _about(error, name)), key or None)
-        place = sweep.found.error(f"parameters.{named}" if named else "command", "")
+        place = sweep.config.error(f"parameters.{named}" if named else "command", "")
         extra = {"value": error.value} if error.has_value else {}
         raise ScalingError(
             error.what, fix=error.fix, code=error.code, file=place.file, line=place.line, key=error.key, **extra
@@ -138,7 +138,7 @@ def _stoppable(sweep: Sweep, points: int) -> None:
         return
     bracket = sweep.hyperband.brackets[0]
     if points <= bracket:
-        raise sweep.found.error(
+        raise sweep.config.error(
             "early_terminate",
             f"the first bracket is the evaluation after {bracket}, and a run has {points}",
             "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on",
@@ -147,10 +147,10 @@ def _stoppable(sweep: Sweep, points: int) -> None:
 
 def alone(sweep: Sweep, first: Config) -> None:
     """Refuse what `--local` cannot do: hyperband is told by the process that trains, so a run is one process."""
-    from scaling.training.ranks import wanted
+    from scaling.training.ranks import rank_count
 
-    if sweep.hyperband is not None and wanted(first) > 1:
-        raise sweep.found.error("early_terminate", "here it stops runs on one device each", "set train.devices=1")
+    if sweep.hyperband is not None and rank_count(first) > 1:
+        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set train.devices=1")
 
 
 def _sample(sweep: Sweep) -> Iterator[Cell]:

@@ -76,7 +76,7 @@ class Metric:
     def of(self, history: Sequence[Mapping[str, Any]]) -> list[float]:
         """Its values in a run's history, lower better."""
         kind, _, key = self.name.partition("/")
-        return [self.sign * one[key] for one in history if one.get("kind") == kind and one.get(key) is not None]
+        return [self.sign * entry[key] for entry in history if entry.get("kind") == kind and entry.get(key) is not None]
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class Sweep:
     hyperband: Hyperband | None
     cap: int | None
     tree: Mapping[str, Any]  # the file, as W&B gets it
-    found: Config  # the file, with the line of every key
+    config: Config  # the file, with the line of every key
 
-    def told(self, cell: Mapping[str, Any]) -> list[str]:
+    def overrides(self, cell: Mapping[str, Any]) -> list[str]:
         """The words of one run, as W&B's agent writes them: Python's spelling of each value."""
         return [*self.words, *(f"{key}={value}" for key, value in cell.items())]
 
@@ -103,8 +103,8 @@ class Sweep:
         if self.method != "grid":
             return self.cap
         whole = 1
-        for one in self.parameters.values():
-            whole *= len(one.values or ())
+        for parameter in self.parameters.values():
+            whole *= len(parameter.values or ())
         return whole if self.cap is None else min(whole, self.cap)
 
     @property
@@ -123,7 +123,7 @@ class Sweep:
 
     def error(self, key: str, error: ScalingError) -> ScalingError:
         """A mistake under a key of the file, with its line."""
-        place = self.found.error(key, "") if key else error
+        place = self.config.error(key, "") if key else error
         return error.at(file=place.file, line=place.line)
 
 
@@ -212,7 +212,7 @@ def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
         else None,
         cap=tree.get("run_cap"),
         tree=tree,
-        found=config,
+        config=config,
     )
     _fits(sweep)
     return sweep
@@ -227,8 +227,8 @@ def _parameters(tree: Any, config: Config, above: str) -> Iterator[tuple[str, Di
         if not isinstance(line, dict):
             raise config.error(place, "expected what it may be", "write {values: [1, 2]} or {value: 1}")
         if set(line) == {"parameters"}:
-            for inner, one in _parameters(line["parameters"], config, f"{place}.parameters"):
-                yield f"{key}.{inner}", one
+            for inner, inner_distribution in _parameters(line["parameters"], config, f"{place}.parameters"):
+                yield f"{key}.{inner}", inner_distribution
             continue
         yield key, _at(config, place, lambda line=line: distribution(line))
 
@@ -269,12 +269,12 @@ def _metric(tree: Mapping[str, Any], config: Config) -> Metric | None:
 def _fits(sweep: Sweep) -> None:
     """Refuse what no run of the sweep could do: a grid over a curve, too many runs, a bracket that is never reached."""
     if sweep.method == "grid":
-        for key, one in sweep.parameters.items():
-            if one.values is None or (isinstance(one, Choice) and one.chances):
+        for key, distribution in sweep.parameters.items():
+            if distribution.values is None or (isinstance(distribution, Choice) and distribution.chances):
                 fix = "write values: […], or method: random"
-                raise sweep.found.error(f"parameters.{key}", "a grid takes values, not this distribution", fix)
+                raise sweep.config.error(f"parameters.{key}", "a grid takes values, not this distribution", fix)
     if sweep.size is not None and sweep.size > MOST_RUNS:
-        raise sweep.found.error(
+        raise sweep.config.error(
             "parameters", f"the sweep has {sweep.size:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
         )
 

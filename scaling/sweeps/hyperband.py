@@ -43,7 +43,7 @@ class Hyperband:
         if not reached:
             return False
         last = reached[-1]
-        values = sorted(one[last] for one in (history, *others) if last < len(one))
+        values = sorted(values_of[last] for values_of in (history, *others) if last < len(values_of))
         threshold = values[int(len(values) / self.eta)]
         return (history[last] if self.strict else min(history)) > threshold
 

@@ -110,7 +110,7 @@ def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
     trial = worker.trial = trials.following()
     if trial is not None:
         trial.values = []
-        say(worker.pipe, [*trials.sweep.told(trial.cell), f"log.name={name(trial.cell)}", *words])
+        say(worker.pipe, [*trials.sweep.overrides(trial.cell), f"log.name={name(trial.cell)}", *words])
 
 
 def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None:

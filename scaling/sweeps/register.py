@@ -14,7 +14,7 @@ from scaling.sweeps.server import BUSY, Server
 
 def register(sweep: Sweep) -> str | None:
     """The path `entity/project/id` of the sweep as it was registered; None where there is no key, and nothing sent."""
-    server = Server.found()
+    server = Server.of_client()
     if server is None:
         return None
     own = server.entity()

@@ -25,23 +25,26 @@ def grid(sweep: Sweep) -> Iterator[Cell]:
 
 def cell(sweep: Sweep, number: int) -> Cell:
     """The cell of a number, the last parameter varying fastest; no axis is written out, it may be as long as memory."""
-    values_: Cell = {}
-    for key, one in reversed(list(sweep.parameters.items())):
-        values = one.values or ()
+    drawn: Cell = {}
+    for key, distribution in reversed(list(sweep.parameters.items())):
+        values = distribution.values or ()
         number, index = divmod(number, len(values))
-        values_[key] = values[index]
-    return dict(reversed(values_.items()))
+        drawn[key] = values[index]
+    return dict(reversed(drawn.items()))
 
 
 def randomly(sweep: Sweep) -> Iterator[Cell]:
     seed = sweep.fingerprint
     for number in itertools.islice(itertools.count(), sweep.cap):
-        yield {key: one.at(random.Random(f"{seed}:{number}:{key}").random()) for key, one in sweep.parameters.items()}
+        yield {
+            key: distribution.at(random.Random(f"{seed}:{number}:{key}").random())
+            for key, distribution in sweep.parameters.items()
+        }
 
 
 def tried(sweep: Sweep) -> Iterator[tuple[str, Cell]]:
     """Cells that a check looks at: the first values of all parameters, then each other value of one at a time."""
-    rows = {key: one.tried() for key, one in sweep.parameters.items()}
+    rows = {key: distribution.tried() for key, distribution in sweep.parameters.items()}
     first = {key: row[0] for key, row in rows.items()}
     yield "", first
     for key, row in rows.items():
@@ -84,6 +87,6 @@ def needs_end(sweep: Sweep) -> None:
         raise ScalingError(
             f"{sweep.method} has no end of its own",
             key="run_cap",
-            file=sweep.found.error("method", "").file,
+            file=sweep.config.error("method", "").file,
             fix="set run_cap in the file, or --count N",
         )

@@ -73,22 +73,22 @@ class Server:
     key: str
 
     @staticmethod
-    def found(**settings: Any) -> Server | None:
-        """The server and key that the W&B client would use, None without a key; nothing is asked yet."""
+    def of_client(**settings: Any) -> Server | None:
+        """The server and key that the W&B client would use, None without a key; it sends no request."""
         import wandb
 
         try:
-            settings_ = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
+            client = wandb.setup(settings=wandb.Settings(silent=True, **settings)).settings
         except ValueError as error:  # pydantic's, which names the setting
             raise _misset(error) from None
-        base = str(settings_.base_url).rstrip("/")
-        key = settings_.api_key or _login(base)
+        base = str(client.base_url).rstrip("/")
+        key = client.api_key or _login(base)
         return Server(base, key) if key else None
 
     @staticmethod
     def needed(**settings: Any) -> Server:
-        """As `found`, where nothing can be done without."""
-        server = Server.found(**settings)
+        """As `of_client`; refused without a key."""
+        server = Server.of_client(**settings)
         if server is None:
             raise ScalingError("there is no W&B key", fix="`wandb login`, or set WANDB_API_KEY")
         return server

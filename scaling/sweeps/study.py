@@ -37,17 +37,17 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
 
 
 def _dearest_first(plan: dict[str, Any]) -> list[str]:
-    trunks = {one["run"]: one["flops"] for one in plan["trunks"]}
+    trunks = {run["run"]: run["flops"] for run in plan["trunks"]}
 
-    def flops(one: dict[str, Any]) -> float:
-        return one["flops"] + (trunks[one["trunk"]["run"]] if one["trunk"] else 0.0)
+    def flops(run: dict[str, Any]) -> float:
+        return run["flops"] + (trunks[run["trunk"]["run"]] if run["trunk"] else 0.0)
 
-    return list(dict.fromkeys(one["run"] for one in sorted(plan["runs"], key=flops, reverse=True)))
+    return list(dict.fromkeys(run["run"] for run in sorted(plan["runs"], key=flops, reverse=True)))
 
 
 def planned(words: Sequence[str]) -> Config:
     """The config of a planned study's run, which `study=` and `run=` name."""
-    settings, ledger, plan, run = _found(words)
+    settings, ledger, plan, run = _loaded(words)
     logged = [f"{key}={value}" for key, value in settings.items() if key.startswith("log.")]
     words = compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged))
     return load(plan.question.base, words)
@@ -57,14 +57,14 @@ def prepare(words: Sequence[str]) -> None:
     """Have the trunk of a planned study's run stand where the run branches off. The ledger shows it, and W&B does not:
     in a sweep there, each W&B run is one of the runs that were asked for.
     """
-    _, ledger, plan, run = _found(words, ["log.wandb=disabled"])
+    _, ledger, plan, run = _loaded(words, ["log.wandb=disabled"])
     if not launched() and ledger.result(run.run) is None:
         from scaling.studies.work import grow  # imports Lightning, which a check of the sweep does without
 
         grow(ledger, plan, run)
 
 
-def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
+def _loaded(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
     """What the words say, and the run that they name; `further` words hold for its training."""
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     for key in settings:
@@ -72,7 +72,7 @@ def _found(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str,
             raise ScalingError("the plan says what a run of a study is", key=key, value=settings[key])
     ledger = Ledger.open(settings.get("runs", "runs"))
     plan = _entered(ledger.root, settings["study"], tuple(further))
-    runs = {one.run: one for one in plan.runs}
+    runs = {cell.run: cell for cell in plan.runs}
     run = settings.get("run", "")
     if run not in runs:
         raise ScalingError("the study has no such run", key="run", value=run, fix=nearest(run, runs))

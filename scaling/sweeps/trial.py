@@ -41,7 +41,7 @@ class Trials:
 
     def following(self) -> Trial | None:
         """What to train next, None where there is nothing at the moment."""
-        ready = next((one for one in self.again if one.not_before <= time.monotonic()), None)
+        ready = next((trial for trial in self.again if trial.not_before <= time.monotonic()), None)
         if ready is not None:
             self.again.remove(ready)
             return ready
@@ -64,5 +64,5 @@ class Trials:
 
     def stops(self, trial: Trial) -> bool:
         """Whether hyperband stops a trial with the values it has now."""
-        others = [one.values for one in self.drawn if one is not trial and one.values]
+        others = [other.values for other in self.drawn if other is not trial and other.values]
         return self.sweep.hyperband is not None and self.sweep.hyperband.stops(trial.values, others)

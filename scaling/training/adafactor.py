@@ -19,13 +19,13 @@ class StackedAdafactor(torch.optim.Adafactor):
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         assert closure is None
         for group in self.param_groups:
-            for parameters in stacks([one for one in group["params"] if one.grad is not None]):
+            for parameters in stacks([parameter for parameter in group["params"] if parameter.grad is not None]):
                 self._move(parameters, group)
 
     def _move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """One update of parameters of one shape, as torch computes it."""
-        states = [self._state(one) for one in parameters]
-        gradient = _stacked([one.grad for one in parameters if one.grad is not None])
+        states = [self._state(parameter) for parameter in parameters]
+        gradient = _stacked([parameter.grad for parameter in parameters if parameter.grad is not None])
         each = [-1] + [1] * (gradient.ndim - 1)  # one number a parameter
         eps = torch.finfo(gradient.dtype).eps if group["eps"][0] is None else group["eps"][0]
 
@@ -66,11 +66,11 @@ class StackedAdafactor(torch.optim.Adafactor):
 def stacks(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Parameters of one shape and type together, no more of them than are worth it."""
     alike: dict[Any, list[Tensor]] = {}
-    for one in parameters:
-        alike.setdefault((one.shape, one.dtype, one.device), []).append(one)
-    for found in alike.values():
-        count = max(1, TOGETHER // max(1, found[0].numel()))
-        yield from (found[start : start + count] for start in range(0, len(found), count))
+    for parameter in parameters:
+        alike.setdefault((parameter.shape, parameter.dtype, parameter.device), []).append(parameter)
+    for same in alike.values():
+        count = max(1, TOGETHER // max(1, same[0].numel()))
+        yield from (same[start : start + count] for start in range(0, len(same), count))
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:

@@ -50,5 +50,5 @@ class BackgroundListener:
         try:
             self._tell(iter(self._waiting.get, None))
         except Exception as error:
-            told = " ".join(str(error).split())[:200]
-            logger.warning("%s: %s; the run goes on without it", self._name, told)
+            reason = " ".join(str(error).split())[:200]
+            logger.warning("%s: %s; the run goes on without it", self._name, reason)

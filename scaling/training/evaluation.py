@@ -65,12 +65,12 @@ def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch
     All ranks have as many, since a sharded model needs all of them at each; where none is left, a spare one.
     """
 
-    def made(step: int) -> Batch:
+    def make(step: int) -> Batch:
         if step < count:
             return batches.batch(step)
         return batches.batch(count - 1).spare()
 
-    yield from ahead(made, range(rank, -(-count // ranks) * ranks, ranks), depth=2)
+    yield from ahead(make, range(rank, -(-count // ranks) * ranks, ranks), depth=2)
 
 
 @torch.no_grad()
@@ -92,7 +92,7 @@ def evaluate(
     model.eval()
     total = excess = correct = counted = torch.zeros((), dtype=torch.float64)
     by_position: torch.Tensor | None = None
-    known = classified = False
+    has_truth = classified = False
     for batch in batches:
         targets = targets_of(model.head, batch)
         hidden = vectors(model.head, model(batch), batch)
@@ -101,7 +101,7 @@ def evaluate(
         counted = counted + bears.sum().cpu()
         total = total + losses.sum().cpu()
         if batch.truth is not None:
-            known = True
+            has_truth = True
             excess = excess + (losses - batch.truth.double())[bears].sum().cpu()
         predictions = model.head(hidden)
         if outputs is not None:
@@ -122,18 +122,18 @@ def evaluate(
             "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
         )
     plain = all_losses / count
-    found: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
-    if known and source.entropy is not None:
-        found["excess"] = all_excess / count
-        found["loss"] = source.entropy + found["excess"]
-        found["entropy"] = source.entropy
+    measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
+    if has_truth and source.entropy is not None:
+        measured["excess"] = all_excess / count
+        measured["loss"] = source.entropy + measured["excess"]
+        measured["entropy"] = source.entropy
     if is_code and source.bytes_per_token:
-        found["bits_per_byte"] = found["loss"] / math.log(2) / source.bytes_per_token
+        measured["bits_per_byte"] = measured["loss"] / math.log(2) / source.bytes_per_token
     if classified:
-        found["accuracy"] = all_correct / count
+        measured["accuracy"] = all_correct / count
     if by_position is not None:
-        found["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
-    return found
+        measured["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
+    return measured
 
 
 def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:

@@ -36,7 +36,7 @@ from scaling.training.evaluation import affordable, affordable_evenly, evaluatio
 from scaling.training.layer_decay import LayerDecay, depths
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
-from scaling.training.ranks import wanted
+from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start
 from scaling.training.teaching import Teaching
@@ -170,10 +170,10 @@ class Experiment:
         end early, the steps at which it is evaluated count.
         """
         train = self.config.tree["train"]
-        found = {key: train[key] for key, default in (("parts", "all"), ("layer_decay", 1)) if train[key] != default}
+        transfer = {key: train[key] for key, default in (("parts", "all"), ("layer_decay", 1)) if train[key] != default}
         if self.patience is not None:
-            found["patience"] = {"evaluations": self.patience, "points": self.points}
-        return found
+            transfer["patience"] = {"evaluations": self.patience, "points": self.points}
+        return transfer
 
     def trunk(self) -> tuple[Experiment, int] | None:
         """The trunk that this run may branch from, and the step at which it does. A run that may end early is whole:
@@ -242,7 +242,7 @@ def _assemble(config: Config) -> Experiment:
         None if windows == "auto" else windows,
         config["train.documents"],
     )
-    row_tokens, known = _row(config, validation)
+    row_tokens, has_truth = _row(config, validation)
     teacher = _teacher(config, objective)
     experiment = Experiment(
         config=config,
@@ -258,7 +258,7 @@ def _assemble(config: Config) -> Experiment:
         points=config["evaluate.points"],
         windows=(0, 0),
         row_tokens=row_tokens,
-        entropy=held_out.entropy if known else None,
+        entropy=held_out.entropy if has_truth else None,
         versions=build.versions(config.tree),
         tuning=config.build("tuning") if config.tree.get("tuning") is not None else None,
         teacher=teacher,
@@ -302,18 +302,18 @@ def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
     config = experiment.config.varied(values)
     try:
-        found = _budgeted(experiment, config)
+        copy = _budgeted(experiment, config)
     except ScalingError as error:
         raise config.place(error) from None
-    vars(found)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
-    return found
+    vars(copy)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
+    return copy
 
 
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     """The experiment with the seed and the budget of a config."""
     values.check_varied(config)
-    known = experiment.batches
-    batches = training(known.source, known.objective, experiment.size, config.tree["seed"], known.documents)
+    prepared = experiment.batches
+    batches = training(prepared.source, prepared.objective, experiment.size, config.tree["seed"], prepared.documents)
     steps = _steps(config, experiment.size, experiment.row_tokens, batches)
     check(experiment.schedule, steps)
     windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
@@ -346,8 +346,8 @@ def _row(config: Config, validation: Batches) -> tuple[int, bool]:
     """How long a row is that the objective makes of a window, and whether the law of the data tells the true loss of
     its targets (of each token given those before it, but not of a masked one); seen once, for a study asks many times.
     """
-    told = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
-    key = json.dumps(told, sort_keys=True)
+    identity = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
+    key = json.dumps(identity, sort_keys=True)
     if key not in _seen:
         plan = cast(Windows, validation.plan)
         row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
@@ -368,13 +368,13 @@ def _check(config: Config) -> None:
             raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
     if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
         raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
-    if config["train.strategy"] != "auto" and wanted(config) == 1:
+    if config["train.strategy"] != "auto" and rank_count(config) == 1:
         raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
 
 
 def _divisible(config: Config, size: BatchSize) -> None:
     """Refuse a batch that ranks and micro batches do not share evenly; batches of pairs vary, and are shared anyhow."""
-    ranks, micro = wanted(config), config["train.micro_batch"] or 1
+    ranks, micro = rank_count(config), config["train.micro_batch"] or 1
     for rows in size.sizes:
         if rows % (ranks * micro):
             what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"

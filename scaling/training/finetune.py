@@ -86,12 +86,14 @@ def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
 def _planned(ledger: Ledger, study: str, row: str) -> str:
     """The run of a study's row, by all of its name or by words of it that no other has."""
     names = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
-    found = [name for name in names if row == name or set(row.split()) <= set(name.split()) or f"row={row}" in name]
-    found = [row] if row in names else found
-    if len(found) != 1:
-        what = f"{len(found)} runs of the study {study} are meant" if found else f"the study {study} has no such row"
+    matching = [name for name in names if row == name or set(row.split()) <= set(name.split()) or f"row={row}" in name]
+    matching = [row] if row in names else matching
+    if len(matching) != 1:
+        what = (
+            f"{len(matching)} runs of the study {study} are meant" if matching else f"the study {study} has no such row"
+        )
         raise ScalingError(what, key="RUN", value=row, fix=f"name one of {', '.join(map(repr, names))}")
-    return names[found[0]]
+    return names[matching[0]]
 
 
 def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained:
@@ -274,11 +276,11 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
         raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
     base = {"model": source.model, "size": source.size, "runs": str(runs)}
     if task is None:
-        asked = _loaded({**base, "data": own}, words, ())
+        loaded = _loaded({**base, "data": own}, words, ())
     else:
         same = {"data.tokenizer": own["tokenizer"]} if "tokenizer" in own else {}
-        asked = _loaded({**base, "data": named(task), **same}, words, ())
-    data = asked.tree["data"]
+        loaded = _loaded({**base, "data": named(task), **same}, words, ())
+    data = loaded.tree["data"]
     if not _is_task(data):
         raise ScalingError("it is no task", key="TASK", value=task, fix="name one of `scaling tasks`, or its file")
     for key, what in (("answer", "answers"), ("labels", "labels")):
@@ -317,7 +319,7 @@ def _listed(value: Any) -> Any:
     return list(dict.fromkeys(map(str, value.values()))) if isinstance(value, Mapping) else value
 
 
-def asked(run: str, task: str | None, words: Sequence[str], runs: str | Path) -> Finetuned:
+def named_run(run: str, task: str | None, words: Sequence[str], runs: str | Path) -> Finetuned:
     """The finetuned run and the task that the words of a command name; a task that is left out is the run's own."""
     if task is not None and "=" in task:
         task, words = None, [task, *words]

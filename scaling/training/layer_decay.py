@@ -35,16 +35,16 @@ def depths(model: Family) -> dict[str, int]:
     """How many blocks below the top each parameter is."""
     depth: dict[int, int] = {}
     specs = parameters(model)
-    position = {id(one) for spec, one in specs if spec.slot == "position"}
+    position = {id(parameter) for spec, parameter in specs if spec.slot == "position"}
     for tower in model.children():
         if not isinstance(tower, Tower):
             continue
         blocks = list(tower.stack.blocks)
-        within = {id(one) for block in blocks for one in block.parameters()}
+        within = {id(parameter) for block in blocks for parameter in block.parameters()}
         for index, block in enumerate(blocks):
-            for one in block.parameters():
-                depth[id(one)] = max(depth.get(id(one), 0), len(blocks) - 1 - index)
-        lowest = {id(one) for one in tower.embedding.parameters()}  # type: ignore[attr-defined]
-        for key in lowest | (position & {id(one) for one in tower.parameters()} - within):
+            for parameter in block.parameters():
+                depth[id(parameter)] = max(depth.get(id(parameter), 0), len(blocks) - 1 - index)
+        lowest = {id(parameter) for parameter in tower.embedding.parameters()}  # type: ignore[attr-defined]
+        for key in lowest | (position & {id(parameter) for parameter in tower.parameters()} - within):
             depth[key] = max(depth.get(key, 0), len(blocks))
-    return {spec.name: depth.get(id(one), 0) for spec, one in specs}
+    return {spec.name: depth.get(id(parameter), 0) for spec, parameter in specs}

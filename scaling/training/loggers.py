@@ -97,9 +97,9 @@ def _itself(logger: Logger) -> Logger:
 
 
 def _tell(make: Callable[[], Logger], spec: Mapping[str, Any], attempt: Attempt, entries: Iterator[Entry]) -> None:
-    made: Any = make()
-    made.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
+    target: Any = make()
+    target.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
     for entry in entries:
         numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
-        made.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, step=entry["step"])
-    made.finalize("success")
+        target.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, step=entry["step"])
+    target.finalize("success")

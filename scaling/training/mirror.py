@@ -44,9 +44,9 @@ AGENT = "SCALING_AGENT"  # set by ours, whose SIGTERM is never W&B's wish
 
 def mode(experiment: Experiment) -> str:
     """`log.wandb`, or what WANDB_MODE or a missing key make of `auto`."""
-    told = experiment.config["log.wandb"]
-    if told != "auto":
-        return told
+    setting = experiment.config["log.wandb"]
+    if setting != "auto":
+        return setting
     named = os.environ.get("WANDB_MODE", "")
     if named in ("online", "offline", "disabled"):
         return named
@@ -77,11 +77,11 @@ class Deaf:
 @contextmanager
 def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Listener]:
     """What to tell each entry of the log to, and at the end the result."""
-    found = mode(experiment)
-    if attempt is None or found == "disabled":
+    chosen = mode(experiment)
+    if attempt is None or chosen == "disabled":
         yield Deaf()
         return
-    mirror = Mirror(experiment, attempt.run_id, attempt.number, attempt.folder, found)
+    mirror = Mirror(experiment, attempt.run_id, attempt.number, attempt.folder, chosen)
     try:
         yield mirror
     finally:
@@ -93,7 +93,7 @@ def told_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]
     if SWEEP not in os.environ or mode(experiment) == "disabled":
         return
     run, number = result["run"], result["attempt"]
-    (record,) = (one for one in ledger.attempts(run) if one.number == number)
+    (record,) = (attempt for attempt in ledger.attempts(run) if attempt.number == number)
     mirror = Mirror(experiment, run, number, record.folder, mode(experiment))
     for entry in ledger.history(run):
         if entry.get("kind") in ("train", "evaluate", "spike"):
@@ -105,11 +105,11 @@ def told_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]
 class Mirror:
     """The entries on their way to W&B."""
 
-    def __init__(self, experiment: Experiment, run: str, attempt: int, folder: Path, found: str):
+    def __init__(self, experiment: Experiment, run: str, attempt: int, folder: Path, mode: str):
         self._asked = threading.Event()
-        self._online = found == "online"
+        self._online = mode == "online"
         self._flops = experiment.cost.flops_train_per_token
-        self._given = _given(experiment, run, attempt, folder, found)
+        self._given = _given(experiment, run, attempt, folder, mode)
         self._result: Mapping[str, Any] = {}
         self._aside = BackgroundListener("W&B", self._mirror, _seconds("WANDB_FINISH_TIMEOUT", EXIT - 5) + 5)
 
@@ -122,8 +122,8 @@ class Mirror:
 
     def pruned(self) -> bool:
         """Whether W&B wants the run of a sweep stopped. The agent's SIGTERM comes before its client knows why."""
-        asked = self._online and SWEEP in os.environ and AGENT not in os.environ
-        return asked and self._asked.wait(HEARD)
+        may_prune = self._online and SWEEP in os.environ and AGENT not in os.environ
+        return may_prune and self._asked.wait(HEARD)
 
     def _stop(self) -> None:
         """W&B asks for a stop: the run saves and leaves at its next step."""
@@ -210,7 +210,7 @@ def _without_environment() -> Iterator[None]:
             setattr(shared, name, value)
 
 
-def _given(experiment: Experiment, run: str, attempt: int, folder: Path, found: str) -> dict[str, Any]:
+def _given(experiment: Experiment, run: str, attempt: int, folder: Path, mode: str) -> dict[str, Any]:
     """The arguments of `wandb.init`: one W&B run an attempt, of an id that follows from it."""
     log = experiment.config["log"]
     return {
@@ -221,7 +221,7 @@ def _given(experiment: Experiment, run: str, attempt: int, folder: Path, found: 
         "id": f"{run}-{attempt:03d}",
         "job_type": "train" if experiment.horizon else "trunk",
         "config": {**shown(experiment.spec), "run": run, "attempt": attempt, "point": point(experiment)},
-        "mode": found,
+        "mode": mode,
         "dir": str(folder / "wandb"),
         "resume": "allow",
     }

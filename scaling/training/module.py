@@ -188,7 +188,7 @@ class TrainingModule(FamilyModule):
     @property
     def saved(self) -> list[Parameter]:
         """The parameters that a checkpoint holds."""
-        return [one for one in self.weights.every if one.spec.name in self.experiment.saved]
+        return [parameter for parameter in self.weights.every if parameter.spec.name in self.experiment.saved]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TrainingModule:
         """To another device, say: with the models that are no part of what is trained."""
@@ -270,7 +270,9 @@ class TrainingModule(FamilyModule):
     def _norm(self) -> Tensor:
         masters = [master for master in self.weights.masters if master.grad is not None]
         if self.clip is None:
-            return whole(torch.nn.utils.get_total_norm([one.grad for one in masters if one.grad is not None]))
+            return whole(
+                torch.nn.utils.get_total_norm([parameter.grad for parameter in masters if parameter.grad is not None])
+            )
         return whole(torch.nn.utils.clip_grad_norm_(masters, self.clip))
 
     def _ranks(self) -> int:

@@ -128,13 +128,15 @@ class Muon:
     def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
         from torch import optim
 
-        hidden = [one for one in parameters if one.spec.is_inner_matrix and one.tensor.ndim == 2]
-        rest = [one for one in parameters if one not in hidden]
+        hidden = [
+            parameter for parameter in parameters if parameter.spec.is_inner_matrix and parameter.tensor.ndim == 2
+        ]
+        rest = [parameter for parameter in parameters if parameter not in hidden]
         groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
-        made: list[torch.optim.Optimizer] = []
+        optimizers: list[torch.optim.Optimizer] = []
         if hidden:  # where only some parameters are trained, there may be none of either
-            made += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
-        return [*made, *self.rest.make(rest, parametrization)] if rest else made
+            optimizers += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
+        return [*optimizers, *self.rest.make(rest, parametrization)] if rest else optimizers
 
 
 def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, lr: float, decay: float) -> list[Group]:

@@ -10,7 +10,7 @@ import torch
 
 from scaling.errors import ScalingError
 from scaling.training.experiment import Experiment
-from scaling.training.ranks import wanted
+from scaling.training.ranks import rank_count
 
 # What torch, its backends and the C++ library say in a RuntimeError, which has no type of its own for it.
 SAID = re.compile(
@@ -32,7 +32,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def advice(experiment: Experiment) -> ScalingError:
     """The one line that is printed: with fewer rows at once, of which the batch is a multiple, it may fit."""
     micro = experiment.config["train.micro_batch"]
-    rows = math.gcd(*experiment.size.sizes) // wanted(experiment.config)
+    rows = math.gcd(*experiment.size.sizes) // rank_count(experiment.config)
     most = (micro or rows) // 2
     varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
     fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)

@@ -64,18 +64,22 @@ def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     if count > len(blocks):
         what = f"there are {len(blocks)} blocks"
         raise ScalingError(what, key=KEY, value=dict(parts), fix=f"write {{last: {len(blocks)}}}, or fewer")
-    below = {id(one) for block in blocks[:-count] for one in block.parameters()}
-    chosen = {id(one) for block in blocks[-count:] for one in block.parameters()} - below
-    within = {id(one) for block in blocks for one in block.parameters()}
-    stack = {id(one) for one in tower.stack.parameters()}  # type: ignore[attr-defined]
-    chosen |= {id(one) for spec, one in parameters(model) if id(one) in stack - within and spec.slot != "position"}
-    return _head(model) | {spec.name for spec, one in parameters(model) if id(one) in chosen}
+    below = {id(parameter) for block in blocks[:-count] for parameter in block.parameters()}
+    chosen = {id(parameter) for block in blocks[-count:] for parameter in block.parameters()} - below
+    within = {id(parameter) for block in blocks for parameter in block.parameters()}
+    stack = {id(parameter) for parameter in tower.stack.parameters()}  # type: ignore[attr-defined]
+    chosen |= {
+        id(parameter)
+        for spec, parameter in parameters(model)
+        if id(parameter) in stack - within and spec.slot != "position"
+    }
+    return _head(model) | {spec.name for spec, parameter in parameters(model) if id(parameter) in chosen}
 
 
 def _named(model: Family, patterns: Sequence[str]) -> set[str]:
     """The parameters that some pattern names, by any of their names."""
-    first = {id(one): spec.name for spec, one in parameters(model)}
-    places = {name: first[id(one)] for name, one in model.named_parameters(remove_duplicate=False)}
+    first = {id(parameter): spec.name for spec, parameter in parameters(model)}
+    places = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
     names: set[str] = set()
     for pattern in patterns:
         named = {places[name] for name in places if fnmatchcase(name, pattern)}

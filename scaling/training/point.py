@@ -19,7 +19,7 @@ EXACT = 2**53  # from here on a whole number is not one float
 def point(experiment: Experiment) -> dict[str, Any]:
     """N, D, C and their definitions, with what else a referee asks of a run; plain values."""
     cost, tokens = experiment.cost, experiment.tokens(experiment.steps)
-    found = {
+    columns = {
         "N": cost.parameters_non_embedding,
         "D": tokens,
         "C": cost.flops_train_per_token * tokens,
@@ -41,15 +41,15 @@ def point(experiment: Experiment) -> dict[str, Any]:
     }
     unique = experiment.batches.source.tokens
     if unique is not None:
-        found["U"] = min(unique, tokens)
+        columns["U"] = min(unique, tokens)
     if experiment.entropy is not None:
-        found["entropy"] = experiment.entropy
-    return canonical(found)
+        columns["entropy"] = experiment.entropy
+    return canonical(columns)
 
 
-def canonical(found: Mapping[str, Any]) -> dict[str, Any]:
+def canonical(columns: Mapping[str, Any]) -> dict[str, Any]:
     """A point in one order and one spelling, whatever it has passed through."""
-    return {key: plain(found[key]) for key in COLUMNS if key in found}
+    return {key: plain(columns[key]) for key in COLUMNS if key in columns}
 
 
 def plain(value: Any) -> Any:

@@ -36,21 +36,21 @@ class Weights:
         saved: Collection[str] | None = None,
     ):
         rounded = deepcopy(model).to(torch.bfloat16) if "bf16" in (training, evaluation) else model
-        for one in {id(one): one for one in (model, rounded)}.values():
+        for copy in {id(copy): copy for copy in (model, rounded)}.values():
             if sharded is not None:
-                sharded(one)
+                sharded(copy)
         self.trained: Family = rounded if training == "bf16" else model
         self.evaluated: Family = rounded if evaluation == "bf16" else model
         self.every = [Parameter(spec, parameter) for spec, parameter in parameters(model)]
-        self.parameters = [one for one in self.every if one.tensor.requires_grad]
-        self.masters: list[Tensor] = [one.tensor for one in self.parameters]
-        self.own: list[Tensor] = [one for _, one in parameters(rounded) if one.requires_grad]
+        self.parameters = [parameter for parameter in self.every if parameter.tensor.requires_grad]
+        self.masters: list[Tensor] = [parameter.tensor for parameter in self.parameters]
+        self.own: list[Tensor] = [tensor for _, tensor in parameters(rounded) if tensor.requires_grad]
         self.full, self.evaluation = model, evaluation
         self._rounded = rounded
         if saved is not None and sharded is None and training == evaluation == "bf16":
-            for one, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
-                if not frozen.requires_grad and one.spec.name not in saved:
-                    one.tensor.data = frozen.data
+            for parameter, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
+                if not frozen.requires_grad and parameter.spec.name not in saved:
+                    parameter.tensor.data = frozen.data
 
     @property
     def separate(self) -> bool:
@@ -74,8 +74,8 @@ class Weights:
     def restored(self) -> None:
         """Take up what has been read into the float32 parameters, of those that are not trained as well."""
         if self._rounded is not self.full:
-            for one, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
-                own(rounded).copy_(own(one.tensor))
+            for parameter, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
+                own(rounded).copy_(own(parameter.tensor))
 
     @contextmanager
     def scored(self, device: torch.device) -> Iterator[Family]:
@@ -90,8 +90,8 @@ class Weights:
 
     def apart(self) -> list[Family]:
         """The models that are not the trained one."""
-        return [one for one in (self.full, self.evaluated) if one is not self.trained]
+        return [model for model in (self.full, self.evaluated) if model is not self.trained]
 
     @torch.no_grad()
     def _round(self) -> None:
-        torch._foreach_copy_([own(one) for one in self.own], [own(one) for one in self.masters])
+        torch._foreach_copy_([own(parameter) for parameter in self.own], [own(parameter) for parameter in self.masters])

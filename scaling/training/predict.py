@@ -37,9 +37,9 @@ class Predictor:
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
         vocabulary = Vocabulary.of(task.open("train", root(runs)))
         objective = build("objective", finetuned.objective, vocabulary, sections["size"]["length"], family)
-        if objective.vocabulary.size > (known := sections["size"]["vocabulary"]):
+        if objective.vocabulary.size > (size := sections["size"]["vocabulary"]):
             raise ScalingError(
-                f"the task takes {objective.vocabulary.size:,} token ids, and the model knows {known:,}",
+                f"the task takes {objective.vocabulary.size:,} token ids, and the model knows {size:,}",
                 key="data.tokenizer",
                 fix="take the tokenizer that the run was trained with",
             )
@@ -63,4 +63,4 @@ def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: 
         return None
     if answer == "class":
         return labels[prediction]
-    return [labels[one] for one in prediction] if answer == "classes" else prediction
+    return [labels[label] for label in prediction] if answer == "classes" else prediction

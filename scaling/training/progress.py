@@ -27,16 +27,16 @@ class Pace:
 
     def report(self, done: float) -> None:
         """Hear that a fraction of the run is done now."""
-        mark = (time.monotonic(), done)
+        now = (time.monotonic(), done)
         if not self._marks:
-            self._marks = [mark, mark]
+            self._marks = [now, now]
         elif done > self._marks[1][1]:
             first, last = self._marks
             # The first update takes longer than the others: from the second on, the pace counts from its end.
             if last != first and not self._started:
                 first, self._started = last, True
             self._stride = max(self._stride, done - last[1])
-            self._marks = [first, mark]
+            self._marks = [first, now]
 
     @property
     def _rate(self) -> float:
@@ -165,12 +165,12 @@ def teller() -> Iterator[Lines | Bar]:
 
 
 def _speeds(entry: Mapping[str, Any]) -> str:
-    told = f"loss {entry['loss']:.4f}"
+    text = f"loss {entry['loss']:.4f}"
     if entry["tokens_per_second"]:
-        told += f"  {entry['tokens_per_second']:,.0f} tokens/s"
+        text += f"  {entry['tokens_per_second']:,.0f} tokens/s"
     if entry["mfu"]:
-        told += f"  {entry['mfu']:.0%} of peak"
-    return told
+        text += f"  {entry['mfu']:.0%} of peak"
+    return text
 
 
 def _evaluating(entry: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class Ranks:
     def machines(self) -> int:
         return self.count // self.local
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the first rank says, on every rank: plain values, since they travel as JSON."""
         if self.count == 1:
             return value
@@ -61,19 +61,19 @@ def first() -> bool:
     return not launched() or os.environ["RANK"] == "0"
 
 
-def wanted(config: Config) -> int:
+def rank_count(config: Config) -> int:
     """How many ranks a run takes: as many as it was started with, else `train.devices`."""
     if launched():
         return int(os.environ["WORLD_SIZE"])
-    told, there = config["train.devices"], torch.cuda.device_count()
-    if told == "auto":
-        return max(1, there)
-    if not isinstance(told, int) or told < 1:
+    devices, gpus = config["train.devices"], torch.cuda.device_count()
+    if devices == "auto":
+        return max(1, gpus)
+    if not isinstance(devices, int) or devices < 1:
         raise config.error("train.devices", "expected a number of devices, or auto")
-    if told > (there or os.cpu_count() or 1):
-        what = f"there are {there} GPUs" if there else f"there is no GPU, and there are {os.cpu_count()} cores"
+    if devices > (gpus or os.cpu_count() or 1):
+        what = f"there are {gpus} GPUs" if gpus else f"there is no GPU, and there are {os.cpu_count()} cores"
         raise config.error("train.devices", what, "take fewer, or auto")
-    return told
+    return devices
 
 
 @contextmanager

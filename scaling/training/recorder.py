@@ -19,7 +19,7 @@ from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.evaluation import FORWARD, evaluate, evaluation_steps, share
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
-from scaling.training.ranks import pulse, wanted
+from scaling.training.ranks import pulse, rank_count
 from scaling.training.scores import Outputs, predicted, scores
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.spike import Spikes
@@ -39,8 +39,8 @@ class Recorder(Callback):
     Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
     gather a model that is sharded.
     `pinned` are steps whose checkpoints others want. Where `due`, the step that training starts from was saved without
-    its evaluation, which is done first. With `patience` the run may end early, and ends with its best weights; `told`
-    gives every rank what the first has.
+    its evaluation, which is done first. With `patience` the run may end early, and ends with its best weights.
+    `broadcast` gives every rank what the first has.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Recorder(Callback):
         due: bool = False,
         listeners: Collection[Callable[[Mapping[str, Any]], None]] = (),
         patience: Patience | None = None,
-        told: Callable[[Any], Any] = lambda value: value,
+        broadcast: Callable[[Any], Any] = lambda value: value,
     ):
         config = experiment.config
         self.experiment, self.attempt, self.due = experiment, attempt, due
@@ -64,7 +64,7 @@ class Recorder(Callback):
         self.evaluated = set(points)
         self._windows = sum(experiment.windows[step == experiment.steps] for step in points)
         self.pinned = set(pinned)
-        self.patience, self.told = patience, told
+        self.patience, self.broadcast = patience, broadcast
         self.end = experiment.steps  # the step at which the run ended, where it ended early
         self.latest: dict[str, Any] = {}
         self.latest_step: int | None = None
@@ -155,7 +155,7 @@ class Recorder(Callback):
         return (
             tokens_per_second
             * self.experiment.cost.flops_train_per_token
-            / (self.peak * wanted(self.experiment.config))
+            / (self.peak * rank_count(self.experiment.config))
         )
 
     def evaluate_now(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
@@ -166,7 +166,7 @@ class Recorder(Callback):
         self._scored += self.experiment.windows[step == self.experiment.steps]
         if self.patience is not None:
             measured = {key: self.latest[key] for key in ("loss", "score") if key in self.latest}
-            self.patience = self.patience.after(step, self.told(measured))
+            self.patience = self.patience.after(step, self.broadcast(measured))
 
     def finish(self, step: int, module: TrainingModule, rank: int = 0, ranks: int = 1) -> None:
         """End the run at a step. Where it may end early, its weights become those of its best evaluation, which is done
@@ -178,7 +178,7 @@ class Recorder(Callback):
         best = self.patience.best_step
         if best != step or not self.latest:
             saved = None if self.attempt is None else self.attempt.saved(best)
-            folder = self.told(None if saved is None else str(saved.folder))
+            folder = self.broadcast(None if saved is None else str(saved.folder))
             if folder is None:
                 raise Incomplete(f"the checkpoint of step {best}, the best, is gone; the run is not finished")
             module.take_up(Path(folder))
@@ -194,11 +194,11 @@ class Recorder(Callback):
         source = self.experiment.held_out
         outputs = Outputs(validation, count, rank, ranks) if is_task(source) else None
         with module.weights.scored(module.device) as model:
-            found = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs)
+            measured = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs)
         if outputs is not None:
-            found |= scores(source, predicted(outputs, source), written=outputs.written)
+            measured |= scores(source, predicted(outputs, source), written=outputs.written)
         self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
-        return {**found, "evaluation_precision": module.weights.evaluation}
+        return {**measured, "evaluation_precision": module.weights.evaluation}
 
     def _counted(self, batches: Iterable[Batch], step: int, count: int) -> Iterator[Batch]:
         """Batches of an evaluation; each is reported when the next one is asked for, since then it is done."""

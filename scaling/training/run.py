@@ -39,7 +39,7 @@ from scaling.training.mirror import Listener, mirrored, told_again
 from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import flushed, keep_freed
-from scaling.training.ranks import Ranks, first, joined, launched, wanted
+from scaling.training.ranks import Ranks, first, joined, launched, rank_count
 from scaling.training.recorder import Recorder
 from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
@@ -72,10 +72,10 @@ NOBODY = Observers()
 
 
 class Pruned(Exception):
-    """A sweep stopped the run early; `found` is its last evaluation."""
+    """A sweep stopped the run early; `evaluation` is its last one."""
 
-    def __init__(self, step: int | None, found: Mapping[str, Any]):
-        self.step, self.found = step, found
+    def __init__(self, step: int | None, evaluation: Mapping[str, Any]):
+        self.step, self.evaluation = step, evaluation
         super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
 
 
@@ -86,17 +86,17 @@ def train(config: Config, observers: Observers = NOBODY, again: bool = False) ->
     """
     experiment = assemble(config)
     ledger = _ledger(config)
-    known = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
-    if ledger is not None and known is not None and not again:
-        told_again(experiment, ledger, known)
-        return {**known, "already": True}
-    found = train_run(experiment, ledger, observers, again)
-    if found is not None or ledger is None:
-        repeated = {} if ledger is None or known is None else {"differences": _differences(ledger, known["run"])}
-        return {**(found or {}), "already": False, **repeated}
-    known = ledger.result(run_id(experiment.spec))
-    if known is not None and not again:
-        return {**known, "already": True}
+    result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
+    if ledger is not None and result is not None and not again:
+        told_again(experiment, ledger, result)
+        return {**result, "already": True}
+    trained = train_run(experiment, ledger, observers, again)
+    if trained is not None or ledger is None:
+        repeated = {} if ledger is None or result is None else {"differences": _differences(ledger, result["run"])}
+        return {**(trained or {}), "already": False, **repeated}
+    result = ledger.result(run_id(experiment.spec))
+    if result is not None and not again:
+        return {**result, "already": True}
     raise ScalingError(
         "another worker is at this run",
         key="run",
@@ -143,9 +143,9 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
 
 def grow(config: Config, steps: int, observers: Observers = NOBODY) -> None:
     """Train the trunk of the run that a config describes up to a step."""
-    found = assemble(config).trunk()
-    if found is not None:
-        train_trunk(replace(found[0], steps=steps), _ledger(config), observers)
+    trunk = assemble(config).trunk()
+    if trunk is not None:
+        train_trunk(replace(trunk[0], steps=steps), _ledger(config), observers)
 
 
 def _ledger(config: Config) -> Ledger | None:
@@ -155,7 +155,7 @@ def _ledger(config: Config) -> Ledger | None:
 
 def _started(experiment: Experiment, again: bool = False, observers: Observers = NOBODY) -> bool:
     """Where the run takes several ranks and this is none of them: have them train it, and say so."""
-    if launched() or (ranks := wanted(experiment.config)) == 1:
+    if launched() or (ranks := rank_count(experiment.config)) == 1:
         return False
     if observers.live_here:
         raise experiment.config.error(
@@ -174,23 +174,23 @@ def _claimed(
 ) -> Iterator[tuple[Attempt | None, Checkpoint | None] | None]:
     """The first rank's attempt, and the checkpoint that all start from; None where another worker has the run."""
     attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
-    if not ranks.told(attempt is not None):
+    if not ranks.broadcast(attempt is not None):
         yield None
         return
     with attempt or nullcontext(), _within_memory(experiment, attempt):
-        found = None
+        saved = None
         if ledger is not None and attempt is not None:
-            found = attempt.resume(lambda one: belongs(one, experiment) and _has_best(attempt, one))
-            if found is None and not attempt.anew:
-                found = _branch(ledger, experiment)
-        place = ranks.told(None if found is None else [found.step, str(found.folder), found.note])
+            saved = attempt.resume(lambda candidate: belongs(candidate, experiment) and _has_best(attempt, candidate))
+            if saved is None and not attempt.anew:
+                saved = _branch(ledger, experiment)
+        place = ranks.broadcast(None if saved is None else [saved.step, str(saved.folder), saved.note])
         yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
 
 
-def _has_best(attempt: Attempt, one: Checkpoint) -> bool:
+def _has_best(attempt: Attempt, candidate: Checkpoint) -> bool:
     """Whether the checkpoint of the best step so far is there too, where a run may end early."""
-    best = one.note.get("patience", {}).get("best_step")
-    return best in (None, one.step) or attempt.saved(best) is not None
+    best = candidate.note.get("patience", {}).get("best_step")
+    return best in (None, candidate.step) or attempt.saved(best) is not None
 
 
 @contextmanager
@@ -208,8 +208,8 @@ def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[
 
 def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
     """The trunk's checkpoint at which this run branches off, where there is one."""
-    found = experiment.trunk()
-    start = None if found is None else ledger.checkpoint(run_id(found[0].spec), found[1])
+    trunk = experiment.trunk()
+    start = None if trunk is None else ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
     return start if start is not None and belongs(start, experiment) else None
 
 
@@ -221,17 +221,17 @@ def _trained(
     outcome: Outcome = "finished"
     with mirrored(experiment, attempt) as mirror, _whole() as whole:
         try:
-            found = _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+            result = _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
         except Diverged as error:
-            outcome, found = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
+            outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
-            outcome, found = "pruned", {"loss": None, **error.found, "step": error.step, "reason": str(error)}
+            outcome, result = "pruned", {"loss": None, **error.evaluation, "step": error.step, "reason": str(error)}
         if attempt is None:
             return {}
         if outcome == "finished":
-            found = _result(experiment, found)
+            result = _result(experiment, result)
         first, seconds = 0 if start is None else start.step, time.perf_counter() - begun
-        tokens = experiment.tokens(max(first, found["step"])) - experiment.tokens(first)
+        tokens = experiment.tokens(max(first, result["step"])) - experiment.tokens(first)
         circumstances = {
             **environment(),
             "ranks": ranks.count,
@@ -239,7 +239,7 @@ def _trained(
             "from_step": first,
             "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
         }
-        verdict = attempt.finish(outcome, {**found, "circumstances": circumstances})
+        verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
         mirror.end(verdict.stands)
     return dict(verdict.stands)
 
@@ -268,12 +268,14 @@ def _fitted(
     signals.begin_run()
     with logged(experiment.config, experiment.spec, attempt, observers.loggers) as loggers, flushed():
         patience = Patience.of(experiment.patience, {} if start is None else start.note)
-        pinned, due = ranks.told([[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)])
+        pinned, due = ranks.broadcast(
+            [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
+        )
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.step != begin)
         listeners = [mirror, *loggers] if ranks.first else []
         tell = observers.tell if ranks.first else []
-        recorder = Recorder(experiment, attempt, tell, pinned, due, listeners, patience, ranks.told)
+        recorder = Recorder(experiment, attempt, tell, pinned, due, listeners, patience, ranks.broadcast)
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder, *observers.callbacks)
         module = TrainingModule(experiment, experiment.initial_model(), begin, None if start is None else start.folder)
@@ -293,7 +295,7 @@ def _fitted(
         except Stopped as error:
             # Only ranks that agreed on a step ask one another what the signal means.
             agreed = error.step is not None and error.signal == signal.SIGTERM
-            if error.signal == PRUNE or (agreed and ranks.told(mirror.pruned())):
+            if error.signal == PRUNE or (agreed and ranks.broadcast(mirror.pruned())):
                 signals.meant_the_run()
                 raise Pruned(error.step, recorder.latest) from None
             if attempt is not None:
@@ -347,13 +349,13 @@ def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
     return ModelParallelStrategy(data_parallel_size=ranks.count, tensor_parallel_size=1)
 
 
-def _result(experiment: Experiment, found: Mapping[str, Any]) -> dict[str, Any]:
+def _result(experiment: Experiment, evaluation: Mapping[str, Any]) -> dict[str, Any]:
     cost = experiment.cost
-    tokens = experiment.tokens(found["step"])
+    tokens = experiment.tokens(evaluation["step"])
     return {
-        **found,
+        **evaluation,
         "tokens": tokens,
-        "passes": experiment.batches.passes(found["step"]),
+        "passes": experiment.batches.passes(evaluation["step"]),
         "N": {"non_embedding": cost.parameters_non_embedding, "total": cost.parameters},
         "C": {
             "exact": cost.flops_train_per_token * tokens,

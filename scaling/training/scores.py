@@ -93,14 +93,14 @@ def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
     if not outputs.written:
         return objective.predictions(outputs.all(), source)
     special = set(objective.vocabulary.specials.values())
-    found: dict[int, Any] = {}
+    answers: dict[int, Any] = {}
     for tokens, batch in outputs.all():
         assert batch.examples is not None
         for row, example in zip(tokens.tolist(), batch.examples.tolist()):
             if example >= 0:
                 text = np.array([token for token in row if token != NONE and token not in special], np.int64)
-                found[example] = objective.parsed(source.decode(text), source, example)
-    return found
+                answers[example] = objective.parsed(source.decode(text), source, example)
+    return answers
 
 
 def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
@@ -110,17 +110,17 @@ def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dic
     Examples whose answer is not known do not count.
     """
     examples, metric = source.examples, source.task.metric
-    known = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
-    given = [predictions[index] for index in known]
-    references = [examples[index].answer for index in known]
-    groups = grouped([examples[index].group for index in known])
-    each = bootstrap(metric, given, references, groups)
-    found: dict[str, Any] = {"score": each[metric.main].value}
-    found["metrics"] = {name: one.value for name, one in each.items()}
-    found["intervals"] = {name: [one.low, one.high] for name, one in each.items()}
+    labelled = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
+    outputs = [predictions[index] for index in labelled]
+    references = [examples[index].answer for index in labelled]
+    groups = grouped([examples[index].group for index in labelled])
+    each = bootstrap(metric, outputs, references, groups)
+    report: dict[str, Any] = {"score": each[metric.main].value}
+    report["metrics"] = {name: value.value for name, value in each.items()}
+    report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
     if written:
-        found["invalid"] = sum(one is None for one in given) / len(given)
-    return found
+        report["invalid"] = sum(value is None for value in outputs) / len(outputs)
+    return report
 
 
 def grouped(groups: Sequence[str | None]) -> Sequence[str] | None:

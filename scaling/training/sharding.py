@@ -30,9 +30,9 @@ def shard(model: Family, mesh: DeviceMesh) -> None:
     warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
     towers = [tower for tower in model.children() if isinstance(tower, Tower)]
     blocks = [block for tower in towers for block in getattr(tower.stack, "blocks", ())]
-    held = Counter(id(parameter) for block in blocks for parameter in block.parameters())
+    uses = Counter(id(parameter) for block in blocks for parameter in block.parameters())
     for block in blocks:
-        if all(held[id(parameter)] == 1 for parameter in block.parameters()):
+        if all(uses[id(parameter)] == 1 for parameter in block.parameters()):
             fully_shard(block, mesh=mesh)
     model.register_forward_hook(_through)  # before FSDP's own, which looks for what takes a gradient
     fully_shard(model, mesh=mesh)

@@ -24,12 +24,15 @@ WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
 def save(folder: Path | None, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
     """Write parameters and optimizer state into a folder; without one, only help others to gather what is sharded."""
     states = {}
-    for one in parameters:
+    for parameter in parameters:
         for optimizer in optimizers:
-            for key, value in optimizer.state.get(one.tensor, {}).items():
+            for key, value in optimizer.state.get(parameter.tensor, {}).items():
                 tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-                states[f"{one.spec.name}/{key}"] = tensor.detach().clone()
-    for file, tensors in ((WEIGHTS, {one.spec.name: one.tensor for one in parameters}), (OPTIMIZER, states)):
+                states[f"{parameter.spec.name}/{key}"] = tensor.detach().clone()
+    for file, tensors in (
+        (WEIGHTS, {parameter.spec.name: parameter.tensor for parameter in parameters}),
+        (OPTIMIZER, states),
+    ):
         gathered = ((name, whole(tensor.detach())) for name, tensor in tensors.items())
         if folder is not None:
             files.save(folder / file, dict(gathered))
@@ -42,7 +45,7 @@ def restore(
     folder: Path, parameters: Sequence[Parameter], optimizers: Sequence[torch.optim.Optimizer] | None = None
 ) -> None:
     """Read back what `save` wrote, into the same parameters and fresh optimizers, or into the parameters alone."""
-    own = {one.spec.name: one.tensor for one in parameters}
+    own = {parameter.spec.name: parameter.tensor for parameter in parameters}
     weights = files.read(folder / WEIGHTS)
     _match(folder / WEIGHTS, own, weights)
     for name, tensor in own.items():
@@ -63,14 +66,14 @@ def restore(
         owner[id(tensor)].state[tensor][part] = laid_out(value, tensor) if value.ndim else value
 
 
-def _match(file: Path, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def _match(file: Path, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """Name every tensor that is missing, too many, or of another shape."""
-    wrong = [f"{name} is missing" for name in wanted if name not in found]
-    wrong += [f"{name} is not the model's" for name in found if name not in wanted]
+    wrong = [f"{name} is missing" for name in expected if name not in tensors]
+    wrong += [f"{name} is not the model's" for name in tensors if name not in expected]
     wrong += [
-        f"{name} has shape {list(found[name].shape)}, not {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
+        f"{name} has shape {list(tensors[name].shape)}, not {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in tensors and tensors[name].shape != tensor.shape
     ]
     if wrong:
         raise ScalingError("; ".join(wrong), file=file, fix="these are the weights of another model")

@@ -98,11 +98,11 @@ def _watched(processes: Sequence[subprocess.Popen[bytes]], reader: int, silence:
     last, patience, handed = time.monotonic(), BEGIN, 0
     while True:
         # A rank that does not listen yet would die of the wish to prune it, and leave no result.
-        asked = signals.received() or (signals.PRUNE if signals.pruned() and patience != BEGIN else 0)
-        if asked != handed:
-            handed = asked
-            _hand_on(asked, processes)
-            if asked == signals.received() and patience == BEGIN:
+        number = signals.received() or (signals.PRUNE if signals.pruned() and patience != BEGIN else 0)
+        if number != handed:
+            handed = number
+            _hand_on(number, processes)
+            if number == signals.received() and patience == BEGIN:
                 last, patience = time.monotonic(), GRACE  # no step is done yet, so there is nothing to save
         if select.select([reader], [], [], LOOK)[0] and os.read(reader, 65536):
             last, patience = time.monotonic(), silence
@@ -144,11 +144,13 @@ def _judge(processes: Sequence[subprocess.Popen[bytes]], folder: Path, hung: boo
         if stopped:
             signals.stop(stopped - 128)
         return
-    told = [(path.stat().st_mtime_ns, path) for rank in range(len(codes)) if (path := _failure(folder, rank)).exists()]
-    if not told:
+    failures = [
+        (path.stat().st_mtime_ns, path) for rank in range(len(codes)) if (path := _failure(folder, rank)).exists()
+    ]
+    if not failures:
         rank = next(rank for rank, code in enumerate(codes) if _failed(code))
         raise RankFailed(f"rank {rank} of {len(codes)} ended with code {codes[rank]}")
-    first = min(told)[1]
+    first = min(failures)[1]
     rank = int(first.stem)
     text = first.read_text()
     if not text.startswith("Traceback"):

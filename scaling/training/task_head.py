@@ -67,6 +67,6 @@ def balanced(config: Config, source: Source) -> Config:
     if not counts.all():
         name = source.task.labels[int(counts.argmin())]
         raise config.error("model.head.weights", f"no training example has the label {name}", "give the weights")
-    weights = [float(f"{one:.6g}") for one in counts.sum() / (len(counts) * counts)]
+    weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]
     model = {**config["model"], "head": {**head, "weights": weights}}
     return replace(config, tree={**config.tree, "model": model})

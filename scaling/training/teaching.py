@@ -34,8 +34,8 @@ class Teaching:
             own = objective.student
         else:
             own = build("objective", config["objective"]["objective"], Vocabulary.of(source), length, family)
-        if own.vocabulary.size > (known := sections["size"]["vocabulary"]):
-            what = f"the task takes {own.vocabulary.size:,} token ids, and the teacher knows {known:,}"
+        if own.vocabulary.size > (vocabulary := sections["size"]["vocabulary"]):
+            what = f"the task takes {own.vocabulary.size:,} token ids, and the teacher knows {vocabulary:,}"
             raise config.error("objective.teacher", what, "take a teacher with the tokenizer of the data")
         features = own.features(source)
         if own is objective.student:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from scaling.training.experiment import Experiment
-from scaling.training.ranks import wanted
+from scaling.training.ranks import rank_count
 
 # FLOPs of an update for each thread, about a second of one core. Threads that share less gain little on an idle
 # machine; where another process wants one of their cores they wait for one another far longer than they compute.
@@ -27,7 +27,7 @@ def suited(experiment: Experiment, most: int) -> int:
 
     It depends on nothing that changes between two attempts at a run: another number of threads is another rounding.
     """
-    rows = experiment.config["train.micro_batch"] or experiment.size.size(0) // wanted(experiment.config)
+    rows = experiment.config["train.micro_batch"] or experiment.size.size(0) // rank_count(experiment.config)
     flops = experiment.cost.flops_train_per_token * experiment.row_tokens * rows
     return max(1, min(most, int(flops / EACH)))
 

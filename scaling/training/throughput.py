@@ -28,7 +28,7 @@ class Device:
 def devices() -> dict[str, Device]:
     """The devices of configs/devices.yaml by name."""
     tree = document(shipped() / "devices.yaml").tree
-    return {name: Device(**{**told, "memory": float(told["memory"])}) for name, told in tree.items()}
+    return {name: Device(**{**fields, "memory": float(fields["memory"])}) for name, fields in tree.items()}
 
 
 def peak(precision: str) -> float | None:

@@ -78,7 +78,7 @@ def _check_pieces(config: Config) -> None:
 
 def batch_size(config: Config) -> BatchSize:
     """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
-    told = config["train.batch"]
-    if isinstance(told, Mapping):
-        return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in told.items()})
-    return BatchSize.of(told)
+    setting = config["train.batch"]
+    if isinstance(setting, Mapping):
+        return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in setting.items()})
+    return BatchSize.of(setting)

@@ -169,7 +169,7 @@ def test_a_search_without_an_end_is_not_run_here(tmp_path, capsys):
 def test_none_is_null(tmp_path):
     """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
     sweep = read(write(tmp_path / "none.yaml", parameters={"train.clip": {"values": [None, "None", 1.0]}}))
-    clips = [check.experiment(sweep.told(cell)).config["train.clip"] for cell in grid(sweep)]
+    clips = [check.experiment(sweep.overrides(cell)).config["train.clip"] for cell in grid(sweep)]
     assert clips == [None, None, 1.0]
     assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
 
@@ -228,7 +228,7 @@ def test_the_words_are_those_of_the_real_agent(tmp_path):
     sweep = read(write(tmp_path / "words.yaml", parameters={"optimizer.lr": {"values": values}}))
     for cell in grid(sweep):
         theirs = create_sweep_command_args({"args": {key: {"value": value} for key, value in cell.items()}})
-        assert sweep.told(cell)[len(sweep.words) :] == theirs["args_no_hyphens"]
+        assert sweep.overrides(cell)[len(sweep.words) :] == theirs["args_no_hyphens"]
         assert shlex.split(shlex.join(theirs["args_no_hyphens"])) == theirs["args_no_hyphens"]
 
 

@@ -18,9 +18,9 @@ def diagnose(files: Sequence[Path], kind: str, error: Exception) -> ScalingError
     """What is wrong with files of one kind (text, json, parquet, separated) that `error` kept from being read."""
     for file in files:
         for look in _LOOKS[kind]:
-            found = look(file)
-            if found is not None:
-                return found
+            diagnosis = look(file)
+            if diagnosis is not None:
+                return diagnosis
     return ScalingError(f"it cannot be read: {error}", file=files[0])
 
 

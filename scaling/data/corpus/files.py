@@ -57,7 +57,7 @@ class Files:
     def _read(self, files: Sequence[Path], split: str | None) -> Iterator[Document]:
         unit = "document" if self.document == "file" else self.document
         documents = (document(row, self.text, self.source, split) for row in reading.rows(files, sample_by=unit))
-        yield from (one for one in documents if one is not None)
+        yield from (entry for entry in documents if entry is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Parallel:
         return reading.changed(stamp["files"], self.source, self.target)
 
     def _file(self, key: str) -> list[Path]:
-        found = reading.find(getattr(self, key), key)
-        if len(found) > 1:
-            raise ScalingError(f"{len(found)} files", key=key, value=getattr(self, key), fix="name one file a side")
-        return found
+        files = reading.find(getattr(self, key), key)
+        if len(files) > 1:
+            raise ScalingError(f"{len(files)} files", key=key, value=getattr(self, key), fix="name one file a side")
+        return files

@@ -142,13 +142,13 @@ class Hub:
         """`datasets` says what it does not find in several types; the words tell them apart."""
         words = str(error)
         if "BuilderConfig" in words or "Config name is missing" in words:
-            known = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+            choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
             return ScalingError(
-                "the set has no such config", key="config", value=self.config, fix=nearest(str(self.config), known)
+                "the set has no such config", key="config", value=self.config, fix=nearest(str(self.config), choices)
             )
         if "split" in words.lower() and isinstance(error, ValueError):
-            known = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
-            return ScalingError("the set has no such split", key="split", value=split, fix=nearest(split, known))
+            choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+            return ScalingError("the set has no such split", key="split", value=split, fix=nearest(split, choices))
         if "evision" in words:
             return self._bad_revision()
         if "scripts are no longer supported" in words:
@@ -185,7 +185,7 @@ def labelled(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any] | No
     lists = {column: feature.names for column, feature in lists.items() if hasattr(feature, "names")}
     for row in rows:
         named: dict[str, Any] = {column: _name(row[column], names) for column, names in labels.items()}
-        listed = {column: [_name(one, names) for one in row[column] or []] for column, names in lists.items()}
+        listed = {column: [_name(number, names) for number in row[column] or []] for column, names in lists.items()}
         yield {**row, **named, **listed}
 
 

@@ -39,12 +39,12 @@ class Python:
         record = file.with_suffix(".json")
         if not record.exists():
             self._copy(file, record)
-        held = atomic.read_json(record)
-        if not file.exists() or reading.sha256(file) != held["sha256"]:
+        cached = atomic.read_json(record)
+        if not file.exists() or reading.sha256(file) != cached["sha256"]:
             raise ScalingError(
                 "the snapshot is not what its record says", file=file, fix=f"remove it and {record.name}"
             )
-        return Snapshot({"snapshot": held["sha256"]}, held["bytes"], lambda: _read(file))
+        return Snapshot({"snapshot": cached["sha256"]}, cached["bytes"], lambda: _read(file))
 
     def changed(self, stamp: dict[str, Any]) -> None:
         """Nothing: the snapshot was taken so that packages may change."""
@@ -59,14 +59,14 @@ class Python:
         size = count = 0
         with partial.open("wb") as content:
             with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
-                held: list[dict[str, str]] = []
+                rows: list[dict[str, str]] = []
                 for name, text in self._sources():
-                    held.append({"path": name, "text": text})
+                    rows.append({"path": name, "text": text})
                     size, count = size + len(text.encode()), count + 1
-                    if len(held) == _ROWS:
-                        writer.write_table(arrow.Table.from_pylist(held, schema))
-                        held = []
-                writer.write_table(arrow.Table.from_pylist(held, schema))
+                    if len(rows) == _ROWS:
+                        writer.write_table(arrow.Table.from_pylist(rows, schema))
+                        rows = []
+                writer.write_table(arrow.Table.from_pylist(rows, schema))
             atomic.flush(content)
         partial.replace(file)
         # Written last: a snapshot without its record is taken anew.

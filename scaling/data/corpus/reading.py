@@ -63,15 +63,15 @@ def is_saved(folder: Path) -> bool:
 
 
 def _matches(patterns: str | Sequence[str], endings: Sequence[str] = OF_FOLDERS) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         for name in sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True)):
             path = Path(name)
             if path.is_file():
-                found.append(path.resolve())
+                files.append(path.resolve())
             elif path.is_dir() and pattern.rstrip("/") == name.rstrip("/") and not is_saved(path):
-                found += [file.resolve() for file in _within(path) if _plain(file).suffix in endings]
-    return list(dict.fromkeys(found))
+                files += [file.resolve() for file in _within(path) if _plain(file).suffix in endings]
+    return list(dict.fromkeys(files))
 
 
 def _within(folder: Path) -> list[Path]:

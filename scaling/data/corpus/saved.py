@@ -43,7 +43,7 @@ class Saved:
         if train == validation:
             raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
         named = [train] if validation is None else [train, validation]
-        files = [file for one in named for file in sorted(one.iterdir()) if file.is_file()]
+        files = [file for split_folder in named for file in sorted(split_folder.iterdir()) if file.is_file()]
 
         def documents() -> Iterator[Document]:
             if validation is not None:
@@ -73,18 +73,18 @@ class Saved:
             fix = "leave it out: data.validation is the share of documents that is held out"
             raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
         try:
-            known = [str(name) for name in atomic.read_json(home / _SPLITS)["splits"]]
+            splits = [str(name) for name in atomic.read_json(home / _SPLITS)["splits"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ScalingError(f"it cannot be read: {error}", file=home / _SPLITS, fix="save the set again") from error
-        if split not in known:
-            raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, known))
+        if split not in splits:
+            raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, splits))
         return home / split
 
     def _read(self, folder: Path, split: str | None) -> Iterator[Document]:
         for row in _rows(folder):
-            one = document(row, self.text, self.source, split)
-            if one is not None:
-                yield one
+            entry = document(row, self.text, self.source, split)
+            if entry is not None:
+                yield entry
 
 
 def _rows(folder: Path) -> Iterator[Mapping[str, Any]]:

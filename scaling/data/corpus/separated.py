@@ -66,7 +66,10 @@ def _check_names(file: Path, line: int, names: list[str], separator: str) -> Non
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
-    other = next((mark for mark in _OTHERS if len(names) == 1 and mark != separator and mark in names[0]), None)
+    other = next(
+        (delimiter for delimiter in _OTHERS if len(names) == 1 and delimiter != separator and delimiter in names[0]),
+        None,
+    )
     if other is not None:
         what = f"the first row has no {separator!r}, and is separated by {other!r}"
         fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"

@@ -28,8 +28,8 @@ def fill(template: str, row: Mapping[str, Any], key: str) -> str | None:
 def document(row: Mapping[str, Any], text: str, source: str | None, split: str | None) -> Document | None:
     """The document that templates make of a row; None where a field of theirs is empty in it."""
     filled = fill(text, row, "text")
-    asked = None if source is None else fill(source, row, "source")
-    return None if filled is None or (source is not None and asked is None) else Document(filled, asked, split)
+    question = None if source is None else fill(source, row, "source")
+    return None if filled is None or (source is not None and question is None) else Document(filled, question, split)
 
 
 def _field(path: str, row: Mapping[str, Any], key: str) -> Any:

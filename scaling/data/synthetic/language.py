@@ -162,8 +162,8 @@ class Language:
 @lru_cache
 def fingerprint(law: Any, split: str) -> str:
     """Names a law by its parameters and version, and one of its splits."""
-    told = f"{type(law).__name__} {law.version} {sorted(asdict(law).items())} {split}"
-    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+    description = f"{type(law).__name__} {law.version} {sorted(asdict(law).items())} {split}"
+    return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
 
 
 def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:

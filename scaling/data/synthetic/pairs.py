@@ -154,8 +154,8 @@ class Translation:
         inside = np.arange(length) < words[:, None]
         truth = np.zeros((len(rows), length), np.float32)
         truth[inside] = self.law.ranks.losses[_wide(ranks, length)[inside]]
-        held = (np.arange(length) <= words[:, None]).astype(np.int64)
-        return Rows(filled[1], held, truth, filled[0], held)
+        real = (np.arange(length) <= words[:, None]).astype(np.int64)
+        return Rows(filled[1], real, truth, filled[0], real)
 
     def _filled(self, side: np.ndarray, words: np.ndarray, length: int) -> np.ndarray:
         """[n length] uint16: words, `eos`, and `pad` to the end."""

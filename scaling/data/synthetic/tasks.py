@@ -57,7 +57,7 @@ class _SyntheticTask(ABC):
         return ()
 
     @abstractmethod
-    def made(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class _SyntheticTask(ABC):
         """The score that is expected of who knows both languages, on the validation texts: the mean chance of the
         likeliest label.
         """
-        symbols, _ = _made(self, "validation")
+        symbols, _ = _generated(self, "validation")
         return float(self.chances(symbols).max(1).mean())
 
     def _drawn(self, keys: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -86,11 +86,11 @@ class _SyntheticTask(ABC):
         """[n length], the rank of each symbol in a language, after those before it."""
         successors = self.languages[language].successors().astype(np.int64)
         rank = np.argsort(successors, axis=1)
-        context, found = np.zeros(len(symbols), np.int64), np.empty_like(symbols)
+        context, of_symbols = np.zeros(len(symbols), np.int64), np.empty_like(symbols)
         for place in range(symbols.shape[1]):
-            found[:, place] = rank[context, symbols[:, place]]
+            of_symbols[:, place] = rank[context, symbols[:, place]]
             context = (context * self.symbols + symbols[:, place]) % self.symbols**self.order
-        return found
+        return of_symbols
 
     def log_chances(self, symbols: np.ndarray) -> np.ndarray:
         """[2 n length], ln of the chance of each symbol in each language, after those before it."""
@@ -100,7 +100,7 @@ class _SyntheticTask(ABC):
     def open(self, split: str, folder: Path) -> SyntheticExamples:
         if split not in SPLITS:
             raise ScalingError(f"there is no split {split!r}", fix=f"take {', '.join(SPLITS)}")
-        symbols, labels = _made(self, split)
+        symbols, labels = _generated(self, split)
         return SyntheticExamples(
             Goal(self.answer, self.labels, self.metric),
             split,
@@ -140,9 +140,9 @@ class _SyntheticTask(ABC):
 
 
 @lru_cache(maxsize=16)
-def _made(task: _SyntheticTask, split: str) -> tuple[np.ndarray, np.ndarray]:
+def _generated(task: _SyntheticTask, split: str) -> tuple[np.ndarray, np.ndarray]:
     count = task.examples if split == "train" else task.held_out
-    return task.made(hashing.keys(task.seed, f"{type(task).__name__} {split}", np.arange(count)))
+    return task.generate(hashing.keys(task.seed, f"{type(task).__name__} {split}", np.arange(count)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class WhichLanguage(_SyntheticTask):
     def labels(self) -> tuple[str, ...]:
         return ("first", "second")
 
-    def made(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = (hashing.bits(hashing.branch(keys, "language"), 1)[:, 0] >> np.uint64(63)).astype(np.int64)
         return self._drawn(keys, np.repeat(labels[:, None] == 1, self.length, 1)), labels
 
@@ -173,7 +173,7 @@ class LanguageSwitch(_SyntheticTask):
     answer = "span"
     metric = ExactMatch(normalisation="none")
 
-    def made(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.length < 2:
             raise ScalingError("a text of one symbol does not change", key="length", value=self.length, fix="take 2")
         drawn = hashing.bits(hashing.branch(keys, "switch"), 1)[:, 0]
@@ -204,7 +204,7 @@ class RankTags(_SyntheticTask):
     def labels(self) -> tuple[str, ...]:
         return tuple(str(rank) for rank in range(self.tags))
 
-    def made(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         symbols = self._drawn(keys, np.zeros((len(keys), self.length), bool))
         return symbols, np.minimum(self.ranks(symbols, 0), self.tags - 1)
 
@@ -212,7 +212,7 @@ class RankTags(_SyntheticTask):
         return np.ones((len(symbols), 1))
 
     def example(self, symbols: np.ndarray, label: Any) -> Example:
-        return Example(texts=tuple(map(str, symbols.tolist())), answer=[self.labels[int(one)] for one in label])
+        return Example(texts=tuple(map(str, symbols.tolist())), answer=[self.labels[int(tag)] for tag in label])
 
 
 def _normalised(log_chances: np.ndarray) -> np.ndarray:
@@ -232,7 +232,7 @@ class SyntheticExamples(Examples):
 
     @cached_property
     def examples(self) -> Sequence[Example]:
-        return [self.law.example(*one) for one in zip(*_made(self.law, self.split))]
+        return [self.law.example(*pair) for pair in zip(*_generated(self.law, self.split))]
 
     def decode(self, tokens: np.ndarray) -> str:
         return spelled(tokens, self.specials)

@@ -82,7 +82,7 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
         places = answer in ("tags", "span")
         flat = iter(_tokenized(codec, [text for own in texts for text in own], places))
-        both = iter(codec.encode([side for one in block for side in (one.prompt, one.target or "")]))
+        both = iter(codec.encode([side for member in block for side in (member.prompt, member.target or "")]))
         for example, own in zip(block, texts):
             sides = [next(flat) for _ in own]
             for ids, _ in sides:
@@ -117,7 +117,7 @@ def label(example: Example, answer: Answer, classes: int, sides: Sequence[tuple[
     if example.answer is None:
         return [IGNORE] * classes if answer == "classes" else IGNORE
     if answer == "classes":
-        return [int(one in example.answer) for one in range(classes)]
+        return [int(number in example.answer) for number in range(classes)]
     return example.right if answer == "options" else example.answer
 
 
@@ -134,15 +134,15 @@ def words(texts: Sequence[str], pieces: np.ndarray) -> np.ndarray:
     lengths = np.array([len(word) for word in texts])
     stops = np.cumsum(lengths + 1) - 1
     starts = stops - lengths
-    found = np.full((len(texts), 2), -1, np.int64)
+    spans = np.full((len(texts), 2), -1, np.int64)
     if len(pieces):
         # A token may begin with the space before its word.
         number = np.searchsorted(stops, pieces[:, 1], side="left").clip(max=len(texts) - 1)
         inside = np.flatnonzero((pieces[:, 1] > starts[number]) & (pieces[:, 1] > pieces[:, 0]))
         for token in inside[::-1]:
-            found[number[token], 0] = token
-        found[number[inside], 1] = inside
-    return found
+            spans[number[token], 0] = token
+        spans[number[inside], 1] = inside
+    return spans
 
 
 def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tuple[Any, Any]]:

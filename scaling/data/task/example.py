@@ -81,7 +81,7 @@ class Columns:
         options: list[str] = []
         for template in self.options:
             value = _raw(template, row, "options")
-            options += [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            options += [str(option) for option in value] if isinstance(value, list | tuple) else [str(value)]
         if len(options) < 2:
             raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
         return options
@@ -105,16 +105,18 @@ class Columns:
                 answer = self.class_of(value)
                 return {"answer": answer, "target": self.labels[answer]}
             case "classes":
-                listed = value if isinstance(value, list | tuple) else [one for one in str(value).split(",") if one]
-                answer = sorted({self.class_of(one) for one in listed})
-                return {"answer": answer, "target": ", ".join(self.labels[one] for one in answer) or "none"}
+                listed = (
+                    value if isinstance(value, list | tuple) else [label for label in str(value).split(",") if label]
+                )
+                answer = sorted({self.class_of(label) for label in listed})
+                return {"answer": answer, "target": ", ".join(self.labels[label] for label in answer) or "none"}
             case "number":
                 answer = _number(value)
                 return {"answer": answer, "target": written(answer)}
             case "options":
                 texts = self._options(row)
                 right = self._option(value, texts)
-                listed = [str(one) for one in value] if isinstance(value, list | tuple) else None
+                listed = [str(label) for label in value] if isinstance(value, list | tuple) else None
                 return {"answer": right if listed is None else listed, "right": right, "target": texts[right]}
             case "tags":
                 return self._tags(row, value)

@@ -103,9 +103,9 @@ def dumped(example: Example) -> str:
 
 
 def _example(line: str) -> Example:
-    held = json.loads(line)
-    span = held.pop("span", None)
-    return Example(texts=tuple(held.pop("texts")), span=None if span is None else (span[0], span[1]), **held)
+    entry = json.loads(line)
+    span = entry.pop("span", None)
+    return Example(texts=tuple(entry.pop("texts")), span=None if span is None else (span[0], span[1]), **entry)
 
 
 def fingerprint(splits: Mapping[str, Split], goal: Goal, tokenizer: str) -> str:

@@ -81,7 +81,7 @@ class Routed(nn.Module, Channel):
         outputs = x.new_zeros(len(order), x.shape[-1])
         for index, which in enumerate(order.split(counts)[:-1]):
             if len(which):
-                outputs[which] = self.experts.one(index, flat[which // self.choices]).to(x.dtype)
+                outputs[which] = self.experts.expert(index, flat[which // self.choices]).to(x.dtype)
         return outputs.unflatten(0, chosen.shape)
 
     def mesh_operations(self, tokens: int) -> int:
@@ -116,7 +116,7 @@ class Experts(nn.Module):
     def forward(self, x: Float[Tensor, "e s w"]) -> Float[Tensor, "e s w"]:
         return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))
 
-    def one(self, index: int, x: Float[Tensor, "s w"]) -> Float[Tensor, "s w"]:
+    def expert(self, index: int, x: Float[Tensor, "s w"]) -> Float[Tensor, "s w"]:
         """What expert `index` alone says."""
         return F.linear(self.activation(F.linear(x, self.hidden.weight[index])), self.out.weight[index])
 

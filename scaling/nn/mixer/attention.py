@@ -56,8 +56,8 @@ class Attention(nn.Module, Mixer):
         q, k, v = self._project(x, queries)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        here = context.places if queries is None else context.keys
-        q, k = context.position.rotate(q, k, context.places.positions, here.positions)
+        key_places = context.places if queries is None else context.keys
+        q, k = context.position.rotate(q, k, context.places.positions, key_places.positions)
         state = context.state(self)
         if state is not None:
             k, v = append(state, "key", k), append(state, "value", v)
@@ -84,8 +84,8 @@ class Attention(nn.Module, Mixer):
 
 def is_plain(*maps: nn.Linear) -> bool:
     """Whether each is y = x W + b alone, without a tuning or another hook: its matrix may then be used uncalled."""
-    plain = (type(one).forward is nn.Linear.forward for one in maps)
-    return all(plain) and not any(one._forward_hooks or one._forward_pre_hooks for one in maps)
+    plain = (type(linear).forward is nn.Linear.forward for linear in maps)
+    return all(plain) and not any(linear._forward_hooks or linear._forward_pre_hooks for linear in maps)
 
 
 def scale_of(scale: Scale, head_width: int) -> float:

@@ -45,11 +45,11 @@ def in_blocks(
         return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix)
 
     def rendered() -> tuple[Places, Places, Mask]:
-        here, there, pattern = context.places, context.keys, context.mask.pattern
+        q_all, k_all, pattern = context.places, context.keys, context.mask.pattern
         assert pattern is not None
-        whole = here.documents is None or there.documents is None
-        q_places = places(queries, here, None if whole else here.documents)
-        k_places = places(keys, there, None if whole else there.documents)
+        whole = q_all.documents is None or k_all.documents is None
+        q_places = places(queries, q_all, None if whole else q_all.documents)
+        k_places = places(keys, k_all, None if whole else k_all.documents)
         return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
 
     q_places, k_places, mask = context.once(("blocks", id(context.mask)), rendered)

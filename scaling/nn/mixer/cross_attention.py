@@ -34,7 +34,7 @@ class CrossAttention(nn.Module, Mixer):
     ):
         super().__init__()
         self.heads, self.key_heads = _times(shape.heads, heads_times), _times(shape.key_heads, heads_times)
-        width, value_width = (_times(one, head_width_times) for one in (shape.head_width, shape.value_width))
+        width, value_width = (_times(size, head_width_times) for size in (shape.head_width, shape.value_width))
         self.scale, self.dropout = scale_of(scale, width), dropout
         self.query = declare(nn.Linear(shape.width, self.heads * width, bias), weight="query")
         self.key = nn.Linear(shape.width, self.key_heads * width, bias)

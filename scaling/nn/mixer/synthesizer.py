@@ -76,10 +76,10 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self._check(context)
         q, k, v = (self._heads(part, x) for part in (self.query, self.key, self.value))
         assert v is not None
-        here, position = context.places.positions, context.position
-        added = self.synthesize(q, here, context.keys.positions)
+        positions, position = context.places.positions, context.position
+        added = self.synthesize(q, positions, context.keys.positions)
         if q is not None and k is not None:
-            q, k = position.rotate(q, k, here, here)
+            q, k = position.rotate(q, k, positions, positions)
         state = context.state(self)
         if state is not None:
             k, v = None if k is None else append(state, "key", k), append(state, "value", v)
@@ -101,7 +101,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             weights = drop(weights.expand(x.shape[0], -1, -1, -1), dropout, True)
         mixed = weights @ v.transpose(1, 2)
         if position.mixes_values:
-            mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), here, context.keys.positions)
+            mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), positions, context.keys.positions)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, part: nn.Linear | None, x: Tensor) -> Tensor | None:

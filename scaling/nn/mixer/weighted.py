@@ -52,8 +52,8 @@ class Weighted(nn.Module, Mixer):
         kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
         mixed = self.mixer(x, context) if queries is None else self.mixer(x, context, queries)
         # One after the other: at once they would need the heads' number times the memory.
-        made = (self.channel(k * head, context) for k, head in zip(kappa, self._projected(mixed), strict=True))
-        return torch.stack([a * y for a, y in zip(alpha, made, strict=True)]).sum(0)
+        outputs = (self.channel(k * head, context) for k, head in zip(kappa, self._projected(mixed), strict=True))
+        return torch.stack([a * y for a, y in zip(alpha, outputs, strict=True)]).sum(0)
 
     def _projected(self, mixed: Float[Tensor, "b t h"]) -> Iterator[Float[Tensor, "b t w"]]:
         """Each head through its rows of the projection."""

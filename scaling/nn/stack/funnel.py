@@ -141,11 +141,11 @@ class _Opening(nn.Module, Block):
         self, x: Float[Tensor, "b t w"], context: Context, inside: Context, pooling: Pooling
     ) -> Float[Tensor, "b s w"]:
         """`context` is the pass before the pooling, and `inside` behind it."""
-        asked = _at(context, pooling.among, pooling.before)
+        pooled = _at(context, pooling.among, pooling.before)
         branch: Any
         for name, branch in self.branches.items():
             if name == self.asking:
-                x, context = branch(x, asked, pooling), inside
+                x, context = branch(x, pooled, pooling), inside
             else:
                 x = branch(x, context)
         return x

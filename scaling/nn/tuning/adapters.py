@@ -33,7 +33,7 @@ class Adapters(Tuning):
 
     def apply(self, model: nn.Module) -> None:
         refuse_tuned(model)
-        branches = [one.piece for one in model.modules() if isinstance(one, Residual)]
+        branches = [module.piece for module in model.modules() if isinstance(module, Residual)]
         slots = {getattr(piece, "slot", None) for piece in branches}
         for slot in self.after or [""]:
             if slot not in slots:
@@ -41,7 +41,7 @@ class Adapters(Tuning):
                     "no block has such a branch",
                     key="after",
                     value=slot or self.after,
-                    fix=nearest(slot, [one for one in PIECES if one in slots]),
+                    fix=nearest(slot, [module for module in PIECES if module in slots]),
                 )
         width = stream_width(model)
         for piece in {id(piece): piece for piece in branches}.values():

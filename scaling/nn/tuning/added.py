@@ -131,7 +131,7 @@ def _within(
 
 def stream_width(model: nn.Module) -> int:
     """The width of a model's stream, which all its towers share."""
-    return next(shape.width for one in model.modules() if isinstance(shape := getattr(one, "shape", None), Shape))
+    return next(shape.width for module in model.modules() if isinstance(shape := getattr(module, "shape", None), Shape))
 
 
 def refuse_tuned(model: nn.Module) -> None:

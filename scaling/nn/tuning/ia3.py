@@ -36,7 +36,7 @@ class IA3(Tuning):
             if target == "channel":
                 self._scale_channels(model)
                 continue
-            own = [one.module for one in every if one.last == target and one.slot != "channel"]
+            own = [candidate.module for candidate in every if candidate.last == target and candidate.slot != "channel"]
             if not own:
                 raise ScalingError(f"no mixer has a map {target}", key="targets", value=target, fix="leave it out")
             for linear in own:

@@ -36,13 +36,13 @@ class LoRA(Tuning):
     def apply(self, model: nn.Module) -> None:
         refuse_tuned(model)
         shared: dict[int, _Update] = {}
-        for one in targeted(model, self.targets):
-            weight = one.module.weight
+        for linear in targeted(model, self.targets):
+            weight = linear.module.weight
             update = shared.get(id(weight))
             if update is None:
                 update = shared[id(weight)] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
-            one.module.add_module("lora", update)
-            one.module.register_forward_hook(_updated)
+            linear.module.add_module("lora", update)
+            linear.module.register_forward_hook(_updated)
 
     def trains(self, name: str) -> bool:
         return "lora" in name.split(".")
@@ -98,11 +98,11 @@ def _updated(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
 def _updates(model: nn.Module, merged: bool) -> Iterator[tuple[nn.Linear, _Update]]:
     """Each updated matrix once, of those that are merged or of those that are not."""
     seen: set[int] = set()
-    for one in maps(model):
-        update = getattr(one.module, "lora", None)
+    for linear in maps(model):
+        update = getattr(linear.module, "lora", None)
         if isinstance(update, _Update) and update.merged is merged and id(update) not in seen:
             seen.add(id(update))
-            yield one.module, update
+            yield linear.module, update
 
 
 def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list[Map]:
@@ -110,17 +110,17 @@ def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list
     every = list(maps(model))
     if not targets:
         raise ScalingError("expected the names of maps", key=key, value=targets, fix="write [query, value]")
-    named: dict[str, list[Map]] = {target: [one for one in every if _names(target, one)] for target in targets}
+    named: dict[str, list[Map]] = {target: [linear for linear in every if _names(target, linear)] for target in targets}
     for target, its in named.items():
         if not its:
-            words = {word for one in every for word in (one.last, one.slot)}
+            words = {word for linear in every for word in (linear.last, linear.slot)}
             raise ScalingError(
                 "no linear map has such a name", key=key, value=target, fix=nearest(target, sorted(words))
             )
         if target in PIECES:
             _refuse_banks(model, target, key)
-    chosen = {one.name for its in named.values() for one in its}
-    return [one for one in every if one.name in chosen]
+    chosen = {linear.name for its in named.values() for linear in its}
+    return [linear for linear in every if linear.name in chosen]
 
 
 def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
@@ -132,7 +132,9 @@ def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
             raise ScalingError(what, key=key, value=slot, fix="name its maps (gate, query), or take Adapters")
 
 
-def _names(target: str, one: Map) -> bool:
+def _names(target: str, linear: Map) -> bool:
     # The role `hidden` is that of every map which has no other, so it selects nothing; the map of that name is meant.
-    own = role(one.module, "weight")
-    return target in ("all", one.last, one.slot) or (target == own != "hidden") or fnmatchcase(one.name, target)
+    own = role(linear.module, "weight")
+    return (
+        target in ("all", linear.last, linear.slot) or (target == own != "hidden") or fnmatchcase(linear.name, target)
+    )

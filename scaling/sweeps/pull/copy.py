@@ -29,11 +29,11 @@ MARK = "pulled"  # a file that only copies have
 
 
 @dataclass(frozen=True)
-class Known:
+class Copied:
     """An attempt that was copied: its number, how far it was seen, and what its history lacked."""
 
     number: int
-    seen: str
+    version: str
     missing: tuple[str, ...]
 
 
@@ -47,31 +47,31 @@ class Copy:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / MARK).touch()
         self.ledger = Ledger.create(folder)
-        self.known: dict[str, Known] = {}
+        self.copied: dict[str, Copied] = {}
         for run in self.ledger.runs():
             for record in self.ledger.attempts(run):
-                claim, exit_ = record.claim, record.exit
-                if exit_ is not None and "wandb" in claim:
-                    self.known[claim["wandb"]] = Known(record.number, claim["seen"], tuple(exit_["missing"]))
+                claim, ended = record.claim, record.exit
+                if ended is not None and "wandb" in claim:
+                    self.copied[claim["wandb"]] = Copied(record.number, claim["seen"], tuple(ended["missing"]))
 
-    def wants(self, one: WandbRun) -> bool:
+    def wants(self, run: WandbRun) -> bool:
         """Whether the history of an ended run is yet to be fetched, or was not whole, or has grown since."""
-        copied = self.known.get(one.path)
-        return one.outcome is not None and (copied is None or copied.seen != one.seen or bool(copied.missing))
+        attempt = self.copied.get(run.path)
+        return run.outcome is not None and (attempt is None or attempt.version != run.version or bool(attempt.missing))
 
     def numbers(self, reconciled: Reconciled) -> dict[str, int]:
         """The attempt that each W&B run of a run is: what it was, else the lowest free number, the oldest first."""
-        taken = {one.path: self.known[one.path].number for one in reconciled.attempts if one.path in self.known}
+        taken = {run.path: self.copied[run.path].number for run in reconciled.attempts if run.path in self.copied}
         free = (number for number in count(1) if number not in set(taken.values()))
-        return {one.path: taken.get(one.path) or next(free) for one in reconciled.attempts}
+        return {run.path: taken.get(run.path) or next(free) for run in reconciled.attempts}
 
-    def enter(self, one: WandbRun, number: int, fetched: Fetched) -> None:
+    def enter(self, run: WandbRun, number: int, fetched: Fetched) -> None:
         """An attempt, whole or not at all."""
-        assert one.run is not None
-        folder = self.ledger.folder(one.run) / "attempts" / f"{number:03d}"
+        assert run.run is not None
+        folder = self.ledger.folder(run.run) / "attempts" / f"{number:03d}"
         lacks = list(fetched.missing)
-        signed = {"run": one.run, "attempt": number, "wandb": one.path, "seen": one.seen, "claimed": one.created}
-        ended = {"outcome": one.outcome, "reason": one.summary.get("reason"), "missing": lacks, "ended": one.created}
+        signed = {"run": run.run, "attempt": number, "wandb": run.path, "seen": run.version, "claimed": run.created}
+        ended = {"outcome": run.outcome, "reason": run.summary.get("reason"), "missing": lacks, "ended": run.created}
         with disk("cannot write a run"):
             partial = atomic.temporary(folder)
             partial.mkdir(parents=True)
@@ -85,20 +85,20 @@ class Copy:
                 shutil.rmtree(aside)
             else:
                 partial.rename(folder)
-        self.known[one.path] = Known(number, one.seen, fetched.missing)
+        self.copied[run.path] = Copied(number, run.version, fetched.missing)
 
     def conclude(self, reconciled: Reconciled) -> None:
         """The run's spec, where W&B has all of it, and the result that stands."""
-        folder, first, one = self.ledger.folder(reconciled.run), reconciled.attempts[0], reconciled.stands
+        folder, first, run = self.ledger.folder(reconciled.run), reconciled.attempts[0], reconciled.stands
         folder.mkdir(parents=True, exist_ok=True)
         run_spec = spec(first)
         if _name(run_spec) == reconciled.run:
             _write(folder / "spec.json", {"run": reconciled.run, "entered": first.created, "spec": run_spec})
-        if one is not None:
-            number = self.known[one.path].number
+        if run is not None:
+            number = self.copied[run.path].number
             _write(
                 folder / "result.json",
-                {"run": reconciled.run, "attempt": number, "outcome": one.outcome, **result(one)},
+                {"run": reconciled.run, "attempt": number, "outcome": run.outcome, **result(run)},
             )
 
     def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:

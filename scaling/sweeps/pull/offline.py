@@ -28,17 +28,17 @@ class Offline:
     """The runs in the files under a folder."""
 
     def __init__(self, folder: Path):
-        self._read = {one.path: (one, history) for one, history in map(read, files(folder))}
+        self._read = {run.path: (run, history) for run, history in map(read, files(folder))}
 
     def listed(self) -> list[WandbRun]:
-        return [one for one, _ in self._read.values()]
+        return [run for run, _ in self._read.values()]
 
     def sweeps(self, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
         """None: the files name their sweeps, and do not say what these are."""
         return {}
 
-    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
-        return ((one, fetched(self._read[one.path][1], one)) for one in wanted)
+    def histories(self, runs: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
+        return ((run, fetched(self._read[run.path][1], run)) for run in runs)
 
 
 def files(folder: Path) -> list[Path]:

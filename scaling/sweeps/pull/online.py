@@ -83,8 +83,8 @@ class Online:
         place = self.place
         filters = {"sweep": place.sweep} if place.sweep else {}
         runs = self._api.runs(f"{place.entity}/{place.project}", filters, per_page=RUNS, lazy=False)
-        runs_ = _patient(lambda: list(runs))
-        self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in runs_}
+        listed = _patient(lambda: list(runs))
+        self._runs = {f"{place.entity}/{place.project}/{run.id}": run for run in listed}
         if len(self._runs) < (total := len(runs)):
             raise ScalingError(f"W&B lists {len(self._runs)} of {total} runs", fix="try again", code=1)
         return [_shown(path, run) for path, run in self._runs.items()]
@@ -97,28 +97,28 @@ class Online:
             for name in names
         }
 
-    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
+    def histories(self, runs: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:
         """The histories, as they come."""
         pages = Pages(self._server, self.place.entity, self.place.project, PATIENCE)
-        waiting = iter(wanted)
+        waiting = iter(runs)
         under_way: dict[Future[Fetched], WandbRun] = {}
-        with readers(len(wanted), AT_ONCE) as pool:
+        with readers(len(runs), AT_ONCE) as pool:
             while True:
-                while len(under_way) < AT_ONCE and (one := next(waiting, None)) is not None:
-                    under_way[pool.submit(pages.fetch, self._runs[one.path].id, one)] = one
+                while len(under_way) < AT_ONCE and (run := next(waiting, None)) is not None:
+                    under_way[pool.submit(pages.fetch, self._runs[run.path].id, run)] = run
                 if not under_way:
                     return
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    one = under_way.pop(future)
+                    run = under_way.pop(future)
                     history = _patient(future.result)
                     if history.missing:
-                        history = _patient(lambda one=one: fetched(self._scanned(one), one))
-                    yield one, history
+                        history = _patient(lambda run=run: fetched(self._scanned(run), run))
+                    yield run, history
 
-    def _scanned(self, one: WandbRun) -> History:
-        run = self._runs[one.path]
-        history = merged(History(), run.scan_history(page_size=page(one), use_cache=False))
-        for key in short(history, one):
+    def _scanned(self, shown: WandbRun) -> History:
+        run = self._runs[shown.path]
+        history = merged(History(), run.scan_history(page_size=page(shown), use_cache=False))
+        for key in short(history, shown):
             merged(history, run.scan_history(keys=[key], page_size=PAGE, use_cache=False))
         return history
 
@@ -126,7 +126,8 @@ class Online:
 def _shown(path: str, run: Any) -> WandbRun:
     keys, summary = run.history_keys or {}, dict(run.summary_metrics)
     counts = {
-        key: sum(kind.get("count", 0) for kind in one["typeCounts"]) for key, one in (keys.get("keys") or {}).items()
+        key: sum(kind.get("count", 0) for kind in entry["typeCounts"])
+        for key, entry in (keys.get("keys") or {}).items()
     }
     return WandbRun(
         path=path,

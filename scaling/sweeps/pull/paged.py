@@ -41,11 +41,11 @@ class Pages:
     project: str
     patience: float  # seconds in which a page has to come
 
-    def fetch(self, run: str, one: WandbRun) -> Fetched:
-        history, size, steps = History(), page(one), 0 if one.last is None else one.last + 1
+    def fetch(self, run: str, shown: WandbRun) -> Fetched:
+        history, size, steps = History(), page(shown), 0 if shown.last is None else shown.last + 1
         for first in range(0, steps, size):
             merged(history, self._rows(run, first, size))
-        return fetched(history, one)
+        return fetched(history, shown)
 
     def _rows(self, run: str, first: int, size: int) -> list[Row]:
         """The rows of a page, each of which the server sends as a text of its own; none where the run is gone."""
@@ -56,11 +56,11 @@ class Pages:
         return json.loads(f"[{','.join(rows)}]")
 
 
-def page(one: WandbRun) -> int:
+def page(run: WandbRun) -> int:
     """The steps to ask for at once: a server cuts a page off at PAGE rows, and rows may be many steps apart."""
-    if not one.lines or one.last is None:
+    if not run.lines or run.last is None:
         return PAGE
-    return max(PAGE, int(DENSE * PAGE * (one.last + 1) / one.lines))
+    return max(PAGE, int(DENSE * PAGE * (run.last + 1) / run.lines))
 
 
 @contextmanager

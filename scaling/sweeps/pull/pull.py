@@ -27,7 +27,7 @@ class Source(Protocol):
 
     def sweeps(self, names: Collection[str]) -> Mapping[str, Mapping[str, Any]]: ...
 
-    def histories(self, wanted: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]: ...
+    def histories(self, runs: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pulled:
 
     shown: int
     fetched: int
-    known: int
+    unchanged: int
     running: int
     foreign: int
     runs: tuple[Reconciled, ...]
@@ -50,41 +50,41 @@ class Pulled:
         return not self.missing
 
     def outcomes(self) -> Counter[str]:
-        return Counter(MISSING if one.stands is None else str(one.stands.outcome) for one in self.runs if not one.trunk)
+        return Counter(MISSING if run.stands is None else str(run.stands.outcome) for run in self.runs if not run.trunk)
 
 
 def pull(source: Source, copy: Copy, tell: Callable[[int, int], None] = lambda done, all: None) -> Pulled:
     """Bring what a copy lacks. A pull that was stopped at whatever moment has lost nothing: the next one goes on."""
     shown = source.listed()
     reconciled_runs = reconciled(shown)
-    numbers = {path: number for one in reconciled_runs for path, number in copy.numbers(one).items()}
-    ours = [one for every in reconciled_runs for one in every.attempts]
-    wanted = [one for one in ours if copy.wants(one)]
-    for done, (one, history) in enumerate(source.histories(wanted), start=1):
-        copy.enter(one, numbers[one.path], history)
-        tell(done, len(wanted))
-    for one in reconciled_runs:
-        copy.conclude(one)
-    trees = source.sweeps({one.sweep for one in ours if one.sweep})
+    numbers = {path: number for run in reconciled_runs for path, number in copy.numbers(run).items()}
+    ours = [run for every in reconciled_runs for run in every.attempts]
+    lacking = [run for run in ours if copy.wants(run)]
+    for done, (run, history) in enumerate(source.histories(lacking), start=1):
+        copy.enter(run, numbers[run.path], history)
+        tell(done, len(lacking))
+    for run in reconciled_runs:
+        copy.conclude(run)
+    trees = source.sweeps({run.sweep for run in ours if run.sweep})
     sweeps = {name: sweep for name, tree in trees.items() if (sweep := _sweep(name, tree)) is not None}
     for sweep in sweeps.values():
         copy.save_plan(sweep.name, _plan(reconciled_runs, sweep))
-    running = sum(one.outcome is None for one in ours)
+    running = sum(run.outcome is None for run in ours)
     return Pulled(
         shown=len(shown),
-        fetched=len(wanted),
-        known=len(ours) - len(wanted) - running,
+        fetched=len(lacking),
+        unchanged=len(ours) - len(lacking) - running,
         running=running,
         foreign=len(shown) - len(ours),
         runs=tuple(reconciled_runs),
         sweeps=sweeps,
-        missing={one.path: copy.known[one.path].missing for one in ours if _lacks(copy, one)},
-        differing=tuple(trees for one in reconciled_runs for trees in one.differing),
+        missing={run.path: copy.copied[run.path].missing for run in ours if _lacks(copy, run)},
+        differing=tuple(trees for run in reconciled_runs for trees in run.differing),
     )
 
 
-def _lacks(copy: Copy, one: WandbRun) -> bool:
-    return one.path in copy.known and bool(copy.known[one.path].missing)
+def _lacks(copy: Copy, run: WandbRun) -> bool:
+    return run.path in copy.copied and bool(copy.copied[run.path].missing)
 
 
 def _sweep(name: str, tree: Mapping[str, Any]) -> file.Sweep | None:
@@ -98,13 +98,13 @@ def _sweep(name: str, tree: Mapping[str, Any]) -> file.Sweep | None:
 def points(pulled: Pulled, copy: Copy) -> list[dict[str, Any]]:
     """A row a run, as a study or a sweep writes it; trunks are parts of their branches' runs."""
     rows = []
-    for one in pulled.runs:
-        if not one.trunk:
-            ended = copy.ledger.result(one.run) or {"outcome": MISSING, "loss": None}
-            shown = one.attempts[0]
+    for run in pulled.runs:
+        if not run.trunk:
+            ended = copy.ledger.result(run.run) or {"outcome": MISSING, "loss": None}
+            shown = run.attempts[0]
             sweep = pulled.sweeps.get(shown.sweep or "")
             drawn = {} if sweep is None else cell(shown, sweep.parameters)
-            rows.append(row(one.run, _named(shown, sweep), ended["outcome"], ended["loss"], drawn, point(shown)))
+            rows.append(row(run.run, _named(shown, sweep), ended["outcome"], ended["loss"], drawn, point(shown)))
     return ordered(rows)
 
 
@@ -115,17 +115,17 @@ def _named(shown: WandbRun, sweep: file.Sweep | None) -> str:
     return named(drawn) if whole else shown.name
 
 
-def _plan(runs_: Sequence[Reconciled], sweep: file.Sweep) -> dict[str, Any]:
+def _plan(reconciled_runs: Sequence[Reconciled], sweep: file.Sweep) -> dict[str, Any]:
     """The sweep as a study: for each run the words that it was trained with."""
     base = next((word for word in sweep.words if "=" not in word), "")
     words = [word for word in sweep.words if "=" in word]
     question = Question(name=sweep.name, question="", base=base, set={}, grid=[{"sweep": [sweep.name]}])
     runs = []
-    for one in runs_:
-        shown = next((shown for shown in one.attempts if shown.sweep == sweep.name), None)
+    for run in reconciled_runs:
+        shown = next((shown for shown in run.attempts if shown.sweep == sweep.name), None)
         if shown is not None:
             about, drawn = point(shown), cell(shown, sweep.parameters)
             overrides = [*words, *(f"{key}={value}" for key, value in drawn.items())]
             entry = {"overrides": overrides, "held_out": False, "steps": about["S"], "flops": about["C"], "trunk": None}
-            runs.append({"run": one.run, "name": _named(shown, sweep), **entry})
+            runs.append({"run": run.run, "name": _named(shown, sweep), **entry})
     return {"study": asdict(question), "trunks": [], "runs": runs}

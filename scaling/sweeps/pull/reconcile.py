@@ -21,21 +21,21 @@ class Reconciled:
 
     @property
     def trunk(self) -> bool:
-        return all(one.trunk for one in self.attempts)
+        return all(attempt.trunk for attempt in self.attempts)
 
 
 def reconciled(runs: Iterable[WandbRun]) -> list[Reconciled]:
     """The runs of the ledger among W&B's, in the order of their first attempts."""
     attempts: dict[str, list[WandbRun]] = {}
-    for one in sorted(runs, key=lambda one: (one.created, one.path)):
-        if one.run is not None:
-            attempts.setdefault(one.run, []).append(one)
+    for shown in sorted(runs, key=lambda shown: (shown.created, shown.path)):
+        if shown.run is not None:
+            attempts.setdefault(shown.run, []).append(shown)
     return [_reconciled(run, every) for run, every in attempts.items()]
 
 
 def _reconciled(run: str, attempts: Sequence[WandbRun]) -> Reconciled:
     """As in the ledger, the first result stands, and later ones are held to it."""
-    done = [one for one in attempts if one.outcome in RESULTS]
+    done = [attempt for attempt in attempts if attempt.outcome in RESULTS]
     if not done:
         return Reconciled(run, tuple(attempts), None, ())
     first, *others = done
@@ -43,12 +43,13 @@ def _reconciled(run: str, attempts: Sequence[WandbRun]) -> Reconciled:
     for other in others:
         changed = differences(_claims(first), _claims(other))
         differing += [
-            f"{key} is {one!r} in {first.path} and {two!r} in {other.path}" for key, (one, two) in changed.items()
+            f"{key} is {own!r} in {first.path} and {another!r} in {other.path}"
+            for key, (own, another) in changed.items()
         ]
     return Reconciled(run, tuple(attempts), first, tuple(differing))
 
 
-def _claims(one: WandbRun) -> dict[str, object]:
+def _claims(run: WandbRun) -> dict[str, object]:
     """What another attempt has to repeat."""
-    claimed = {key: value for key, value in result(one).items() if key != "circumstances"}
-    return {"outcome": one.outcome, **claimed}
+    claimed = {key: value for key, value in result(run).items() if key != "circumstances"}
+    return {"outcome": run.outcome, **claimed}

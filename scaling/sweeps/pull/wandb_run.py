@@ -55,7 +55,7 @@ class WandbRun:
         return reported if reported in INTERRUPTIONS else ENDS.get(self.state)
 
     @property
-    def seen(self) -> str:
+    def version(self) -> str:
         """Changes when there is more to fetch."""
         return f"{self.state} {self.lines} {self.last} {self.beat}"
 

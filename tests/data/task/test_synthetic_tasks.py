@@ -58,7 +58,7 @@ def test_who_takes_the_likeliest_label_scores_the_best(kind, tmp_path):
 def test_the_ranks_are_those_that_were_drawn():
     task = RankTags(tags=16, symbols=16, length=12)
     keys = np.arange(50, dtype=np.uint64)
-    _, labels = task.made(keys)
+    _, labels = task.generate(keys)
     assert (labels == task.languages[0].ranks.drawn(hashing.bits(keys, 12))).all()
     assert task.best == 1
 
