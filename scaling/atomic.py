@@ -18,7 +18,7 @@ _SIGNED = re.compile(rf"{re.escape(TEMPORARY)}.*-([0-9a-f]{{8}})-([0-9]+)-[0-9a-
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """`path` with new content: a temporary file beside it, flushed to the disk, then renamed over it."""
+    """`path` with new content: a temporary file next to it, flushed to the disk, then renamed over it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary(path)
     try:
@@ -35,13 +35,13 @@ def write(path: Path, content: bytes | str) -> None:
 def temporary(path: Path) -> Path:
     """A name that no one else uses, in the folder of `path` (so that a rename stays on one file system).
 
-    It says which process of which machine writes there, so that what a killed one left is known as such.
+    It names the process and the machine that write there, so that files of a killed process are recognised.
     """
     return path.with_name(f"{TEMPORARY}{path.name}-{_machine()}-{os.getpid()}-{secrets.token_hex(8)}")
 
 
 def is_left(path: Path, idle: bool) -> bool:
-    """Whether nobody writes an unfinished file any more; `idle` says that nobody is seen to work there.
+    """Whether no process writes an unfinished file any more; `idle` states that none is seen to work there.
 
     A process of this machine is looked up. Another machine's is given a day. Who wrote a file without a signature is
     not known.
@@ -61,7 +61,7 @@ def is_left(path: Path, idle: bool) -> bool:
 
 
 def boot_id() -> str | None:
-    """What tells this boot of this machine from every other, where Linux has it."""
+    """The identifier of this boot of this machine, where Linux has it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

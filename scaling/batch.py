@@ -31,7 +31,7 @@ class Batch:
     segments: Tensor | None = None  # [b t], BERT's sentence A (0) or B (1)
     labels: Tensor | None = None  # targets for the text: [b] or [b k], [b c], [b t] or [b 2] (docs/pieces.md)
     reads: Tensor | None = None  # [b k], where the vectors are that a head of the whole text reads; −1: none
-    language: Tensor | None = None  # [b], the weight of a row's loss of next tokens beside that of its label; None: 1
+    language: Tensor | None = None  # [b], the weight of a row's loss of next tokens, relative to its label's; None: 1
     examples: Tensor | None = None  # [b], which example of a task a row is of; −1: none
     starts: Tensor | None = None  # [b], which token of its document a row begins with, where a document has several
     source: Tensor | None = None  # [b s]
@@ -52,7 +52,7 @@ class Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def micro(self, start: int, stop: int) -> Batch:
-        """Rows `start` to `stop`: one rank's share, or one accumulation step of it."""
+        """Rows `start` to `stop`: one rank's part, or one accumulation step of it."""
         return self.map(lambda tensor: tensor[start:stop])
 
     def spare(self) -> Batch:

@@ -217,18 +217,18 @@ def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, An
     if isinstance(line, str):
         return line, {}
     if not isinstance(line, Mapping) or "kind" not in line:
-        raise ScalingError(f"{slot} wants a kind", value=line, fix=nearest("", registry(slot)))
+        raise ScalingError(f"{slot} needs a kind", value=line, fix=nearest("", registry(slot)))
     given = dict(line)
     return given.pop("kind"), given
 
 
 def _argument(key: str, value: Any, annotation: Any, registry: Registry) -> Any:
-    """`value` as the annotation wants it: a checked plain value, or the recipe of another slot."""
+    """`value` as the annotation requires: a checked plain value, or the recipe of another slot."""
     if is_recipe(annotation):
         if value is None and type(None) in typing.get_args(annotation):
             return None
         if value is None:
-            raise ScalingError(f"{key} wants a kind", key=key, value=None, fix=nearest("", registry(key)))
+            raise ScalingError(f"{key} needs a kind", key=key, value=None, fix=nearest("", registry(key)))
         try:
             return recipe(key, value, registry)
         except ScalingError as error:
@@ -237,7 +237,7 @@ def _argument(key: str, value: Any, annotation: Any, registry: Registry) -> Any:
 
 
 def check(key: str, value: Any, annotation: Any) -> Any:
-    """`value` if it has the wanted type (an int will do for a float), else one line that says what was expected."""
+    """`value` if it has the required type (an int is accepted for a float), else an error of one line."""
     fits, result = _fit(value, annotation)
     if not fits:
         fix = None
@@ -327,7 +327,7 @@ def describe(annotation: Any) -> str:
 
 
 def is_recipe(annotation: Any) -> bool:
-    """Whether an annotation wants the line of another slot."""
+    """Whether an annotation is the recipe of another slot."""
     recipes = (Recipe, Checked)
     either = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return annotation in recipes or (either and any(argument in recipes for argument in typing.get_args(annotation)))

@@ -86,7 +86,7 @@ def _code(words: list[str]) -> int:
 
 
 def _is_closed(stream: TextIO) -> bool:
-    """Whether nobody reads a stream any more."""
+    """Whether a stream has no reader any more."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return bool(poll.poll(0))  # an error or a hang-up, which need not be asked for

@@ -1,4 +1,4 @@
-"""One exception for everything a user can fix: what is wrong, where it stands, and how to fix it.
+"""One exception for everything a user can fix: what is wrong, where it is, and how to fix it.
 
 It prints as one line, `file:line: key: value: what; fix`, and the command exits with its `code`:
 2 for bad input, 74 for a full or failing disk.

@@ -2,7 +2,7 @@
 
 `import lightning` imports the whole of torchmetrics, and by it scipy's signals, matplotlib and transformers: more than
 half of its time (docs/performance.md), which each of a study's workers would pay. `scaling train` logs nothing through
-Lightning, so there a stand-in serves. A person's program may log by `self.log`, whose values are metrics of
+Lightning, so a substitute is enough there. A user's program may log by `self.log`, whose values are metrics of
 torchmetrics: it has the whole.
 """
 

@@ -1,7 +1,7 @@
 """Outline: the schema of a slot's classes, read from their source. Nothing that a piece needs is imported for it, torch
 least of all, so a misspelt key is refused at once.
 
-What the source does not tell (a type under another name) is left to `build`, which refuses it in the same words later.
+What the source does not show (a type under another name) is left to `build`, which refuses it with the same message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check(slot: str, line: build.Line) -> None:
 
 
 def kinds(slot: str) -> dict[str, type]:
-    """Stand-ins for the public classes of a slot: their names and signatures, and nothing behind them."""
+    """Substitutes for the public classes of a slot: their names and signatures alone."""
     shown = {name: _stand_in(*place) for name, place in _shown(build.SLOTS[slot], build.SLOTS[slot]).items()}
     return {**shown, **build.joined(slot)}
 

@@ -39,7 +39,7 @@ def follow(parent: int | None = None) -> None:
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
-    _end_without(parent)  # it may have gone before this process could ask to be told
+    _end_without(parent)  # it may have ended before this process registered for its signal
 
 
 def _watch(parent: int) -> None:

@@ -6,7 +6,7 @@ _own = False
 
 
 def take() -> None:
-    """State that nobody else's code runs in this process: what only they would need is not loaded."""
+    """State that no other program's code runs in this process: what only that would need is not loaded."""
     global _own
     _own = True
 

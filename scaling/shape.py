@@ -91,7 +91,7 @@ class Shape:
         """A shape from the `size` section: what is left out follows from the width.
 
         head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
-        before heads say key_heads and head_width value_width, so that {layers: 2} is a difference from any size.
+        before heads set key_heads and head_width sets value_width, so that {layers: 2} is a difference from any size.
         """
         names = {field.name for field in fields(Shape)}
         for key in size:
@@ -105,14 +105,14 @@ class Shape:
         }
         for key in ("width", "layers", "heads", "vocabulary", "length"):
             if key not in given:
-                raise ScalingError("a size needs it", key=f"size.{key}", fix=f"say size.{key}=… or name a whole size")
+                raise ScalingError("a size needs it", key=f"size.{key}", fix=f"set size.{key}=… or name a whole size")
         width, heads = given["width"], given["heads"]
         if "head_width" not in given and width % heads:
             raise ScalingError(
                 f"width {width} is not divisible by {heads} heads",
                 key="size.heads",
                 value=heads,
-                fix=f"take {_divisor(width, heads)} heads, or say size.head_width=…",
+                fix=f"take {_divisor(width, heads)} heads, or set size.head_width=…",
             )
         usual = _usual(width, heads, width // heads)
         before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}

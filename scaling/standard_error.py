@@ -1,7 +1,7 @@
 """Standard error, on which progress is shown: that it cannot be written is no reason to stop what it is about.
 
 Its reader may leave (`2>&1 | head`), its terminal may close, the disk of its log may fill. A run of hours goes on, and
-its result, its log and its exit code say what the lost lines would have said.
+its result, its log and its exit code report what the lost lines would have shown.
 """
 
 from __future__ import annotations

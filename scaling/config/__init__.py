@@ -35,5 +35,5 @@ __all__ = [
 
 
 def document(path: str | Path) -> Config:
-    """A YAML file as it stands: plain values and their lines, nothing followed, laid over or checked."""
+    """A YAML file as written: plain values and their lines, nothing followed, laid over or checked."""
     return Config.of(read(path))

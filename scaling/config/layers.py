@@ -26,10 +26,10 @@ from scaling.config.resolve import interpolate, quantities, typed
 from scaling.config.resolved import Config
 from scaling.errors import ScalingError, nearest
 
-# Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes say their keys.
+# Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes define their keys.
 FIXED = ("start", "train", "evaluate", "log", "seed", "runs")
 SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", "parametrization", "tuning", *FIXED)
-# What a file may hold beside sections: `base` and `rows` are read here, `table` by the command that prints tables.
+# What a file may hold besides sections: `base` and `rows` are read here, `table` by the command that prints tables.
 BESIDE_SECTIONS = ("base", "rows", "table")
 # Sections that a bare word names a file for; a bare word for any other is a kind.
 NAMED = ("size", "data")
@@ -47,7 +47,7 @@ def load(
 ) -> Config:
     """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
 
-    `model=NAME` among the overrides stands for NAME; `extend` is a Python file whose classes join the slots they name.
+    `model=NAME` among the overrides means NAME; `extend` is a Python file whose classes join the slots they name.
     `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
     section that is given whole takes the place of the files'.
     """
@@ -119,7 +119,7 @@ class _Sections:
 
     def lay(self, layer: Node) -> None:
         sections = {key: node for key, node in (layer.mapping or {}).items() if key not in BESIDE_SECTIONS}
-        # Names first: `size: gpt2/small` beside `size.length: 128` is that size with another length.
+        # Names first: `size: gpt2/small` with `size.length: 128` is that size with another length.
         for section in NAMED:
             if section in sections and sections[section].mapping is None:
                 self.name(section, sections.pop(section))

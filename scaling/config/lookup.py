@@ -2,8 +2,8 @@
 
 Data may also be named by their own file or folder: `data: reviews.csv`.
 
-A name is looked for beside the file that says it, then in its group's folder of the shipped configs, then from their
-root. What ends in .yaml or .yml is a path.
+A name is looked for next to the file that contains it, then in its group's folder of the shipped configs, then from
+their root. What ends in .yaml or .yml is a path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder th
 
 
 def shipped() -> Path:
-    """The folder of the shipped configs: inside the package once installed, beside it in a checkout."""
+    """The folder of the shipped configs: inside the package once installed, next to it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / "_configs"
     return inside if inside.is_dir() else package.parent / "configs"
@@ -93,7 +93,7 @@ def find_size(name: str, *, beside: Path | None = None) -> Node:
         return families[holders[0]][name]
     if holders:
         choices = ", ".join(f"{family}/{name}" for family in holders)
-        raise ScalingError(f"several families have a size {name!r}", fix=f"say which: {choices}")
+        raise ScalingError(f"several families have a size {name!r}", fix=f"name one of {choices}")
     every = [*ladder, *(f"{family}/{entry}" for family, entries in families.items() for entry in entries)]
     raise ScalingError(f"there is no size {name!r}", fix=nearest(name, every))
 

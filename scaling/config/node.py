@@ -28,7 +28,7 @@ COMMAND_LINE = Origin("command line")
 class Node:
     """A mapping, a list or a scalar, with its origin.
 
-    `text` is an unquoted scalar as it was written: where a name is wanted, `1M` and `007` are not numbers.
+    `text` is an unquoted scalar as it was written: where a name is expected, `1M` and `007` are not numbers.
     """
 
     value: Mapping[str, Node] | tuple[Node, ...] | Scalar
@@ -76,7 +76,7 @@ class Node:
             yield from child.walk(f"{key}.{part}" if key else str(part))
 
     def error(self, what: str, *, key: str | None = None, fix: str | None = None) -> ScalingError:
-        """A mistake at this node, told with its place and, for a scalar, its value."""
+        """A mistake at this node, with its place and, for a scalar, its value."""
         place: dict[str, Any] = {"file": self.origin.file, "line": self.origin.line, "key": key, "fix": fix}
         if not isinstance(self.value, Mapping | tuple):
             place["value"] = self.value

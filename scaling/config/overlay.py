@@ -68,7 +68,7 @@ def _union(first: Node, second: Node, key: str, later_wins: bool) -> Node:
         return Node(merged, first.origin)
     if later_wins:
         return second
-    raise second.error(f"the key stands twice, first at {first.origin}", key=key, fix="keep one of them")
+    raise second.error(f"the key is there twice, first at {first.origin}", key=key, fix="keep one of them")
 
 
 def _spelled_out(word: Node) -> Node:

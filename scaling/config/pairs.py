@@ -3,7 +3,7 @@
     model.norm: RMSNorm     the norm of the blocks, of the stack, and of every other piece that has one
     model.tie: []           the head's scale as well, where the model has one for its tied head alone (T5)
 
-`model.norm` is spelled out where a layer says it, so that it is the same config as its long form; a layer's own keys
+`model.norm` is spelled out where a layer sets it, so that it is the same config as its long form; a layer's own keys
 count before it.
 """
 
@@ -78,7 +78,7 @@ class Tie:
         self._scale: Node | None = None  # of the head when it was last tied
 
     def follow(self, before: Node | None, layer: Node, after: Node) -> Node:
-        """The section `model` once a layer is laid over it: a layer that ties or unties the head, and says nothing of
+        """The section `model` once a layer is laid over it: a layer that ties or unties the head, and does not mention
         the head itself, takes the scale of a tied head along.
         """
         changed = before is not None and "tie" in (layer.mapping or {}) and "head" not in (layer.mapping or {})

@@ -40,7 +40,7 @@ def _parsed(text: str, file: str) -> Node:
 
 
 def parse(text: str, file: str, *, line: int | None = 1) -> Node:
-    """The one document of `text`; `line` None says that it has no lines to speak of (a command line)."""
+    """The one document of `text`; `line` None: it has no lines (a command line)."""
     tab = _TAB.search(whole(text, file))
     if tab and line is not None:
         at = line + text.count("\n", 0, tab.start())
@@ -152,7 +152,7 @@ class _Composer:
             return Node(scalar(event.value) if unquoted else event.value, origin, event.value if unquoted else None)
         if isinstance(event, yaml.MappingStartEvent):
             children, bare = self.children(depth)
-            # `{title}` is text: braces around a name without a value stand for a field of a row.
+            # `{title}` is text: braces around a name without a value mean a field of a row.
             field = event.flow_style and len(children) == 1 and bare
             return Node(f"{{{bare[0]}}}" if field else children, origin)
         items = []
@@ -161,7 +161,7 @@ class _Composer:
         return Node(tuple(items), origin)
 
     def children(self, depth: int) -> tuple[dict[str, Node], list[str]]:
-        """The values by key, and the keys that stand alone, with neither a colon nor a value."""
+        """The values by key, and the keys alone, with neither a colon nor a value."""
         nodes: dict[str, Node] = {}
         bare: list[str] = []
         while not isinstance(key := next(self.events), yaml.MappingEndEvent):
@@ -174,7 +174,7 @@ class _Composer:
             if key.value in nodes:
                 first = nodes[key.value].origin.line
                 where = "" if first is None else f", first on line {first}"
-                raise self.error(key, f"the key stands twice{where}", "keep one of them", key=key.value)
+                raise self.error(key, f"the key is there twice{where}", "keep one of them", key=key.value)
             value = next(self.events)
             alone = isinstance(value, yaml.ScalarEvent) and value.start_mark.index == key.end_mark.index
             bare += [key.value] * (alone and key.implicit[0])

@@ -70,7 +70,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 def interpolate(root: Node) -> Node:
-    """The tree with every `${dotted.key}` replaced by the scalar that stands there, as OmegaConf reads it."""
+    """The tree with every `${dotted.key}` replaced by the scalar of that key, as OmegaConf reads it."""
     asking = {key: node for key, node in root.walk() if isinstance(node.value, str) and "${" in node.value}
     if not asking:
         return root

@@ -1,4 +1,4 @@
-"""A resolved config: plain values, and where each of them was said."""
+"""A resolved config: plain values, and where each of them was set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaling.errors import ScalingError, from_os
 from scaling.shape import Shape
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
-# JSON leaves these as they are; YAML wants them escaped.
+# JSON leaves these as they are; YAML needs them escaped.
 _UNPRINTABLE = re.compile("[\x7f-\xa0\ud800-\udfff\u2028\u2029\ufeff\ufffe\uffff]")
 
 
@@ -56,7 +56,7 @@ class Config:
         return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, str(COMMAND_LINE))})
 
     def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
-        """A mistake at a dotted key, placed where its value, or the nearest node around it, was said."""
+        """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
         return self.place(ScalingError(what, fix=fix, key=key))
 
     def place(self, error: ScalingError) -> ScalingError:
@@ -75,13 +75,13 @@ class Config:
         return error.at(**place)
 
     def build(self, section: str, *shared: Any) -> Any:
-        """The piece that a section describes; a mistake in it is told with the file and line where it stands."""
+        """The piece that a section describes; a mistake in it is reported with its file and line."""
         with self._placed(section):
             return build.build(section, self.tree[section], *shared)
 
     def check(self) -> Config:
-        """This config, or the mistake in it that signatures and sizes tell: before torch is imported, which takes
-        longer than all that is said here.
+        """This config, or the mistake in it that signatures and sizes show: before torch is imported, which takes
+        longer than all of these checks.
         """
         for section, line in self.tree.items():
             if section in build.SLOTS and not (self.tree[section] is None and section in build.OPTIONAL):
@@ -90,17 +90,17 @@ class Config:
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
             with self._placed("size"):
-                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # as many as the data need
+                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # that of the data
                 Shape.of({**size, **needed})
         return self
 
     @contextmanager
     def _placed(self, section: str) -> Iterator[None]:
-        """Mistakes in a section, with the file and line where they stand."""
+        """Mistakes in a section, with their file and line."""
         try:
             yield
         except ScalingError as error:
-            # A piece tells a key of its own line; a shape tells one of its section.
+            # A piece names a key of its own line; a shape names one of its section.
             whole = error.key is not None and error.key.partition(".")[0] in self.tree
             raise self.place(error if whole else error.under(section)) from None
         except OSError as error:  # of a file that the section names

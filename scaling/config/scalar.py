@@ -31,7 +31,7 @@ _THOUSANDS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12}
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """The value that an unquoted word stands for."""
+    """The value of an unquoted word."""
     if text in NULL:
         return None
     if text in TRUE or text in FALSE:

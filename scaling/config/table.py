@@ -1,4 +1,4 @@
-"""A table's file as it stands: the names of its rows in their order, and what it says under `table`."""
+"""A table's file as written: the names of its rows in their order, and its section `table`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scaling.errors import ScalingError
 
 @dataclass(frozen=True)
 class TableFile:
-    """`name` is what `load` takes; `rows` are its rows, `told` what stands under `table`, bases included."""
+    """`name` is what `load` takes; `rows` are its rows, `told` the section `table`, bases included."""
 
     name: str
     rows: tuple[str, ...]
     told: Config
 
     def path(self, key: str) -> Path:
-        """A file that stands beside the one that names it."""
+        """A file next to the one that names it."""
         return Path(self.told.origin[key].rpartition(":")[0]).parent / str(self.told[key])
 
 

@@ -57,7 +57,7 @@ class Watch(TorchDispatchMode):
 class _Flops(Watch):
     """Counts the FLOPs of what runs under it by slot, with the formulas of `torch.utils.flop_counter`.
 
-    That module's own mode follows every module and imports torch's compiler, a second for each; this one asks only
+    That module's own mode follows every module and imports torch's compiler, one second for each; this one asks only
     which slot is running. Backward nodes are numbered in the order in which forward made them, so a node belongs to
     the slot whose forward was running when its number was given.
     """
@@ -97,7 +97,7 @@ class _Form(NamedTuple):
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
     """`func(*args)`. On the meta device shapes are all there is, and a deep model asks the same of every layer: what an
-    operation made of the like is made anew, many times faster than torch infers it.
+    operation of the same form is built again, many times faster than torch infers it.
     """
     if func.is_view or func._schema.is_mutable:
         return func(*args, **kwargs)
@@ -121,7 +121,7 @@ _made: dict[Any, Any] = {}
 
 
 def _like(value: Any) -> Any:
-    """A value with its tensors as their forms; 1 and 1.0 make different types, so each number stands with its own."""
+    """A value with its tensors as their forms; 1 and 1.0 make different types, so each number is kept with its type."""
     if isinstance(value, Tensor):
         if not value.is_meta:
             raise TypeError

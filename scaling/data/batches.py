@@ -28,7 +28,7 @@ class Features:
 
 
 class Framing(Protocol):
-    """What a batch of examples needs of its objective beside."""
+    """What a batch of examples needs of its objective besides."""
 
     def features(self, source: Source) -> Features: ...
 
@@ -128,7 +128,9 @@ def evaluation(
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count = _windows(source, objective)
     if rows is None and count is None:
-        raise ScalingError("there is no end to the data", key="evaluate.windows", fix="say how many windows to take")
+        raise ScalingError(
+            "there is no end to the data", key="evaluate.windows", fix="set the number of windows to take"
+        )
     features = _features(source, objective) if objective.takes == "examples" else None
     count = count if features is None else len(features.lengths)
     limit = min(number for number in (rows, count) if number is not None)

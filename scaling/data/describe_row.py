@@ -14,7 +14,7 @@ from scaling.data.source import Source, Vocabulary
 from scaling.data.task.source import Examples
 from scaling.data.task.task import is_task
 
-Kind = str  # one of those that `Run` tells of
+Kind = str  # one of those that `Run` describes
 _ENOUGH = 192  # tokens of a row that are shown
 
 

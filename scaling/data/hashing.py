@@ -34,7 +34,7 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 
 def name(seed: int, stream: str) -> int:
-    """64 bits that stand for a seed and a named stream; neighbouring seeds have nothing in common."""
+    """64 bits of a seed and a named stream; neighbouring seeds have nothing in common."""
     return int.from_bytes(hashlib.blake2b(f"{stream}:{seed}".encode(), digest_size=8).digest(), "little")
 
 

@@ -29,7 +29,7 @@ class Loader:
         self._next = self.start
 
     def __iter__(self) -> Iterator[Batch]:
-        first, self._next = self._next, self.start  # the epoch after this one begins anew
+        first, self._next = self._next, self.start  # the epoch after this one begins at the start
         for step, batch in zip(self._steps(first), ahead(self._made, self._steps(first), self.depth)):
             self._next = step + 1
             yield batch

@@ -15,7 +15,7 @@ import numpy as np
 from scaling.data import hashing
 
 ROUNDS = 8  # an even number brings the halves back to their places
-ENDLESS = 1 << 62  # windows of a source without end: as many as numbers, a perfect square
+ENDLESS = 1 << 62  # windows of a source without end: a large number, a perfect square
 
 
 @lru_cache(maxsize=64)
@@ -24,7 +24,7 @@ def _round_keys(seed: int, turn: int) -> np.ndarray:
 
 
 def permute(items: np.ndarray, count: int, seed: int, turn: int) -> np.ndarray:
-    """[n] int64: where each of `items`, all below `count`, stands in the permutation of (seed, turn)."""
+    """[n] int64: the place of each of `items`, all below `count`, in the permutation of (seed, turn)."""
     root = isqrt(count - 1) + 1 if count > 1 else 1
     a, b = np.uint64(root), np.uint64(-(-count // root))
     round_keys = _round_keys(seed, turn)

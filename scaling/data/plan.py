@@ -1,4 +1,4 @@
-"""Which rows stand in the batch of a step: windows of one length, or pairs in batches of about one number of tokens."""
+"""Which rows are in the batch of a step: windows of one length, or pairs in batches of about one number of tokens."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ByLength:
 
     A pass is a permutation of all rows, cut into parts of `PART` batches; a part is sorted by length and cut into
     batches, which are permuted. Every row comes once a pass, and the last batch of one may be smaller. With `limit`,
-    the first so many rows of one permutation, for an evaluation.
+    the first rows of one permutation, for an evaluation.
     """
 
     lengths: np.ndarray  # [rows]

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose more than is gained
-FADE = 0.8  # how fast the share forgets: a run's first steps are slow
+FADE = 0.8  # decay of the averaged fraction: a run's first steps are slow
 
 
 def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[Made]:

@@ -75,7 +75,7 @@ def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
 
 
 def _publish(text: Text, stamp: Mapping[str, Any], folder: Path, work: Path) -> Path:
-    """One rename makes it whole. The pointer comes first: alone it says nothing, and the work is found again."""
+    """One rename completes it. The pointer comes first: alone it has no effect, and the work is found again."""
     manifest = Manifest.read(work)
     home = folder / manifest.fingerprint
     text.enter(folder, manifest.fingerprint, stamp)

@@ -42,7 +42,7 @@ class Part:
         self._files: dict[tuple[str, str], _ShardFile] = {}
 
     def add(self, split: str, side: str, ids: array, size: int) -> None:
-        """One document's tokens on one side, its `eos` among them, that stand for `size` bytes of text."""
+        """One document's tokens on one side, its `eos` among them, which encode `size` bytes of text."""
         if (split, side) not in self._files:
             name = f"{split}/{self.number:05d}.{side}"
             self._files[split, side] = _ShardFile(self.folder, name, self.dtype, self.vocabulary, self.unknown)

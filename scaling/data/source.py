@@ -1,4 +1,4 @@
-"""Source: what `batch(step)` draws from, whatever corpus stands behind it; one object a split."""
+"""Source: what `batch(step)` draws from, whatever the corpus behind it; one object per split."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Source(Protocol):
 
     @property
     def bytes_per_token(self) -> float | None:
-        """Bytes of text a token stands for, on average; None where there is no text."""
+        """Bytes of text per token, on average; None where there is no text."""
         ...
 
     @property
@@ -128,12 +128,12 @@ class Vocabulary:
 
     @cached_property
     def is_text(self) -> np.ndarray:
-        """[size] bool: ids that stand for text, which alone are masked and drawn at random."""
+        """[size] bool: ids of text, which alone are masked and drawn at random."""
         text = np.arange(self.size) < self.stored
         text[list(self.specials.values())] = False
         return text
 
     @cached_property
     def text(self) -> np.ndarray:
-        """The ids that stand for text."""
+        """The ids of text."""
         return np.flatnonzero(self.is_text)

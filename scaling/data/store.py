@@ -28,13 +28,13 @@ _held: WeakValueDictionary[tuple[Path, str], PackedSource | PairedSource] = Weak
 
 
 def root(runs: str | Path) -> Path:
-    """Where prepared data lie: $SCALING_DATA, or `data` beside the folder of runs."""
+    """The folder of prepared data: $SCALING_DATA, or `data` next to the folder of runs."""
     named = os.environ.get("SCALING_DATA")
     return Path(named).expanduser() if named else Path(runs).expanduser().absolute().parent / "data"
 
 
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
-    """A split of the prepared data in `folder`, checked; whoever has it open at a time shares its maps."""
+    """A split of the prepared data in `folder`, checked; all who have it open at a time share its maps."""
     manifest = Manifest.read(folder)
     check(folder, manifest)
     source = _held.get((folder, split))
@@ -45,7 +45,7 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
 
 
 def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:
-    """Every file is what the manifest says. Hashes are taken again of files that were touched, or of all."""
+    """Every file agrees with the manifest. Hashes are taken again of files that were touched, or of all."""
     trusted = _trusted(folder) if trust else {}
     before = dict(trusted)
     tokenizer = folder / TOKENIZER
@@ -138,7 +138,7 @@ class _Stored:
 
     @property
     def entropy(self) -> None:
-        """Nobody knows it of a text."""
+        """Unknown for a text."""
 
     @property
     def tokenizer(self) -> str:

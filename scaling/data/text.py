@@ -19,8 +19,8 @@ from scaling.number import BelowOne, Long
 class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
 
-    A document is for validation where its publisher says so, or else where the hash of its text is below `validation`
-    of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
+    A document is for validation where its publisher marks it so, or else where the hash of its text is below
+    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
     """
 
     def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01, shard: Long = 1 << 26):
@@ -76,7 +76,7 @@ class Text:
         return entry if isinstance(entry, dict) else {}
 
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
-        """What prepared data depend on beside the request: the corpus, and a tokenizer that is read from a file."""
+        """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
 
     def outdated(self, folder: Path) -> ScalingError | None:

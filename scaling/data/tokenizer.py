@@ -1,7 +1,8 @@
 """Tokenizers: how text becomes tokens. The public classes here are the kinds of `tokenizer:`.
 
 Those that learn do so from the training documents alone, from as much text as `sample` (in bytes) allows. `vocabulary`
-counts every id, the four specials among them; a corpus too small for it gives fewer, and the manifest says how many.
+counts every id, the four specials among them; a corpus too small for it gives fewer, and the manifest states the
+number.
 """
 
 from __future__ import annotations

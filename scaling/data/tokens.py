@@ -48,7 +48,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Seen:
-    """What reading a whole file told."""
+    """What reading a whole file showed."""
 
     sha256: str
     least: int
@@ -62,8 +62,8 @@ class Tokens:
     """Token ids in `.npy` arrays, or in `.bin` files of `dtype` as nanoGPT writes them; end to end they are one text.
 
     `vocabulary` is the number of ids; with a `tokenizer` ({kind: File, path: tokenizer.json}) it is known, and tokens
-    can be shown as text. `eos` is the id that ends a document. `validation` is the share at the end of all tokens that
-    is held out, or names files of its own.
+    can be shown as text. `eos` is the id that ends a document. `validation` is the fraction at the end of all tokens
+    that is held out, or names files of its own.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Tokens:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
         if self._vocabulary is None and self._tokenizer is None:
             fix = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
-            raise ScalingError("arrays of ids do not tell their vocabulary", key="data.vocabulary", fix=fix)
+            raise ScalingError("arrays of ids do not state their vocabulary", key="data.vocabulary", fix=fix)
         if self.eos is not None and self.eos >= self.vocabulary:
             what = f"it is beyond the vocabulary of {self.vocabulary}"
             raise ScalingError(what, key="data.eos", value=self.eos, fix=f"take one below {self.vocabulary}")
@@ -158,7 +158,7 @@ class Tokens:
         return seen
 
     def _cut(self, arrays: Sequence[Array], total: int) -> int:
-        """Where validation begins: at its share, or behind the last document that ends before it."""
+        """Where validation begins: at its fraction, or after the last document that ends before it."""
         share = float(self.validation)  # type: ignore[arg-type]
         cut = total - int(total * share)
         if self.eos is None or cut == total:
@@ -215,7 +215,7 @@ class MappedSource:
 
     @property
     def entropy(self) -> None:
-        """Nobody knows it of a text."""
+        """Unknown for a text."""
 
     @property
     def lengths(self) -> None:
@@ -247,13 +247,13 @@ class MappedSource:
 
 
 def _array(file: Path, dtype: str | None) -> Array:
-    """Where the ids lie in a file, as its header says or `dtype` does."""
+    """Where the ids are in a file, as its header or `dtype` states."""
     array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
     if array.tokens == 0:
         raise ScalingError("it is empty", file=file, fix="name a file that holds tokens")
     kind = np.dtype(array.dtype)
     if dtype is not None and kind != np.dtype(dtype):
-        what, fix = f"it holds {kind.name}, as its header says", "leave data.dtype out"
+        what, fix = f"it holds {kind.name}, as its header states", "leave data.dtype out"
         raise ScalingError(what, file=file, key="dtype", value=dtype, fix=fix)
     return array
 
@@ -285,7 +285,7 @@ def _of_bin(file: Path, dtype: str | None) -> Array:
             return Array(str(file), "<u2", header, int(begin[2]))
     if dtype is None:
         fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
-        raise ScalingError("a .bin file does not tell the type of its ids", file=file, key="dtype", fix=fix)
+        raise ScalingError("a .bin file does not state the type of its ids", file=file, key="dtype", fix=fix)
     kind = np.dtype(dtype).newbyteorder("<")
     if size % kind.itemsize:
         what = f"its {size:,} bytes are no whole number of {dtype}"

@@ -26,10 +26,10 @@ ACTIVATIONS = {
 class Format:
     """One architecture of transformers: a table of class attributes, read both ways.
 
-    `config` is what its config.json always says (None: null, or nothing), `model` and `size` are our sections with
-    blanks for what it may say, and `names` what its tensors are called. A weight file may also hold `copies` (a tied
-    table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias that
-    no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
+    `config` is what its config.json always contains (None: null, or nothing), `model` and `size` are our sections with
+    blanks for what it may contain, and `names` what its tensors are called. A weight file may also hold `copies` (a
+    tied table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias
+    that no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
     itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`.
     """
 

@@ -1,6 +1,6 @@
 """Folders of transformers, config.json and model.safetensors, to and from our config and tensors.
 
-What a model is called on either side stands in `formats`, one table each; here is what is done with any of them.
+The names of a model's tensors on either side are in `formats`, one table each; this module works with any of them.
 transformers itself is not needed.
 """
 
@@ -40,7 +40,7 @@ _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "st
 
 @dataclass(frozen=True)
 class Described:
-    """A model as we say it, the sections `model` and `size`, with its weights, and the ids of `pad`, `bos`, `eos` and
+    """A model in our terms, the sections `model` and `size`, with its weights, and the ids of `pad`, `bos`, `eos` and
     `start` (a decoder's first token) where they are known.
     """
 
@@ -117,7 +117,7 @@ def write(folder: str | Path, described: Described, name: str | None = None) -> 
 
 
 def write_tokenizer(folder: Path, tokenizer: Path) -> None:
-    """Put a tokenizer beside the weights, and say which of its tokens are special."""
+    """Put a tokenizer next to the weights, and state which of its tokens are special."""
     codec = Codec.load(tokenizer)
     spelled = {f"{name}_token": codec.tokenizer.id_to_token(token) for name, token in codec.specials.items()}
     special = {name: spelled[name] for name in _SPECIALS if name in spelled}
@@ -135,7 +135,7 @@ def formats() -> dict[str, type[Format]]:
 
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
-    """The first format that says this model, of those with that name or architecture, and its config.json."""
+    """The first format that can express this model, of those with that name or architecture, and its config.json."""
     ours = complete(sections)
     available = formats()
     forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
@@ -201,7 +201,7 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
 
 
 def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
-    """The keys of config.json that say otherwise than the format."""
+    """The keys of config.json that differ from the format."""
     values = {key: at(config, key) for key in form.config}
     return [key for key, value in values.items() if value is not NOTHING and value != form.config[key]]
 
@@ -209,7 +209,7 @@ def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
 def _plain(
     form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str, Tensor], folder: Path
 ) -> dict[str, Tensor]:
-    """The tensors of a file without what files may say twice or leave out."""
+    """The tensors of a file without what files may repeat or leave out."""
     for old, new in _OLD_WORDS.items():
         tensors = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in tensors.items()}
     if form.prefix and not any(name.startswith(form.prefix) for name in tensors):
@@ -232,7 +232,9 @@ def _plain(
 
 
 def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
-    """The ids that transformers needs to generate. Unsaid, each of its models would take those of its first release."""
+    """The ids that transformers needs to generate. Unspecified, each of its models would take those of its first
+    release.
+    """
     entries = {key: ids.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":
         return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}

@@ -4,7 +4,7 @@
     <block>.mixer.piece.{query+key+value}.weight     h.*.attn.c_attn.weight        transposed
 
 `*` is a layer's number, `{a,b}` runs over names (on both sides at once, in order), `{a+b}` joins tensors along their
-first dimension, `<name>` is a part written once. The third column says how theirs differs:
+first dimension, `<name>` is a part written once. The third column states how theirs differs:
 transposed (columns first), row (a leading dimension of one), by_head (joined head by head).
 """
 

@@ -97,7 +97,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     **_headed("xlm-r", "roberta"),
 }
 COMPARED = (*MODELS, *VARIANTS)
-# Formats that another one says as well.
+# Formats that another one expresses as well.
 NAMED = {
     "electra plain": "PlainELECTRA",
     "mistral windowless": "WindowlessMistral",
@@ -120,7 +120,7 @@ SIZES = {
 }
 ROWS, TOKENS, SOURCE = 3, 40, 44
 PADDED = (0, 5, 17)  # padding of each row
-PAD = 1  # the token that RoBERTa tells padding by
+PAD = 1  # the token by which RoBERTa recognises padding
 CHUNKS = (0, 7, 8, 9, 14, TOKENS)  # where an incremental reading starts and stops
 
 

@@ -1,6 +1,6 @@
 """LoRA updates as the folders of peft, adapter_config.json and adapter_model.safetensors, to and from our tensors.
 
-What a map is called on either side stands in `formats`, as for whole models; peft itself is not needed. Where a format
+The names of a map on either side are in `formats`, as for whole models; peft itself is not needed. Where a format
 joins our queries, keys and values in one map, an update of theirs is one of each part with the same A, and ours are one
 of theirs whose A are stacked and whose B is in blocks.
 """
@@ -200,7 +200,7 @@ def _config(folder: Path) -> dict[str, Any]:
         raise ScalingError("LoRA alone is exchanged with peft", file=path, key="peft_type", value=kind)
     for key, plain in _PLAIN.items():
         if config.get(key) is not None and config[key] not in plain:
-            raise ScalingError("no tuning stands for it", file=path, key=key, value=config[key])
+            raise ScalingError("no tuning corresponds to it", file=path, key=key, value=config[key])
     start = config.get("init_lora_weights")
     if isinstance(start, str) and start.startswith(_REPLACED):
         what = "this start changes the base's matrices"

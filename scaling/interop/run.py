@@ -174,8 +174,8 @@ def _specials(spec: Mapping[str, Any], runs: Path) -> Mapping[str, int]:
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
-    """The ids that generating needs. Documents stand end to end, so a decoder's text begins after the end of another;
-    an encoder-decoder's target begins after bos.
+    """The ids that generating needs. Documents are laid end to end, so a decoder's text begins after the end of
+    another; an encoder-decoder's target begins after bos.
     """
     ids = {name: specials[name] for name in ("pad", "bos", "eos") if name in specials}
     order = ("bos", "eos") if kind == "EncoderDecoder" else ("eos", "bos")

@@ -15,9 +15,9 @@ Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
 
 @dataclass(frozen=True)
 class Blank:
-    """A value that stands in config.json, under `keys`: the names that versions of the format gave it.
+    """A value in config.json, under `keys`: the names that versions of the format gave it.
 
-    `values` says what each of theirs is for us, where the two differ; of several that are one for us we write the
+    `values` maps each of theirs to ours, where the two differ; of several that are one for us we write the
     first. `less` is how much more theirs counts than ours, `least` the least that theirs can be. Dots in a key lead
     into nested objects.
     """
@@ -40,7 +40,7 @@ class Blank:
             matching = [ours for theirs, ours in self.values.items() if theirs == value]
             if not matching:
                 raise ScalingError(
-                    "no piece stands for it", key=key, value=value, fix=nearest(str(value), map(str, self.values))
+                    "no piece corresponds to it", key=key, value=value, fix=nearest(str(value), map(str, self.values))
                 )
             return matching[0]
         if (self.less or self.least is not None) and not isinstance(value, int):
@@ -113,9 +113,9 @@ def blanks(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, An
 
 
 def mismatches(template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Mismatch]:
-    """Where our completed config is not what the template says with `config` in its blanks.
+    """Where our completed config differs from the template with `config` in its blanks.
 
-    A blank that `config` leaves empty is one of them: what one format cannot say must not hide the others.
+    A blank that `config` leaves empty is one of them: what one format cannot express must not hide the others.
     """
     filled, unfilled = _filled(spread(template), config, ours)
     try:
@@ -143,13 +143,13 @@ def _filled(template: Any, config: Mapping[str, Any], ours: Any, key: str = "") 
     filled = {name: part for name, (part, _) in parts.items()}
     if "kind" in filled and filled["kind"] is None:
         return None, parts["kind"][1]
-    if filled.get("kind") != within.get("kind"):  # one mismatch, whatever else the line says
+    if filled.get("kind") != within.get("kind"):  # one mismatch, whatever else the line contains
         return filled, []
     return filled, [mismatch for _, unfilled in parts.values() for mismatch in unfilled]
 
 
 def at(config: Mapping[str, Any], dotted: str) -> Any:
-    """The value under a dotted key, or NOTHING; null says nothing."""
+    """The value under a dotted key, or NOTHING; null gives no value."""
     value: Any = config
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -96,7 +96,7 @@ def once(tensors: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, 
 
 
 def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse weights whose names or shapes are not the wanted ones, naming each that differs."""
+    """Refuse weights whose names or shapes are not the expected ones, naming each that differs."""
     complaints = [f"missing {name}" for name in expected if name not in tensors]
     complaints += [f"extra {name}" for name in tensors if name not in expected]
     complaints += [
@@ -128,7 +128,7 @@ def _files(folder: Path) -> list[Path]:
         raise ScalingError("it does not list the weight files", file=index) from None
     for shard in shards:
         if not inside or not (folder / shard).is_file():
-            raise ScalingError(f"it lists {shard}, which is not beside it", file=index)
+            raise ScalingError(f"it lists {shard}, which is not next to it", file=index)
     return [folder / shard for shard in shards]
 
 

@@ -2,8 +2,8 @@
 
 The name of a kept library ends in the hash of its bytes: one that is truncated, empty or changed is not loaded, but
 compiled again and put in its place by a rename, so that who has the old one loaded keeps it. Processes compile one
-after another, by a lock that ends with its process; what lies in the folder beside libraries was left by one that was
-killed, and the next removes it. Where kernels cannot be had, torch's operations stand in for them, and `absent` says
+after another, by a lock that ends with its process; what the folder holds besides libraries was left by a process that
+was killed, and the next removes it. Where kernels cannot be had, torch's operations replace them, and `absent` states
 why in one line.
 """
 
@@ -131,7 +131,7 @@ def _run(*command: str | Path) -> None:
 
 @contextmanager
 def _lock(file: Path, patience: float) -> Iterator[bool]:
-    """Whether this process alone compiles, after so many seconds at most; its end, of whatever kind, ends the lock.
+    """Whether this process alone compiles, after `seconds` at most; its end, of whatever kind, ends the lock.
 
     Where locks do not work processes compile beside one another, which takes longer and does no harm.
     """
@@ -156,7 +156,7 @@ def _locked(handle: int, until: float) -> bool:
 
 
 def _folder() -> Path:
-    """Where the user's caches lie. Nobody else may write there or put another in its place: what lies there is run."""
+    """The folder of the user's caches. No other user may write there or replace it: its files are executed."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         home = given if given.is_absolute() else Path.home() / ".cache"

@@ -15,7 +15,7 @@ from scaling.kernel.call import call, dense, fitting
 def depthwise(
     x: Float[Tensor, "b s w"], taps: Float[Tensor, "*bt k w"], seen: Float[Tensor, "#b t k"] | None
 ) -> Float[Tensor, "b t w"]:
-    """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens that stand around."""
+    """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens around."""
     if taps.ndim > 2:
         taps = taps.expand(len(x), x.shape[1] - taps.shape[-2] + 1, -1, -1)
     return _Depthwise.apply(x, taps, seen)

@@ -1,4 +1,4 @@
-"""What stands between a model's matrix products: by a kernel of ours where it takes the tensors, else by torch.
+"""The operations between a model's matrix products: by a kernel of ours where it takes the tensors, else by torch.
 
 The choice is made in this file and nowhere else. Both ways compute a function's formula, to rounding.
 """
@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from scaling.kernel import activation, attention, depthwise, norm, rotate, softmax
 from scaling.kernel.call import serves
 
-# Up to so many keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16 up to
-# four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
+# Up to this number of keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16
+# up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
 EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
 
 Way = Literal["one pass", "products", "fused"]

@@ -20,7 +20,7 @@ def rotated(
 
 
 class _Rotated(torch.autograd.Function):
-    """The product of each head's rows comes next and wants heads first; the gradient goes back as tokens lie."""
+    """The product of each head's rows comes next and needs heads first; the gradient goes back as tokens lie."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Metrics of tasks: what predictions are worth beside what is right, as sums over examples, and intervals of them.
+"""Metrics of tasks: predictions compared with references, as sums over examples, and intervals of them.
 
 Every value is higher for better predictions. A prediction of None is an invalid output and counts as wrong.
 """

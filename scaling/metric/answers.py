@@ -1,4 +1,4 @@
-"""Metrics of answers in text, each beside several references that are equally right."""
+"""Metrics of answers in text, each compared with several references that are equally right."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NORMALISATIONS = {"none": str.strip, "squad": squad, "open": open_domain, "trivi
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """F1 of the words that two normalised texts share, each as often as it is in both; of an empty one, equality."""
+    """F1 of the words that two normalised texts have in common, with their counts; of an empty one, equality."""
     predicted, right = prediction.split(), reference.split()
     if not predicted or not right:
         return float(predicted == right)

@@ -12,7 +12,7 @@ from scaling.errors import ScalingError
 
 
 class Metric(ABC):
-    """`score(predictions, references)` gives its values by name, of which `main` stands for the metric.
+    """`score(predictions, references)` gives its values by name, of which `main` represents the metric.
 
     A value is computed from sums over examples. So a sample in which examples are drawn several times, as the bootstrap
     draws them, costs one product of matrices.

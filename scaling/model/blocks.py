@@ -1,4 +1,4 @@
-"""Blocks that differ: the lines of `blocks`, each laid on the block's line where its key says."""
+"""Blocks that differ: the lines of `blocks`, each laid on the block's line of the layers that its key names."""
 
 from __future__ import annotations
 

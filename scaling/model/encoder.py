@@ -20,7 +20,7 @@ class Encoder(Family):
     """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
 
     `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
-    `boundary` is a third, which predicts a hidden span from the tokens beside it (SpanBERT).
+    `boundary` is a third, which predicts a hidden span from the tokens next to it (SpanBERT).
     `tie: [encoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
     """
 

@@ -60,7 +60,7 @@ class EncoderDecoder(Family):
         self.decoder = _tower("decoder", size, common, decoder)
         if self.encoder.crosses():
             raise ScalingError(
-                "cross-attention stands in the encoder, which has nothing to read",
+                "cross-attention is in the encoder, which has nothing to read",
                 key="encoder.block.branches",
                 value="cross",
                 fix="put it into decoder.block.branches",

@@ -37,10 +37,10 @@ def prompted(
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the text's tokens and the virtual ones stand in longer rows.
+    """The places of the text's tokens and of the virtual ones in longer rows.
 
-    `source` [b T] says what stands at each place: token j of the text as j, virtual token i of t as t + i, nothing as
-    t + n; `text` [b t] says where each token of the text stands. Both are None where n virtual tokens begin each row.
+    `source` [b T] is what each place holds: token j of the text as j, virtual token i of t as t + i, nothing as
+    t + n; `text` [b t] is the place of each token of the text. Both are None where n virtual tokens begin each row.
     """
 
     places: Places
@@ -52,7 +52,7 @@ class Layout:
     def of(places: Places, rows: int, length: int, cache: Cache | None) -> Layout | None:
         """The rows with `length` virtual tokens before each document that begins in them; None where none does."""
         past = None if cache is None else cache.places
-        if places.documents is None or places.documents.is_meta:  # on the meta device nothing tells how many begin
+        if places.documents is None or places.documents.is_meta:  # the meta device has no values
             return None if past is not None else Layout(_behind(replace(places, documents=None), length), length)
         before = None if past is None or past.documents is None else past.documents[:, -1:]
         return _inserted(places, places.documents, rows, length, before)

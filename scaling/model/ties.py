@@ -10,8 +10,8 @@ from scaling.nn.contract import Head, TiedHead
 
 
 def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Head], names: Sequence[str]) -> None:
-    """Let the named parts share the vectors of one embedding, that of the first tower among them: the other towers read
-    them, the heads predict by them.
+    """Make the named parts share the vectors of one embedding, that of the first tower among them: the other towers
+    read them, the heads predict by them.
     """
     parts = [*tables, *heads]
     for name in names:

@@ -72,7 +72,7 @@ class SeLU(nn.Module, Activation):
 
 
 class Sigmoid(nn.Module, Activation):
-    """φ(x) = 1 / (1 + e⁻ˣ); beside a gate this is GLU. (Dauphin et al. 2016)"""
+    """φ(x) = 1 / (1 + e⁻ˣ); with a gate this is GLU. (Dauphin et al. 2016)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return torch.sigmoid(x)
@@ -93,7 +93,7 @@ class Tanh(nn.Module, Activation):
 
 
 class Linear(nn.Module, Activation):
-    """φ(x) = x; beside a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
+    """φ(x) = x; with a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         return x

@@ -1,4 +1,4 @@
-"""Context: what a piece may read beside its input. Where tokens are, who sees whom, what the encoder made, what is
+"""Context: what a piece may read besides its input. Where tokens are, who sees whom, what the encoder made, what is
 cached.
 """
 
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Places:
-    """Where tokens stand: position within the document, which document (0 is padding), and the length of a prefix.
+    """Where tokens are: position within the document, which document (0 is padding), and the length of a prefix.
 
-    `plain` says that positions are 0, 1, 2, … and each row is one document, so that kernels may use what they know of
+    `plain` states that positions are 0, 1, 2, … and each row is one document, so that kernels may use what they know of
     that.
     """
 
@@ -134,9 +134,9 @@ NOWHERE = Nowhere()
 class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
-    `triangular` says that `allowed` is exactly the lower triangle of a square, which fused kernels build by themselves.
-    `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window) and stacks
-    that render it again elsewhere; the square is made when somebody reads it.
+    `triangular` states that `allowed` is exactly the lower triangle of a square, which fused kernels build by
+    themselves. `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window)
+    and stacks that render it again elsewhere; the square is made when somebody reads it.
     """
 
     whole: Tensor | Callable[[], Tensor | None] | None = None

@@ -42,7 +42,7 @@ Answer = Literal["class", "classes", "number", "options", "tags", "span"]
 
 @runtime_checkable
 class Piece(Protocol):
-    """Whatever stands in a slot."""
+    """Any piece of a slot."""
 
     slot: str  # the slot that its parameters and operations are counted under
 
@@ -77,7 +77,7 @@ class Mixer(Protocol):
     slot = "mixer"
     reads_memory: bool = False  # it reads `context.memory`: a cross-attention
     takes_queries: bool = False  # `forward(x, context, queries)` lets other tokens [b q w] ask: it returns [b q w]
-    heads: int | None = None  # their outputs stand side by side before the one matrix whose role is output
+    heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
     reach: int | None = None  # how many positions it has, where they are counted
 
     def __call__(self, x: Tensor, context: Context) -> Tensor: ...
@@ -105,7 +105,7 @@ class Residual(Protocol):
         ...
 
     def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
-        """Each matrix that starts otherwise than drawn, and the factor, in a model of so many branches."""
+        """Each matrix that starts otherwise than drawn, and the factor, in a model of that many branches."""
         ...
 
 
@@ -243,5 +243,5 @@ class MeshCounted(Protocol):
     """A piece that Mesh TensorFlow, by which published figures are counted, computes another way than we do."""
 
     def mesh_operations(self, tokens: int) -> int:
-        """Multiply-accumulates of a forward pass over so many tokens there."""
+        """Multiply-accumulates of a forward pass over that many tokens there."""
         ...

@@ -46,7 +46,7 @@ class ACT(nn.Module, Halting):
     def forward(
         self, old: Float[Tensor, "b t w"], new: Float[Tensor, "b t w"], pondered: _Pondered | None, *, last: bool
     ) -> tuple[Float[Tensor, "b t w"], _Pondered]:
-        # In float32 at least: many small shares are added up and compared with a bound near 1.
+        # In float32 at least: many small weights are added up and compared with a bound near 1.
         share = self.halt(new)[..., 0].to(torch.promote_types(new.dtype, torch.float32)).sigmoid()
         if pondered is None:
             zero = torch.zeros_like(share)
@@ -63,7 +63,7 @@ class ACT(nn.Module, Halting):
         )
 
     def answer(self, pondered: _Pondered, context: Context) -> Float[Tensor, "b t w"]:
-        """The mean of all states, each with its share; the pondering's cost is added to the losses."""
+        """The weighted mean of all states; the pondering's cost is added to the losses."""
         documents = context.places.documents
         real = torch.ones_like(pondered.running) if documents is None else documents > 0
         mean = pondered.cost.where(real, 0.0).sum(1) / real.sum(1).clamp(min=1)

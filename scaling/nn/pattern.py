@@ -44,8 +44,8 @@ class Prefix:
 
 
 class Window:
-    """Of what `pattern` lets it see, a token sees `size` tokens: itself and those before it, or as many around it where
-    the pattern looks ahead. (Vaswani et al. 2017, section 4, restricted self-attention; Beltagy et al. 2020)
+    """Of what `pattern` lets it see, a token sees `size` tokens: itself and those before it, or the same number around
+    it where the pattern looks ahead. (Vaswani et al. 2017, section 4, restricted self-attention; Beltagy et al. 2020)
 
     Attention then computes blocks of a band and not the square: its cost grows with n · `size`.
     """

@@ -15,9 +15,9 @@ from scaling.nn.context import Places, within
 
 @dataclass(frozen=True)
 class Pooling:
-    """Windows of two tokens, counted from each document's first; a last token that is left over stands alone.
+    """Windows of two tokens, counted from each document's first; a last token that is left over is a window of its own.
 
-    Among tokens (`among`) a window stands where its first token stood; among windows (`after`) they are counted by
+    Among tokens (`among`) a window is at the place of its first token; among windows (`after`) they are counted by
     themselves. Rows with fewer windows than others end in padding.
     """
 

@@ -69,7 +69,7 @@ def counted(key: str, value: float, whole: int) -> int:
     """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
     count = round(value * whole) if 0 < value < 1 else round(value)
     if not 1 <= count <= whole or (value > 1 and count != value):
-        raise ScalingError(f"expected a whole number up to {whole}, or a share below 1", key=key, value=value)
+        raise ScalingError(f"expected a whole number up to {whole}, or a fraction below 1", key=key, value=value)
     return count
 
 
@@ -84,7 +84,7 @@ def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
 
 
 def widths_of(widths: Sequence[float], bounds: Sequence[int], width: int) -> list[int]:
-    """The width of each cluster; 1 is a share too, all of the stream's."""
+    """The width of each cluster; 1 is a fraction too, all of the stream's."""
     if len(widths) != len(bounds) - 1:
         raise ScalingError(f"expected {len(bounds) - 1} widths, one a cluster", key="widths", value=list(widths))
     return [width if own == 1 else counted("widths", own, width) for own in widths]

@@ -41,7 +41,7 @@ def visible(context: Context, back: int, ahead: int) -> Bool[Tensor, "#b t k"] |
 def _neighbourhood(
     x: Tensor, kernel: int, context: Context, owner: nn.Module
 ) -> tuple[Float[Tensor, "b s w"], Float[Tensor, "#b t k"] | None]:
-    """x between what stands before it (zeros, or the inputs kept from earlier steps) and zeros, and who is visible.
+    """x between what precedes it (zeros, or the inputs kept from earlier steps) and zeros, and who is visible.
 
     A window is centred where the pattern looks ahead, and ends at its token where it does not.
     """

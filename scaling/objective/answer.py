@@ -85,7 +85,7 @@ class Answer:
             )
 
     def features(self, source: Any) -> Features:
-        """The rows of a split: one of each example, or as many as the windows of its document."""
+        """The rows of a split: one per example, or one per window of its document."""
         self.check(source.task)
         name = source.fingerprint, source.split
         if name not in self._features:

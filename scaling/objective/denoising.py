@@ -41,7 +41,7 @@ class _Denoising(ABC):
 
 
 class _Corrupting(_Denoising):
-    """A share `rate` of the tokens is corrupted, chosen one by one."""
+    """A fraction `rate` of the tokens is corrupted, chosen one by one."""
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
         self.rate = rate

@@ -56,7 +56,7 @@ class Distil:
         return self.student(rows, keys)
 
     def __getattr__(self, name: str) -> Any:
-        """What the objective of a task says beside: its rows, whether the model writes, the predictions."""
+        """What the objective of a task defines besides: its rows, whether the model writes, the predictions."""
         if name.startswith("__") or name == "student":
             raise AttributeError(name)
         return getattr(self.student, name)

@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands before, between and after texts: [CLS] a [SEP] b [SEP] of an encoder (Devlin et al. 2018), whose head
+    """What comes before, between and after texts: [CLS] a [SEP] b [SEP] of an encoder (Devlin et al. 2018), whose head
     reads the first token, or [START] a [DELIM] b [EXTRACT] of a decoder (Radford et al. 2018, figure 1), whose head
     reads the last.
     """

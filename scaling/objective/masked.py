@@ -17,7 +17,7 @@ Unit = Literal["token", "word"]
 
 
 class Masked:
-    """−Σ_{t ∈ M} ln p(x_t | x̃) over a share `rate` M of the tokens, of which x̃ shows `masked` as [MASK], `random` as
+    """−Σ_{t ∈ M} ln p(x_t | x̃) over a fraction `rate` M of the tokens, of which x̃ shows `masked` as [MASK], `random` as
     a random token, the rest as they are. (Devlin et al. 2018)
 
     Exactly round(rate · tokens) are chosen; with `unit: word`, as many whole words as fit into that number. The masks
@@ -53,7 +53,7 @@ class Masked:
 
 def check(unit: Unit, vocabulary: Vocabulary) -> None:
     if unit == "word" and vocabulary.words is None:
-        raise ScalingError("the data do not say where words begin", key="unit", value=unit, fix="say unit: token")
+        raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
 
 
 def framed(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
@@ -90,7 +90,7 @@ class Disguise:
     def __init__(self, vocabulary: Vocabulary, masked: float, random: float):
         if min(masked, random) < 0 or masked + random > 1:
             raise ScalingError(
-                "masked and random are shares of one whole", key="masked", value=masked, fix="say .8 and .1"
+                "masked and random are fractions of one whole", key="masked", value=masked, fix="take .8 and .1"
             )
         self.vocabulary, self.masked, self.random = vocabulary, masked, random
 

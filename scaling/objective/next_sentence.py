@@ -19,7 +19,7 @@ FOLLOWS, RANDOM = 0, 1
 class NextSentence:
     """Masked, over [CLS] A [SEP] B [SEP], and whether B follows A or comes from a random window. (Devlin et al. 2018)
 
-    A is a random share of a window and B the rest of it, or as much of the other's end; half the time each. Its
+    A is a random part of a window and B the rest of it, or as much of the other's end; half the time each. Its
     absence is `Masked`.
     """
 

@@ -60,7 +60,7 @@ def fitting(length: int, family: Family, widths: Callable[[int], tuple[int, int]
 
 
 def room(length: int, frame: int) -> int:
-    """What a frame of so many specials leaves of the model's length."""
+    """What a frame of that many specials leaves of the model's length."""
     if length - frame < 2:
         raise too_short(length)
     return length - frame

@@ -77,7 +77,7 @@ class SpanCorruption:
         row, place = np.nonzero(first)
         marked = tokens.copy()
         marked[row, place] = self._sentinels[np.arange(len(row)) - runs_before[row]]
-        # A run's sentinel stands before its first token: two columns a token, of which the first is mostly dropped.
+        # A run's sentinel comes before its first token: two columns per token, of which the first is mostly dropped.
         both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
         both, keep = both.reshape(len(tokens), -1), keep.reshape(len(tokens), -1)
         if self.noise == "spans":

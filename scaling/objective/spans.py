@@ -17,7 +17,7 @@ class Spans:
     """Masked by contiguous spans whose lengths ℓ are geometric, P(ℓ) ∝ (1 − p)^(ℓ−1) up to `longest`, a span in one
     disguise. (Joshi et al. 2019, SpanBERT)
 
-    No two spans touch and none touches the frame, so that a token stands on either side of each for the boundary
+    No two spans touch and none touches the frame, so that there is a token on either side of each for the boundary
     objective: a run of targets is a span, and its neighbours are its boundary. The paper lets spans touch.
     """
 

@@ -54,7 +54,7 @@ class Completeness(Callback):
 
 
 def belongs(checkpoint: Checkpoint, experiment: Experiment) -> bool:
-    """Whether a checkpoint can be of this experiment: of one of its steps, after the tokens of so many steps."""
+    """Whether a checkpoint can be of this experiment: of one of its steps, after the tokens of that many steps."""
     within = checkpoint.step <= experiment.steps or not experiment.horizon
     return within and checkpoint.note.get("tokens") == experiment.tokens(checkpoint.step)
 

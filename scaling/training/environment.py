@@ -1,4 +1,4 @@
-"""Environment: what a run's numbers depend on beside its spec."""
+"""Environment: what a run's numbers depend on besides its spec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """What the processor calls itself, where Linux tells; else its architecture."""
+    """The processor's own name, where Linux reports it; else its architecture."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in lines:
             key, _, value = line.partition(":")

@@ -42,7 +42,7 @@ from scaling.training.start import Start
 from scaling.training.teaching import Teaching
 from scaling.training.vocabulary import with_vocabulary
 
-VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble anew
+VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 
@@ -63,16 +63,16 @@ class Experiment:
     points: int  # evaluations that it asks for, or fewer where it is short
     windows: tuple[int, int]  # of an evaluation before the end, and of the last
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
-    entropy: float | None  # below which no model's loss of the objective is, where the law of the data tells it
+    entropy: float | None  # the floor of the objective's loss, where the law of the data gives it
     versions: Mapping[str, int]  # of the pieces
-    tuning: Tuning | None = None  # which says by `trains(name)` what is trained, a new head apart; None: all is
+    tuning: Tuning | None = None  # whose `trains(name)` selects what is trained, a new head apart; None: all is
     teacher: Run | None = None  # whose predictions the objective distils
     start: Start | None = None  # the weights that it begins with; else all are drawn
     trained: frozenset[str] = frozenset()  # names of the parameters that it trains
     names: frozenset[str] = frozenset()  # of all parameters
     depths: Mapping[str, int] = field(default_factory=dict)  # how many blocks below the top each parameter is
     teaching: Teaching | None = None  # how it reads the examples of a task, where it reads them otherwise
-    horizon: bool = True  # a trunk has none: its `steps` are how far it is wanted, and no part of what it is
+    horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
         """The model without weights, with what tuning puts into it; `initialise` gives it some."""
@@ -97,7 +97,7 @@ class Experiment:
 
     @property
     def start_note(self) -> dict[str, Any]:
-        """What a checkpoint says of the weights that it leaves out: where they are, and their hash."""
+        """What a checkpoint states about the weights that it leaves out: where they are, and their hash."""
         if self.start is None or self.saved == self.names:
             return {}
         return {"start": self.start.record}
@@ -109,7 +109,7 @@ class Experiment:
 
     @property
     def rates(self) -> Parametrization:
-        """What says how each parameter's learning rate differs."""
+        """The rules by which each parameter's learning rate differs."""
         factor = self.config["train.layer_decay"]
         return self.parametrization if factor == 1 else LayerDecay(self.parametrization, factor, self.depths)
 
@@ -212,7 +212,7 @@ def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assemble(config: Config) -> Experiment:
-    """The experiment that a config describes. Whatever is wrong with it is told here, before anything starts."""
+    """The experiment that a config describes. Whatever is wrong with it is reported here, before anything starts."""
     try:
         return _assemble(config)
     except ScalingError as error:
@@ -343,7 +343,7 @@ def _first(batches: Batches, windows: int) -> tuple[Batches, int]:
 
 
 def _row(config: Config, validation: Batches) -> tuple[int, bool]:
-    """How long a row is that the objective makes of a window, and whether the law of the data tells the true loss of
+    """How long a row is that the objective makes of a window, and whether the law of the data gives the true loss of
     its targets (of each token given those before it, but not of a masked one); seen once, for a study asks many times.
     """
     identity = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
@@ -394,7 +394,7 @@ def _teacher(config: Config, objective: Any) -> Run | None:
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:
-    """Updates: as said, or the fewest that see `train.tokens`, or all the data `train.epochs` times."""
+    """Updates: as configured, or the fewest that see `train.tokens`, or all the data `train.epochs` times."""
     train = config.tree["train"]
     if train["steps"] is not None:
         return train["steps"]
@@ -418,5 +418,5 @@ def _passed(config: Config, batches: Batches, epochs: float) -> int:
 
 @lru_cache(maxsize=4096)
 def _updates(size: BatchSize, rows: int) -> int:
-    """The fewest updates that draw so many rows."""
+    """The fewest updates that draw that many rows."""
     return bisect_left(range(rows + 1), rows, lo=1, key=size.before)

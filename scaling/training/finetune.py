@@ -1,7 +1,7 @@
 """Finetuning as an ordinary config: the model of a run with the head of a task, the weights that it starts from, the
-task's data and objective, and a short schedule. What is filled in here may be said otherwise on the command line.
+task's data and objective, and a short schedule. What is filled in here can be set otherwise on the command line.
 
-torch is not needed: mistakes in what is asked are told first.
+torch is not needed: mistakes in the request are reported first.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "EncoderDecoder": "enco
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a folder says of a model without its weights: its sections `model` and `size`, and what it was trained with;
-    `start` names it in a config.
+    """What a folder states about a model without its weights: its sections `model` and `size`, and what it was trained
+    with; `start` names it in a config.
     """
 
     folder: Path
@@ -253,7 +253,7 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _has_budget(words: Sequence[str]) -> bool:
-    """Whether the command says how long to train, otherwise than by epochs."""
+    """Whether the command sets the length of training, other than by epochs."""
     return any(word.partition("=")[0] in ("train.tokens", "train.steps") for word in words)
 
 

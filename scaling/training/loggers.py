@@ -1,4 +1,4 @@
-"""Loggers: a run's entries shown by other Lightning loggers beside the log, each in its own thread.
+"""Loggers: a run's entries shown by other Lightning loggers in addition to the log, each in its own thread.
 
 The ledger is the record; whatever happens here, the training is the same.
 """
@@ -52,7 +52,7 @@ def _mlflow(config: Config, attempt: Attempt, folder: Path) -> Logger:
     )
 
 
-# By name: what makes it, and the module that it needs beside Lightning, which an extra of the same name installs.
+# By name: what makes it, and the module that it needs besides Lightning, which an extra of the same name installs.
 LOGGERS: dict[str, tuple[Callable[[Config, Attempt, Path], Logger], str | None]] = {
     "csv": (_csv, None),
     "tensorboard": (_tensorboard, "tensorboard"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scaling.ledger import Attempt, Ledger
     from scaling.training.experiment import Experiment
 
-START, EXIT = 10.0, 25.0  # seconds that W&B may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT say others
+START, EXIT = 10.0, 25.0  # seconds that W&B may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT set others
 HEARD = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
 
 # The names under which entries are logged: KIND/KEY.
@@ -54,7 +54,7 @@ def mode(experiment: Experiment) -> str:
 
 
 class Listener(Protocol):
-    """Hears a run's log; `pruned` says whether a SIGTERM was W&B's wish to stop the run early."""
+    """Hears a run's log; `pruned` tells whether a SIGTERM was W&B's request to stop the run early."""
 
     def __call__(self, entry: Entry) -> None: ...
 
@@ -76,7 +76,7 @@ class Deaf:
 
 @contextmanager
 def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Listener]:
-    """What to tell each entry of the log to, and at the end the result."""
+    """The receiver of each entry of the log, and at the end of the result."""
     chosen = mode(experiment)
     if attempt is None or chosen == "disabled":
         yield Deaf()
@@ -117,11 +117,11 @@ class Mirror:
         self._aside(entry)
 
     def end(self, result: Mapping[str, Any]) -> None:
-        """Say how the run ended; without it W&B shows the run as failed."""
+        """Report how the run ended; without it W&B shows the run as failed."""
         self._result = result
 
     def pruned(self) -> bool:
-        """Whether W&B wants the run of a sweep stopped. The agent's SIGTERM comes before its client knows why."""
+        """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
         may_prune = self._online and SWEEP in os.environ and AGENT not in os.environ
         return may_prune and self._asked.wait(HEARD)
 
@@ -195,7 +195,7 @@ OUTSIDE = re.compile(
 
 @contextmanager
 def _without_environment() -> Iterator[None]:
-    """W&B's settings without what else its environment variables and files say, as WANDB_NOTES, while a run begins."""
+    """W&B's settings without those of its environment variables and files, as WANDB_NOTES, while a run begins."""
     import wandb
 
     shared, plain = wandb.setup().settings, wandb.Settings()
@@ -241,7 +241,7 @@ def shown(value: Any) -> Any:
 
 
 def _seconds(name: str, otherwise: float) -> float:
-    """The seconds that a variable of W&B's says, where it says any."""
+    """The seconds that a variable of W&B's holds, where it holds any."""
     try:
         return float(os.environ[name])
     except (KeyError, ValueError):

@@ -230,7 +230,7 @@ class TrainingModule(FamilyModule):
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
         rows = self.micro_rows or max(1, batch.rows)
         if rows >= batch.rows and self._ranks() == 1:
-            loss = self._loss(batch).total  # all shares are 1: nothing to weigh
+            loss = self._loss(batch).total  # all weights are 1: nothing to weigh
             loss.backward()
             self.weights.gather()
             return loss.detach()
@@ -250,7 +250,7 @@ class TrainingModule(FamilyModule):
                 self.manual_backward(scaled)
             total += scaled.detach()
         self.weights.gather()
-        # Each rank's share counts as many times as there are ranks, because gradients are averaged over them.
+        # Each rank's part is multiplied by the number of ranks, because gradients are averaged over them.
         return self._summed(total) / self._ranks()
 
     def _turns(self, batch: Batch, rows: int) -> int:
@@ -294,7 +294,7 @@ def compile_model(model: Family, backend: str = "inductor") -> None:
 
 
 def _reseed(seed: int, step: int, rank: int) -> None:
-    """Start the global generators anew at each step, so that dropout repeats after a resume.
+    """Seed the global generators at each step, so that dropout repeats after a resume.
 
     Each by itself: `torch.manual_seed` keeps a stack trace for every device that is not there, 0.7 ms at each call.
     """

@@ -1,4 +1,4 @@
-"""Optimizers: each line makes torch optimizers over groups of parameters, by what muP and weight decay say of each."""
+"""Optimizers: each line makes torch optimizers over groups of parameters, which differ by muP and by weight decay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from scaling.errors import ScalingError
 from scaling.number import BelowOne, NonNegativeFloat, PositiveFloat, Range
 
-if TYPE_CHECKING:  # a wrong learning rate is told before torch is imported, which takes longer
+if TYPE_CHECKING:  # a wrong learning rate is reported before torch is imported, which takes longer
     import torch
     from torch import Tensor
 

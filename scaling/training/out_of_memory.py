@@ -12,7 +12,7 @@ from scaling.errors import ScalingError
 from scaling.training.experiment import Experiment
 from scaling.training.ranks import rank_count
 
-# What torch, its backends and the C++ library say in a RuntimeError, which has no type of its own for it.
+# The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
 SAID = re.compile(
     r"DefaultCPUAllocator|std::bad_alloc|out of memory|cannot allocate memory|not enough memory|ALLOC_FAILED", re.I
 )

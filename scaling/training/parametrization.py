@@ -135,7 +135,7 @@ def initialise(
     """Give every parameter its start, on `device`; a model built on the meta device is materialised there first."""
     if isinstance(parametrization, MuP) and not any(spec.predicts for spec, _ in parameters(model)):
         raise ScalingError(
-            "maximal update wants a head of its own", key="model.tie", value=["head"], fix="take head out of model.tie"
+            "maximal update needs a head of its own", key="model.tie", value=["head"], fix="take head out of model.tie"
         )
     if any(parameter.is_meta for parameter in model.parameters()):
         _materialise(model, device)

@@ -1,4 +1,4 @@
-"""Processor: what a CPU is told before a small model trains on it."""
+"""Processor: the settings of a CPU before a small model trains on it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Pace:
 
     @property
     def _rate(self) -> float:
-        """The fraction of the run that is done in a second, 0 where that is not known."""
+        """The fraction of the run that is done per second, 0 where that is not known."""
         if not self._marks:
             return 0.0
         (begun, before), (now, done) = self._marks
@@ -89,7 +89,7 @@ class Lines:
 
 
 class Bar:
-    """A bar with the loss, the speed, the share of the machine's peak where that is known, and the time left."""
+    """A bar with the loss, the speed, the fraction of the machine's peak where that is known, and the time left."""
 
     def __init__(self) -> None:
         self._pace = Pace()

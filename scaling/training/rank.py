@@ -13,9 +13,9 @@ from scaling.training.signals import Stopped, leave, listening
 
 
 def main(config: str, failure: str, extension: str, how: str | None = None) -> int:
-    """The exit code; what went wrong is written to the file `failure`, for the supervisor to tell the first.
+    """The exit code; what went wrong is written to the file `failure`, of which the supervisor reports the first.
 
-    `how`: the steps of a trunk, or "again" for a run that is done and trained anew.
+    `how`: the steps of a trunk, or "again" for a run that is done and trained again.
     """
     process.take()
     keep_going()

@@ -1,4 +1,4 @@
-"""Ranks: how many processes train one run together, which of them this is, and what the first tells the others.
+"""Ranks: how many processes train one run together, which of them this is, and what the first sends to the others.
 
 The supervisor and torchrun both start a rank with RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment.
 """
@@ -18,7 +18,7 @@ import torch.distributed as distributed
 
 from scaling.config import Config
 
-PULSE = "SCALING_PULSE"  # the file descriptor at which a rank tells its supervisor that it goes on
+PULSE = "SCALING_PULSE"  # the file descriptor at which a rank reports to its supervisor that it makes progress
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Ranks:
         return self.count // self.local
 
     def broadcast(self, value: Any) -> Any:
-        """What the first rank says, on every rank: plain values, since they travel as JSON."""
+        """The first rank's value, on every rank: plain values, since they travel as JSON."""
         if self.count == 1:
             return value
         text = json.dumps(value).encode() if self.first else b""
@@ -62,7 +62,7 @@ def first() -> bool:
 
 
 def rank_count(config: Config) -> int:
-    """How many ranks a run takes: as many as it was started with, else `train.devices`."""
+    """The number of ranks of a run: that it was started with, else `train.devices`."""
     if launched():
         return int(os.environ["WORLD_SIZE"])
     devices, gpus = config["train.devices"], torch.cuda.device_count()
@@ -94,7 +94,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def pulse() -> None:
-    """Tell the supervisor, where there is one, that this rank goes on."""
+    """Report to the supervisor, where there is one, that this rank makes progress."""
     descriptor = os.environ.get(PULSE)
     if descriptor is not None:
         with contextlib.suppress(BlockingIOError):

@@ -33,12 +33,12 @@ class Incomplete(Exception):
 
 
 class Recorder(Callback):
-    """Writes one attempt's log and checkpoints. `tell` and `listeners` hear every log entry too; `tell`, which follows
-    the run for a person, hears also after every update and every batch of an evaluation how far it is.
+    """Writes one attempt's log and checkpoints. `tell` and `listeners` receive every log entry too; `tell`, which
+    follows the run for a person, hears also after every update and every batch of an evaluation how far it is.
 
-    Ranks other than the first have no attempt: they agree on signals, take their share of evaluations, and help to
+    Ranks other than the first have no attempt: they agree on signals, take their part of evaluations, and help to
     gather a model that is sharded.
-    `pinned` are steps whose checkpoints others want. Where `due`, the step that training starts from was saved without
+    `pinned` are steps whose checkpoints others need. Where `due`, the step that training starts from was saved without
     its evaluation, which is done first. With `patience` the run may end early, and ends with its best weights.
     `broadcast` gives every rank what the first has.
     """

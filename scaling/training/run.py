@@ -56,7 +56,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Observers:
-    """Who is shown a run while it trains: `tell` each entry of the log; a person's own callbacks and loggers."""
+    """Who follows a run while it trains: `tell` gets each entry of the log; the user's own callbacks and loggers."""
 
     tell: Collection[Tell] = ()
     callbacks: Collection[Callback] = ()
@@ -80,9 +80,9 @@ class Pruned(Exception):
 
 
 def train(config: Config, observers: Observers = NOBODY, again: bool = False) -> dict[str, Any]:
-    """The result of the run that a config describes: the one that stands, or that of training it now.
+    """The result of the run that a config describes: the published one, or that of training it now.
 
-    With `again` a run that is done is trained anew; the result has the differences from the one that stands.
+    With `again` a run that is done is trained again; the result has the differences from the published one.
     """
     experiment = assemble(config)
     ledger = _ledger(config)
@@ -106,7 +106,7 @@ def train(config: Config, observers: Observers = NOBODY, again: bool = False) ->
 
 
 def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
-    """Where the newest attempt differs from the result that stands: by key, what stands and what it gave."""
+    """Where the newest attempt differs from the published result: by key, the published value and its own."""
     return dict((ledger.attempts(run)[-1].exit or {}).get("differences", {}))
 
 
@@ -115,7 +115,7 @@ def train_run(
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
-    With `again` a run that is done is trained anew, from its first step. Only the first of several ranks has a ledger
+    With `again` a run that is done is trained again, from its first step. Only the first of several ranks has a ledger
     and a result; the others return nothing.
     """
     if ledger is not None and _started(experiment, again, observers):
@@ -125,7 +125,7 @@ def train_run(
 
 
 def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NOBODY) -> bool:
-    """Train a trunk as far as it is wanted, keeping the steps that branches start from; False where another does."""
+    """Train a trunk as far as required, keeping the steps that branches start from; False where another does."""
     if _started(experiment):
         return True
     with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks) as claim:
@@ -134,7 +134,7 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
         attempt, start = claim
         with mirrored(experiment, attempt) as mirror, _whole() as whole:
             _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
-            reason = f"grown to step {experiment.steps}; it goes on where a branch needs more"
+            reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
             mirror.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:
                 attempt.end("stopped", reason)
@@ -154,7 +154,7 @@ def _ledger(config: Config) -> Ledger | None:
 
 
 def _started(experiment: Experiment, again: bool = False, observers: Observers = NOBODY) -> bool:
-    """Where the run takes several ranks and this is none of them: have them train it, and say so."""
+    """Where the run takes several ranks and this is none of them: start them, and return True."""
     if launched() or (ranks := rank_count(experiment.config)) == 1:
         return False
     if observers.live_here:
@@ -195,7 +195,7 @@ def _has_best(attempt: Attempt, candidate: Checkpoint) -> bool:
 
 @contextmanager
 def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[None]:
-    """Where memory runs out, that is how the attempt ends, and the error says what may fit."""
+    """Where memory runs out, the attempt ends as such, and the error suggests what may fit."""
     try:
         yield
     except Exception as error:

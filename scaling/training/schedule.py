@@ -1,4 +1,4 @@
-"""Schedules: the learning rate as a share of its peak, a pure function of the step and of how many steps there are."""
+"""Schedules: the learning rate as a fraction of its peak, a pure function of the step and of the number of steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Schedule(Protocol):
     def warmup(self) -> Warmup: ...
 
     def factor(self, step: int, steps: int) -> float:
-        """The share of the peak at which update `step` of `steps` learns."""
+        """The fraction of the peak at which update `step` of `steps` learns."""
         ...
 
 
@@ -79,8 +79,8 @@ class Constant:
 
 
 class Cosine:
-    """η(s) = f + (1 − f)(1 + cos πx)/2, x the share of the way. (Loshchilov & Hutter 2016; f = 0.1 in Hoffmann et al.
-    2022)
+    """η(s) = f + (1 − f)(1 + cos πx)/2, x the fraction of the way. (Loshchilov & Hutter 2016; f = 0.1 in Hoffmann et
+    al. 2022)
     """
 
     def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.1):
@@ -94,7 +94,7 @@ class Cosine:
 
 
 class Linear:
-    """η(s) = 1 − (1 − f) x, x the share of the way. (Devlin et al. 2018)"""
+    """η(s) = 1 − (1 − f) x, x the fraction of the way. (Devlin et al. 2018)"""
 
     def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.0):
         self.warmup: Warmup = warmup
@@ -125,7 +125,7 @@ class InverseSquareRoot:
 
 
 class WSD:
-    """Warmup, a stable trunk, and a cool-down over the last share `decay` of the steps. (Hu et al. 2024; Hägele et
+    """Warmup, a stable trunk, and a cool-down over the last fraction `decay` of the steps. (Hu et al. 2024; Hägele et
     al. 2024)
 
     `shape: linear` falls as 1 − x, `sqrt` as 1 − √x. The trunk does not know the run's end, so that one trunk serves

@@ -38,7 +38,7 @@ class Outputs:
         self._own.append(own.float().cpu() if own.is_floating_point() else own.cpu())
 
     def _answers(self, model: Family, batch: Batch) -> Tensor:
-        """[b n] tokens that follow each row's prompt, NONE after the last; as many as the longest target has."""
+        """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
         objective: Any = self.batches.objective
         specials = objective.vocabulary.specials
         prompts = _prompts(model, batch, specials)

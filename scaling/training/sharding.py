@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def shard(model: Family, mesh: DeviceMesh) -> None:
-    """Share a model's parameters out over the ranks of `mesh`: a unit a block, and one of all the rest.
+    """Distribute a model's parameters over the ranks of `mesh`: one unit per block, and one of all the rest.
 
     The last holds the tables, so that one that is read at both ends is gathered once and stays until the loss is known,
     and the blocks of stacks that share their parameters.

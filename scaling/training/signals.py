@@ -178,7 +178,7 @@ def forked() -> None:
 
 
 def agreed(ranks: int, device: torch.device) -> int:
-    """The signal that some rank of the run received, told to all of them at the same moment; 0 for none."""
+    """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none."""
     own = _process.received or (PRUNE if _process.pruned else 0)
     if ranks == 1:
         return own

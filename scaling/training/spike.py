@@ -13,7 +13,7 @@ class Spikes:
         self.mean, self.deviation, self.seen = 0.0, 0.0, 0
 
     def above(self, loss: float) -> float | None:
-        """How far a loss stands above the running mean, where that is a spike; it is then forgotten."""
+        """How far a loss is above the running mean, where that is a spike; it is then forgotten."""
         excess = loss - self.mean
         if self.seen >= WINDOW and excess > WIDTH * self.deviation:
             return excess

@@ -1,7 +1,7 @@
 """Supervisor: starts the ranks of a run, watches them, and lets none outlive another's failure.
 
 A rank that raises ends its process; one that hangs falls silent, and soon all do, since they wait for one another. In
-both cases every rank is gone within a minute, and the first traceback is told.
+both cases every rank is gone within a minute, and the first traceback is reported.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def supervise(
     silence: float = SILENCE,
     threads: int = 1,
 ) -> None:
-    """Train a run on `ranks` processes of this machine, to its end; a finished one anew with `again`. Each has so many
-    threads, unless OMP_NUM_THREADS says how many.
+    """Train a run on `ranks` processes of this machine, to its end; a finished one again with `again`. Each has as many
+    threads as `threads`, unless OMP_NUM_THREADS sets the number.
 
     A signal that ends a command is handed on to every rank: they agree, save and leave. Then it ends this process too.
     """

@@ -11,7 +11,7 @@ import torch
 from scaling.training.experiment import Experiment
 from scaling.training.ranks import rank_count
 
-# FLOPs of an update for each thread, about a second of one core. Threads that share less gain little on an idle
+# FLOPs of an update for each thread, about a second of one core. Threads with less work gain little on an idle
 # machine; where another process wants one of their cores they wait for one another far longer than they compute.
 EACH = 2e10
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -34,7 +34,7 @@ def suited(experiment: Experiment, most: int) -> int:
 
 @contextmanager
 def chosen(experiment: Experiment) -> Iterator[None]:
-    """Train with `train.threads` while the block lasts, where they are auto with as many as the run is worth.
+    """Train with `train.threads` while the block lasts, where they are auto with the number that suits the run.
 
     OMP_NUM_THREADS counts where it is set, and so does a smaller number that the caller has set in torch. Where a GPU
     computes, the CPU's threads are left as they are.

@@ -1,4 +1,6 @@
-"""Throughput: what share of a device's peak a run uses (model FLOP utilisation; Chowdhery et al. 2022, appendix B)."""
+"""Throughput: the fraction of a device's peak that a run uses (model FLOP utilisation; Chowdhery et al. 2022, appendix
+B).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from scaling.config import document, shipped
 
 @dataclass(frozen=True)
 class Device:
-    """What a device can do at most: dense operations a second by precision, and bytes of memory."""
+    """What a device can do at most: dense operations per second by precision, and bytes of memory."""
 
     bf16: float
     float32: float
@@ -20,7 +22,7 @@ class Device:
     source: str
 
     def peak(self, precision: str) -> float:
-        """Operations a second in a run's precision; both of bfloat16 multiply in it."""
+        """Operations per second in a run's precision; both of bfloat16 multiply in it."""
         return self.float32 if precision == "float32" else self.bf16
 
 
@@ -32,7 +34,7 @@ def devices() -> dict[str, Device]:
 
 
 def peak(precision: str) -> float | None:
-    """Operations a second that one device of this machine could do at most; None where that is not known."""
+    """The most operations per second of one device of this machine; None where that is not known."""
     if precision == "float32" or not torch.cuda.is_available():
         return None
     name = torch.cuda.get_device_name()

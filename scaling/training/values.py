@@ -1,4 +1,4 @@
-"""Values: what the numbers of a config tell by themselves to be wrong, before torch is imported, which takes longer."""
+"""Values: checks of a config's numbers that need no torch, whose import takes longer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUDGET = ("train.steps", "train.tokens", "train.epochs")
 
 
 def checked(config: Config) -> Config:
-    """This config, or the first mistake in it that can be told without torch."""
+    """This config, or the first mistake in it that can be detected without torch."""
     config.check()
     check(config)
     _check_pieces(config)
@@ -37,7 +37,7 @@ def check_varied(config: Config) -> None:
         for key in ("steps", "tokens"):
             if train[key] is not None and not _is_default(config, f"train.{key}"):
                 raise config.error(
-                    "train.epochs", f"train.{key} says how long to train too", f"set train.{key} to null"
+                    "train.epochs", f"train.{key} sets the length of training too", f"set train.{key} to null"
                 )
     elif train["steps"] is None and train["tokens"] is None:
         raise config.error("train.tokens", "a run needs a budget", "set train.tokens, train.steps or train.epochs")
@@ -65,7 +65,7 @@ def _check_start(config: Config) -> None:
 
 
 def _check_pieces(config: Config) -> None:
-    """Refuse what the pieces of training that need no torch to be made refuse, and a warmup beyond the steps told."""
+    """Refuse what the pieces of training that need no torch refuse, and a warmup longer than the configured steps."""
     config.build("optimizer")
     schedule, steps = config.build("schedule"), config["train.steps"]
     try:

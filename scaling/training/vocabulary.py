@@ -34,7 +34,7 @@ def with_vocabulary(config: Config, vocabulary: Vocabulary, start: int | None = 
 def sized(config: Config) -> Config:
     """The config with the vocabulary that training gives it, to count a model that is not trained.
 
-    Where the data cannot be asked, because they are not prepared, the number of a shipped size stands.
+    Where the data are not prepared, the number of a shipped size is taken.
     """
     if _is_given(config):
         return config

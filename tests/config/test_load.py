@@ -117,7 +117,7 @@ MISTAKES = {
     ("plain", "size=big/on"): "command line: size='big/on': big has no size 'on'; did you mean 'one'?",
     ("plain", "size=bog/one"): "command line: size='bog/one': there is no size 'bog'; did you mean 'big'?",
     ("plain", "size=shared"): (
-        "command line: size='shared': several families have a size 'shared'; say which: big/shared, huge/shared"
+        "command line: size='shared': several families have a size 'shared'; name one of big/shared, huge/shared"
     ),
     ("plain", "size=null"): "command line: size=None: expected a name; write the name of a config, as one word",
     ("plain", "data=txet"): "command line: data='txet': there is no data 'txet'; did you mean 'text'?",
@@ -140,7 +140,7 @@ MISTAKES = {
     ),
     ("plain", "seed={a: 1}"): "command line: seed={'a': 1}: expected a whole number",
     ("plain", "train={batch: 1, batch: 2}"): (
-        "command line: batch='{batch: 1, batch: 2}': the key stands twice; keep one of them"
+        "command line: batch='{batch: 1, batch: 2}': the key is there twice; keep one of them"
     ),
     ("plain", "model.x=[1"): (
         "command line: model.x='[1': not YAML: did not find expected ',' or ']' while parsing a flow sequence"

@@ -48,9 +48,9 @@ def test_within_one_layer_a_kind_and_its_keys_come_in_any_order(text):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("{a.b: 1,\n a: {b: 2}}", "f:2: a=2: the key stands twice, first at f:1; keep one of them"),
+        ("{a.b: 1,\n a: {b: 2}}", "f:2: a=2: the key is there twice, first at f:1; keep one of them"),
         ("{a..b: 1}", "f:1: a..b=1: a dotted key has an empty part; write it as section.key"),
-        ("{a: {b: {c: 1}, b.c: 1}}", "f:1: b.c=1: the key stands twice, first at f:1; keep one of them"),
+        ("{a: {b: {c: 1}, b.c: 1}}", "f:1: b.c=1: the key is there twice, first at f:1; keep one of them"),
     ],
 )
 def test_a_key_given_twice_is_refused(text, told):

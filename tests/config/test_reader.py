@@ -39,8 +39,8 @@ BOMB = "".join(f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(10)) if n e
 TOWER = "".join(f"a{n}: &a{n} [[[[[[[[[[{f'*a{n - 1}' if n else 'x'}]]]]]]]]]]\n" for n in range(200))
 
 REFUSALS = {
-    "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key stands twice, first on line 1; keep one of them",
-    "a:\n  b: {c: 1, c: 2}\n": "a.yaml:2: c: the key stands twice, first on line 2; keep one of them",
+    "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key is there twice, first on line 1; keep one of them",
+    "a:\n  b: {c: 1, c: 2}\n": "a.yaml:2: c: the key is there twice, first on line 2; keep one of them",
     "a:\n\tb: 1\n": "a.yaml:2: a tab in the indentation; indent with spaces",
     "a:\n  \tb: 1\n": "a.yaml:2: a tab in the indentation; indent with spaces",
     "a: !!python/object/apply:os.system [x]\n": (

@@ -292,16 +292,16 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data.files=a.npy"], "data.vocabulary=None: arrays of ids do not tell their vocabulary; give"),
+        (["data.files=a.npy"], "data.vocabulary=None: arrays of ids do not state their vocabulary; give"),
         (["data.files=a.npy", "data.vocabulary=400"], "is beyond the vocabulary of 400; raise data.vocabulary"),
-        (["data.files=plain.bin"], "plain.bin: data.dtype: a .bin file does not tell the type of its ids; set"),
+        (["data.files=plain.bin"], "plain.bin: data.dtype: a .bin file does not state the type of its ids; set"),
         (["data.files=plain.bin", "data.dtype=uint32"], "beyond the vocabulary of 500; raise"),
         (
             ["data.files=wide.bin", "data.dtype=uint16"],
             "every second uint16 is 0, as where ids are stored in more bytes",
         ),
         (["data.files=odd.bin", "data.dtype=uint16"], "odd.bin: data.dtype='uint16': its 3 bytes are no whole number"),
-        (["data.files=a.npy", "data.dtype=int32"], "it holds uint16, as its header says; leave data.dtype out"),
+        (["data.files=a.npy", "data.dtype=int32"], "it holds uint16, as its header states; leave data.dtype out"),
         (["data.files=real.npy"], "real.npy: it holds float32, and token ids are whole numbers; save"),
         (["data.files=objects.npy"], "objects.npy: it is no .npy array that can be mapped: "),
         (["data.files=negative.npy"], "negative.npy: token -5 at position 2 is negative"),

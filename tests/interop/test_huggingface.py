@@ -296,7 +296,7 @@ def test_shards_are_read(tmp_path: Path) -> None:
     index = json.loads((tmp_path / weights.INDEX).read_text())
     index["weight_map"]["lm_head.weight"] = "../elsewhere.safetensors"
     (tmp_path / weights.INDEX).write_text(json.dumps(index))
-    with pytest.raises(ScalingError, match="not beside it"):
+    with pytest.raises(ScalingError, match="not next to it"):
         huggingface.read(tmp_path)
 
 
@@ -332,7 +332,10 @@ def test_wrong_tensors_are_named_each_on_one_line(tmp_path: Path, capsys: pytest
         (lambda config: config.pop("hidden_size"), "hidden_size: it is not there"),
         (lambda config: config.update(hidden_size="wide"), "size.width='wide'"),
         (lambda config: config.update(num_attention_heads=5), "5 heads cannot share"),
-        (lambda config: config.update(hidden_act="geluu"), "hidden_act='geluu': no piece stands for it; did you mean"),
+        (
+            lambda config: config.update(hidden_act="geluu"),
+            "hidden_act='geluu': no piece corresponds to it; did you mean",
+        ),
         (lambda config: config.update(rope_scaling={"factor": 2.0}), "rope_scaling"),
         (lambda config: config["rope_parameters"].update(rope_type="yarn"), "rope_parameters.rope_type='yarn'"),
     ],

@@ -188,8 +188,8 @@ def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
     ("changes", "words"),
     [
         ({"peft_type": "IA3"}, "peft_type='IA3': LoRA alone is exchanged"),
-        ({"use_dora": True}, "use_dora=True: no tuning stands for it"),
-        ({"bias": "all"}, "bias='all': no tuning stands for it"),
+        ({"use_dora": True}, "use_dora=True: no tuning corresponds to it"),
+        ({"bias": "all"}, "bias='all': no tuning corresponds to it"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa': this start changes the base"),
     ],
 )

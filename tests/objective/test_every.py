@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused_in_one_line(line, make):
 
 
 def test_whole_words_need_to_know_where_words_begin():
-    with pytest.raises(ScalingError, match="do not say where words begin"):
+    with pytest.raises(ScalingError, match="do not mark where words begin"):
         build("objective", {"kind": "Masked", "unit": "word"}, Vocabulary(50, {}, 50), 64, "encoder")
 
 

@@ -17,7 +17,7 @@ from scaling.report.axis import scale
 from scaling.report.colour import counterpart
 from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, plain, tag
-from scaling.report.numbers import ends, formula, known, percent, span
+from scaling.report.numbers import ends, formula, percent, significant, span
 
 
 class Text(HTMLParser):
@@ -86,10 +86,10 @@ def test_ticks_are_few_distinct_and_on_the_axis(ends, log):
 
 
 def test_an_interval_is_told_with_the_digits_it_leaves():
-    assert known(2.20096, 2.1795, 2.2131) == "2.201"
+    assert significant(2.20096, 2.1795, 2.2131) == "2.201"
     assert ends({"low": 2.17956, "high": 2.2131}) == "[2.180, 2.213]"
     assert ends({"low": None, "high": 2.2131}).startswith("[open, ")
-    assert known(156730.5, 6501.2, 2815126.1) == "1.6 × 10⁵"
+    assert significant(156730.5, 6501.2, 2815126.1) == "1.6 × 10⁵"
     assert percent(5.378e-5) == "0.0054%"
     assert percent(-0.0123) == "−1.2%"
     assert span(341) == "5 min 41 s"

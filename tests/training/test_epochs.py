@@ -63,7 +63,8 @@ def test_epochs_are_steps_by_another_name(text):
 
 @pytest.mark.parametrize("key", ["train.steps", "train.tokens"])
 def test_a_run_has_one_length(key, text):
-    with pytest.raises(ScalingError, match=rf"train\.epochs=2.*{key} says how long to train too; set {key} to null"):
+    said = rf"train\.epochs=2.*{key} sets the length of training too; set {key} to null"
+    with pytest.raises(ScalingError, match=said):
         assemble(load(of(text, **{"train.epochs": 2, key: 100})))
     assert assemble(load(of(text, **{"train.epochs": 2, key: "null"}))).steps
 

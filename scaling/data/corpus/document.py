@@ -1,4 +1,4 @@
-"""What every corpus gives: documents, from a snapshot that stands still while it is read."""
+"""What every corpus gives: documents, from a snapshot that does not change while it is read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Document(NamedTuple):
 
     text: str
     source: str | None = None
-    split: str | None = None  # where its publisher put it; None: nobody has said
+    split: str | None = None  # where its publisher put it; None: not specified
 
     def sides(self) -> tuple[str, ...]:
         """The text, or target and source."""
         return (self.text,) if self.source is None else (self.text, self.source)
 
     def digest(self) -> int:
-        """64 bits of the text alone, so that equal documents are told to be equal wherever they stand."""
+        """64 bits of the text alone, so that equal documents are recognised as equal wherever they are."""
         hashed = hashlib.blake2b(digest_size=8)
         for side in self.sides():
             hashed.update(side.encode())
@@ -33,7 +33,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A corpus that stands still: read twice, it gives the same documents in the same order."""
+    """A corpus that does not change: read twice, it gives the same documents in the same order."""
 
     stamp: dict[str, Any]  # what it holds, to the byte; a plain tree
     bytes: int | None  # about how much text there is, for the time left
@@ -49,11 +49,11 @@ class Corpus(Protocol):
         ...
 
     def snapshot(self, folder: Path) -> Snapshot:
-        """Make it stand still; what has to be copied for that goes under `folder`."""
+        """Take a snapshot; what has to be copied for it goes under `folder`."""
         ...
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
-        """The first of its files that is no longer what `stamp` says, where that can be told without a network."""
+        """The first of its files that differs from `stamp`, where that can be checked without a network."""
         ...
 
 

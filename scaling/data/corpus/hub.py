@@ -139,7 +139,7 @@ class Hub:
             ) from error
 
     def _refused(self, error: Exception, split: str) -> ScalingError:
-        """`datasets` says what it does not find in several types; the words tell them apart."""
+        """`datasets` reports what it does not find by several types; the message distinguishes them."""
         words = str(error)
         if "BuilderConfig" in words or "Config name is missing" in words:
             choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
@@ -178,7 +178,7 @@ def _reach(path: str) -> None:
 
 
 def labelled(rows: Iterable[Mapping[str, Any]], features: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Rows with classes by name, those of lists too; -1 stands for a label that is kept secret."""
+    """Rows with classes by name, those of lists too; -1 is a label that is kept secret."""
     features = features or {}
     labels = {column: feature.names for column, feature in features.items() if hasattr(feature, "names")}
     lists = {column: feature.feature for column, feature in features.items() if hasattr(feature, "feature")}

@@ -21,7 +21,7 @@ _ROWS = 256  # sources held in memory while copying
 
 @dataclass(frozen=True, kw_only=True)
 class Python:
-    """Sources of the interpreter's standard library and of the packages installed beside it, a document a file.
+    """Sources of the interpreter's standard library and of the packages installed with it, one document per file.
 
     Packages change, so what is found the first time is copied into a snapshot, and the snapshot is the corpus from then
     on. Files come in the order of their names' hashes, so that a `limit` (in bytes) takes some of everything.
@@ -41,9 +41,7 @@ class Python:
             self._copy(file, record)
         cached = atomic.read_json(record)
         if not file.exists() or reading.sha256(file) != cached["sha256"]:
-            raise ScalingError(
-                "the snapshot is not what its record says", file=file, fix=f"remove it and {record.name}"
-            )
+            raise ScalingError("the snapshot differs from its record", file=file, fix=f"remove it and {record.name}")
         return Snapshot({"snapshot": cached["sha256"]}, cached["bytes"], lambda: _read(file))
 
     def changed(self, stamp: dict[str, Any]) -> None:
@@ -69,7 +67,7 @@ class Python:
                 writer.write_table(arrow.Table.from_pylist(rows, schema))
             atomic.flush(content)
         partial.replace(file)
-        # Written last: a snapshot without its record is taken anew.
+        # Written last: a snapshot without its record is taken again.
         atomic.write_json(record, {"sha256": reading.sha256(file), "bytes": size, "files": count})
 
     def _sources(self) -> Iterator[tuple[str, str]]:
@@ -84,7 +82,7 @@ class Python:
                 yield name, text
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Every source under a name that says nothing of where this machine keeps it."""
+        """Every source under a name that does not contain this machine's paths."""
         paths = sysconfig.get_paths()
         roots = {"stdlib": paths["stdlib"]}
         if self.reach == "installed":

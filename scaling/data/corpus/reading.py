@@ -17,12 +17,12 @@ from scaling.errors import ScalingError
 
 BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 BUILDERS |= dict.fromkeys(separated.SEPARATORS, "separated")  # ours; anything else is text
-# What is read of a folder: these are text or a table of it, and what lies beside them may be anything.
+# What is read of a folder: these are text or a table of it, and the folder's other files may be anything.
 OF_FOLDERS = (*BUILDERS, ".txt", ".text", ".md", ".rst", ".tex")
 
 
 def quiet_datasets() -> ModuleType:
-    """`datasets`, told to keep quiet and to count no downloads."""
+    """`datasets`, set to print nothing and to count no downloads."""
     import datasets
     import datasets.config
 
@@ -86,7 +86,7 @@ def _plain(file: Path) -> Path:
 
 
 def builder(file: Path) -> str:
-    """Which reader a file wants, by its suffix under that of the compression."""
+    """Which reader a file needs, by its suffix under that of the compression."""
     return BUILDERS.get(_plain(file).suffix, "text")
 
 
@@ -121,7 +121,7 @@ def stamp(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def changed(stamps: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
-    """The first file that is no longer what its stamp says, or that `patterns` name and no stamp does. One that is gone
+    """The first file that differs from its stamp, or that `patterns` name and no stamp does. One that is gone
     is no contradiction.
     """
     for name, (size, time, digest) in stamps.items():

@@ -70,7 +70,7 @@ class Saved:
         if not (home / _SPLITS).is_file():
             if key == "split":
                 return home
-            fix = "leave it out: data.validation is the share of documents that is held out"
+            fix = "leave it out: data.validation is the fraction of documents that is held out"
             raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
         try:
             splits = [str(name) for name in atomic.read_json(home / _SPLITS)["splits"]]

@@ -27,7 +27,7 @@ class Synthetic:
     """Rank through permutation: x_t = succ[x_{t−k} … x_{t−1}, r_t], ranks r_t drawn i.i.d. by q(r) ∝ (r + 1)^−exponent.
 
     Rank to symbol is one to one in every context, so each symbol's entropy is H(q) and its true loss −ln q(r_t). Which
-    symbol a rank stands for depends on the context through parts of rising order, which models learn one by one.
+    symbol a rank means depends on the context through parts of rising order, which models learn one by one.
     Without `tokens` the training split is endless.
     """
 
@@ -54,7 +54,7 @@ class Synthetic:
 
     @property
     def entropy(self) -> float:
-        """H(q) in nats a symbol: no model's expected loss is below it."""
+        """H(q) in nats per symbol: no model's expected loss is below it."""
         return self.ranks.entropy
 
     def successors(self) -> np.ndarray:
@@ -74,7 +74,7 @@ class Synthetic:
         return [*np.diff(joint).tolist(), self.entropy]
 
     def drawn(self, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """[n count] symbols and their ranks, from keys; each row begins as if symbols 0 stood before it."""
+        """[n count] symbols and their ranks, from keys; each row begins as if preceded by symbols 0."""
         ranks = self.ranks.drawn(hashing.bits(keys, count)).T.astype(np.int32, order="C")
         table = _offsets(self)
         # `offset` is the context times `symbols`: where the context's successors begin in the table.

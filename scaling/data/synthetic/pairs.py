@@ -70,7 +70,7 @@ class SyntheticPairs:
         return np.clip(start + stop - 1 - places, 0, self.longest - 1)
 
     def translated(self, source: np.ndarray, lengths: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-        """[n longest]: the translation with these ranks, begun as if symbol 0 stood before it."""
+        """[n longest]: the translation with these ranks, as if preceded by symbol 0."""
         table = successors.translation(self.symbols, self.lexicon, self.seed)
         meant = np.take_along_axis(source, self.aligned(lengths), axis=1).astype(np.int64)
         target = np.empty_like(meant)
@@ -121,7 +121,7 @@ class Translation:
 
     @property
     def entropy(self) -> float:
-        """H(q') for each word and nothing for `eos`, which is certain: in nats a target token."""
+        """H(q') for each word and nothing for `eos`, which is certain: in nats per target token."""
         words, tokens = float((self.lengths[:, 1] - 1).sum()), float(self.lengths[:, 1].sum())
         return self.law.ranks.entropy * words / tokens
 

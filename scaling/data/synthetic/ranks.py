@@ -58,5 +58,5 @@ class Ranks:
         return np.array(bounds, np.uint64)
 
     def drawn(self, words: np.ndarray) -> np.ndarray:
-        """The rank that each uniform 64-bit word stands for."""
+        """The rank that each uniform 64-bit word means."""
         return np.searchsorted(self._bounds, words, side="right")

@@ -1,4 +1,4 @@
-"""Which symbol a rank stands for in each context: permutations by falling score, the scores normal from a seed.
+"""Which symbol a rank means in each context: permutations by falling score, the scores normal from a seed.
 
 All in integers, so that the permutations are the same on every machine: a normal is the sum of twelve hashed 16-bit
 numbers (Irwin–Hall), exact in its mean and variance, with a kurtosis 0.1 short of the normal's.

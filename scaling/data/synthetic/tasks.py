@@ -73,7 +73,7 @@ class _SyntheticTask(ABC):
         return float(self.chances(symbols).max(1).mean())
 
     def _drawn(self, keys: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """[n length] symbols, in the second language where that is true; begun as if symbols 0 stood before."""
+        """[n length] symbols, in the second language where `second` is true, as if preceded by symbols 0."""
         ranks = self.languages[0].ranks.drawn(hashing.bits(keys, self.length))
         tables = np.stack([language.successors() for language in self.languages]).astype(np.int64)
         context, symbols = np.zeros(len(keys), np.int64), np.empty((len(keys), self.length), np.int64)
@@ -195,7 +195,7 @@ class RankTags(_SyntheticTask):
     language is always right.
     """
 
-    tags: Annotated[int, Range(least=2, most=8192)] = 4  # the last stands for all further ranks
+    tags: Annotated[int, Range(least=2, most=8192)] = 4  # the last covers all further ranks
 
     answer = "tags"
     metric = TagAccuracy()

@@ -78,7 +78,7 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
     parts, numbers = [0], {name: number for number, name in enumerate(names)}
     rows: list[Any] = []
     for block in _blocks(examples):
-        # Words are tokenized together, as they stand in a text, and told apart by where they are in it.
+        # Words are tokenized together, as in a text, and separated by their places in it.
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
         places = answer in ("tags", "span")
         flat = iter(_tokenized(codec, [text for own in texts for text in own], places))

@@ -1,4 +1,4 @@
-"""Examples of a task: what a row of a file says, as every family frames it afterwards."""
+"""Examples of a task: the content of a row of a file, as every family frames it afterwards."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Columns:
         return first, str(_some(fill(self.second, row, "second"), "second"))
 
     def _options(self, row: Mapping[str, Any]) -> list[str]:
-        """A template each, or one that stands for a list of them."""
+        """A template each, or one that yields a list of them."""
         options: list[str] = []
         for template in self.options:
             value = _raw(template, row, "options")
@@ -128,12 +128,12 @@ class Columns:
         """The id of a class, by its name or by what the files write for it."""
         name = self.values.get(_spelled(value), _spelled(value))
         if name not in self.labels:
-            fix = f"{nearest(name, self.labels)} or say in data.labels what it stands for"
+            fix = f"{nearest(name, self.labels)} or give its meaning in data.labels"
             raise ScalingError("there is no such label", key="label", value=value, fix=fix)
         return self.labels.index(name)
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
-        """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are right the first."""
+        """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are correct the first."""
         value = value[0] if isinstance(value, list | tuple) else value
         written = _spelled(value)
         if self.labels:

@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A split that stands still: what names its content, and its rows, each with its name for errors."""
+    """A split that does not change: what names its content, and its rows, each with its name for errors."""
 
     stamp: Any
     rows: Callable[[], Iterator[tuple[str, Row]]]

@@ -27,7 +27,7 @@ class Goal:
     answer: Answer
     labels: tuple[str, ...]
     metric: Metric
-    order: Literal["fixed", "either"] = "fixed"  # whether a pair says the same in both orders
+    order: Literal["fixed", "either"] = "fixed"  # whether a pair means the same in both orders
     unanswerable: bool = False  # whether a span may be absent
 
     @property

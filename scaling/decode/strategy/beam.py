@@ -17,7 +17,7 @@ class Beam:
     """The likeliest of what `beams` parallel texts lead to, by log p(x) / ((5 + |x|) / 6)^penalty. (Wu et al. 2016,
     formula 14; Vaswani et al. 2017: 4 beams, penalty 0.6)
 
-    At each step the continuations of all beams are ranked by log p; those that end and stand before the `beams`-th that
+    At each step the continuations of all beams are ranked by log p; those that end and rank before the `beams`-th that
     goes on are kept as ended. A row is done once none that goes on can overtake its `beams` best. |x| counts the token
     that ends x.
     """
@@ -34,7 +34,7 @@ class Beam:
         for length in range(1, steps + 1):
             likelihood = reader.next.double().log_softmax(-1).view(rows, -1, vocabulary)
             total = (scores[..., None] + likelihood).flatten(1)
-            # Of so many continuations at least `beams` go on, if any more do.
+            # Of that many continuations at least `beams` go on, if any more do.
             ranked, place = total.topk(min(self.beams * (1 + len(stop)), total.shape[1]))
             beam, token = place // vocabulary, place % vocabulary
             going = self._settle(ended, texts, ranked, beam, token, stop, length)

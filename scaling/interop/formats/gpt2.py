@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019), and GPT-1 (2018), whose norms stand behind the branches."""
+"""GPT-2 (Radford et al. 2019), and GPT-1 (2018), whose norms come after the branches."""
 
 from __future__ import annotations
 

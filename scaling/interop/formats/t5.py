@@ -43,7 +43,7 @@ def _model(channel: dict[str, Any], tie: list[str]) -> dict[str, Any]:
         },
         "head": {
             "kind": "Linear",
-            # The first key is the newer one; the second also said whether the tables were tied.
+            # The first key is the newer one; the second also stated whether the tables were tied.
             "scale": blank(
                 "scale_decoder_outputs",
                 "tie_word_embeddings",

@@ -23,7 +23,7 @@ class EvolvedEncoder(Branches):
         x W ⊙ σ(x V)
         [separable 9 (norm(ReLU(x U) + [ReLU(convolution 3 (x)), 0])), 0]     widths 4w, w/2 and w/2, zeros behind
 
-    One block stands for two of Vaswani et al. 2017. Windows are centred, and end at their token in a causal stack.
+    One block replaces two of Vaswani et al. 2017. Windows are centred, and end at their token in a causal stack.
     """
 
     def __init__(self, shape: Shape, *, norm: Recipe, residual: Recipe, mixer: Recipe, channel: Recipe):

@@ -65,7 +65,7 @@ class Routed(nn.Module, Channel):
         return (outputs * self.weigh(best)[..., None].to(outputs.dtype)).sum(-2)
 
     def _seated(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
-        """What each choice's expert says, 0 where it had no seat; every expert computes all its seats."""
+        """The output of each choice's expert, 0 where it had no seat; every expert computes all its seats."""
         (rows, length, _), experts = x.shape, len(self.experts)
         capacity = min(length, max(1, int(self.capacity * length / experts)))
         taken = seats(chosen, experts, capacity)
@@ -74,7 +74,7 @@ class Routed(nn.Module, Channel):
         return _rows(outputs.flatten(1, 2), taken.seat).unflatten(1, chosen.shape[1:])
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
-        """What each choice's expert says, 0 for padding; every expert computes what was chosen."""
+        """The output of each choice's expert, 0 for padding; every expert computes what was chosen."""
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.experts) + 1).tolist()
         flat = x.flatten(0, 1)
@@ -117,7 +117,7 @@ class Experts(nn.Module):
         return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))
 
     def expert(self, index: int, x: Float[Tensor, "s w"]) -> Float[Tensor, "s w"]:
-        """What expert `index` alone says."""
+        """The output of expert `index` alone."""
         return F.linear(self.activation(F.linear(x, self.hidden.weight[index])), self.out.weight[index])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Seats:
-    """The seats of each row of a batch: `position` says who sits on each (t: nobody), `seat` where each choice sits
+    """The seats of each row of a batch: `position` is the token on each (t: none), `seat` where each choice sits
     (the number of seats: nowhere).
     """
 
@@ -36,8 +36,8 @@ def seats(chosen: Tensor, experts: int, capacity: int) -> Seats:
 
 
 def imbalance(chances: Tensor, first: Tensor, real: Tensor) -> Tensor:
-    """e Σ_i f_i P_i of each row, averaged over rows: f_i the share of positions whose first choice is expert i, P_i its
-    mean chance. It is 1 where both are even. (Fedus et al. 2021, formula 4)
+    """e Σ_i f_i P_i of each row, averaged over rows: f_i the fraction of positions whose first choice is expert i, P_i
+    its mean chance. It is 1 where both are even. (Fedus et al. 2021, formula 4)
 
     By rows, because a mean over rows is the same however a batch is split.
     """

@@ -11,9 +11,9 @@ class Adaptive(Embedding):
     """Token's with e(i) = E_c[i − b_c] P_cᵀ: the rarer a cluster, the narrower its E_c. (Baevski & Auli 2018)
 
     Clusters begin at token 0 and at each of `cutoffs`, and are `widths` wide; ids must fall in frequency, as those of
-    tokenizers that merge or rank do. Numbers below 1 are shares of the vocabulary and of the width. As in Narang et al.
-    2021, a cluster as wide as the stream has no P_c; the paper projects it too. Tied, a linear head's logits are
-    (h P_c) E_cᵀ over all clusters.
+    tokenizers that merge or rank do. Numbers below 1 are fractions of the vocabulary and of the width. As in Narang et
+    al. 2021, a cluster as wide as the stream has no P_c; the paper projects it too. Tied, a linear head's logits are (h
+    P_c) E_cᵀ over all clusters.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from scaling.shape import Shape
 class Factorized(Embedding):
     """Token's with e(i) = E[i] Pᵀ, E [V r], P [w r]. (Lan et al. 2019, ALBERT, section 3.1)
 
-    Tied, a head's logits are (h P) Eᵀ. A `rank` below 1 is a share of the width.
+    Tied, a head's logits are (h P) Eᵀ. A `rank` below 1 is a fraction of the width.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ class AdaptiveSoftmax(Linear):
     P_c E_cᵀ). (Grave et al. 2017)
 
     `forward` gives log p. A cluster is computed where the target lies in it, so ids must fall in frequency. Clusters
-    begin at token 0 and at each of `cutoffs`; numbers below 1 are shares. Without `widths` there are no P_c; tied, E_c
-    and P_c are the embedding's.
+    begin at token 0 and at each of `cutoffs`; numbers below 1 are fractions. Without `widths` there are no P_c; tied,
+    E_c and P_c are the embedding's.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AdaptiveSoftmax(Linear):
         return self.rows.narrow(c, hidden), self.rows.tables[c]
 
     def _lying(self, cluster: Int[Tensor, " n"], c: int) -> Int[Tensor, " m"]:
-        """The rows whose target lies in cluster c. On the meta device there are no targets to ask, and as many as
+        """The rows whose target is in cluster c. On the meta device there are no targets, and the number that
         Zipf's law, p(i) ~ 1/i, lets lie there stand for them: a model is counted as on a text.
         """
         if not cluster.is_meta:

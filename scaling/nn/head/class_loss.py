@@ -40,7 +40,7 @@ def class_loss(logits: Tensor, labels: Tensor, weights: Sequence[float] | None, 
 
 
 def choice_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """The loss of each label [*n] by its logits [*n k], of which those that stand for no choice are −∞."""
+    """The loss of each label [*n] by its logits [*n k], of which those of no choice are −∞."""
     log_chances = at_least_float32(logits).log_softmax(-1)
     losses = -log_chances.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     if smoothing:

@@ -14,7 +14,7 @@ from scaling.nn.pattern import render
 
 
 def block_length(t: int, band: tuple[int, int]) -> int:
-    """How many queries share a block: as many as see one another's neighbours, so that half a block's keys count."""
+    """How many queries share a block: those that see one another's neighbours, so that half a block's keys count."""
     return min(t, 1 + sum(band))
 
 

@@ -32,7 +32,7 @@ class LightweightConvolution(nn.Module, Mixer):
 
     K is `kernel` numbers a channel, the same at all places. As in Narang et al. (2021) each channel has its own where
     the paper ties groups of them (its heads), W_P and the bias c make the convolution separable, and all maps have
-    biases. Beyond the ends of a document stand zeros, which softmax counts.
+    biases. Beyond the ends of a document are zeros, which softmax counts.
     """
 
     def __init__(self, shape: Shape, *, kernel: SmallInt = 9):

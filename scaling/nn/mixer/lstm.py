@@ -71,7 +71,7 @@ class _Recurrence(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
     ) -> Float[Tensor, "b t w"]:
-        """h of every token; `carried` says before which of them the state is kept, and is not set to zero."""
+        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
         kept = {} if state is None else state
         h, c = (kept.get(name, torch.zeros_like(x[:, 0])) for name in ("hidden", "cell"))
         states = []

@@ -40,7 +40,7 @@ def _triangular(context: Context) -> bool:
 
 
 def _band(q: Tensor, k: Tensor, context: Context) -> tuple[int, int] | None:
-    """The pattern's band, where a block of it is narrower than what stands there and tokens follow one another."""
+    """The pattern's band, where a block of it is narrower than the keys and tokens follow one another."""
     pattern, (t, s) = context.mask.pattern, (q.shape[1], k.shape[1])
     if pattern is None or pattern.band is None or (context.cache is None and s != t):
         return None

@@ -24,7 +24,7 @@ Mix = Literal["none", "plus", "alpha"]
 
 
 class _Synthesizer(nn.Module, Mixer, ABC):
-    """softmax(L + position) V W_O. `mix` says what the logits L are, R being the synthetic ones:
+    """softmax(L + position) V W_O. `mix` selects the logits L, R being the synthetic ones:
 
     `none` R; `plus` R + s Q Kᵀ; `alpha` σ(a) R + (1 − σ(a)) s Q Kᵀ, with one learned number a that starts at 0. As in
     Narang et al. (2021). R knows tokens by their position within the document, of which there are `length`.
@@ -126,7 +126,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
 
 
 class DenseSynthesizer(_Synthesizer):
-    """softmax(φ(x W) Π) V W_O, φ = ReLU: each token says where it looks, position by position. (Tay et al. 2020,
+    """softmax(φ(x W) Π) V W_O, φ = ReLU: each token computes where it looks, position by position. (Tay et al. 2020,
     section 3.2)
 
     Π, a column a position, is shared by the heads. Without biases, as in Narang et al. (2021). `mix` adds or mixes in
@@ -163,7 +163,7 @@ class _Columns(nn.Module):
         return torch.einsum("bthd,bsd->bhts", x, columns)
 
     def mesh_operations(self, vectors: int) -> int:
-        """Multiply-accumulates of so many x in Mesh TensorFlow: it makes all columns, then cuts those without a key."""
+        """Multiply-accumulates of that many x in Mesh TF: it makes all columns, then cuts those without a key."""
         return vectors * self.weight.numel()
 
 

@@ -1,4 +1,4 @@
-"""Positions: how a stack knows where its tokens stand. Four hooks, each an identity by default (see `hooks`)."""
+"""Positions: how a stack knows where its tokens are. Four hooks, each an identity by default (see `hooks`)."""
 
 from scaling.nn.position.alibi import ALiBi
 from scaling.nn.position.learned import Learned

@@ -18,7 +18,7 @@ class Hooks(nn.Module, Position):
 def scaled(config: Any) -> int:
     """The version of a position that reads content: 2 where a mixer's `scale` is not `sqrt`.
 
-    Version 1 scaled its products by d^(−1/2) whatever that key said, so elsewhere both compute the same.
+    Version 1 scaled its products by d^(−1/2) whatever the value of that key, so elsewhere both compute the same.
     """
     mixers = [node["mixer"] for node in nodes(config) if isinstance(node.get("mixer"), Mapping)]
     return 2 if any(mixer.get("scale", "sqrt") != "sqrt" for mixer in mixers) else 1

@@ -15,7 +15,7 @@ from scaling.shape import Shape
 class Learned(Hooks):
     """x_t + P_t with P a learned table of `length` rows. (Gehring et al. 2017; BERT, GPT)
 
-    `offset` rows stand before the first (RoBERTa and BART count from 2).
+    `offset` rows come before the first (RoBERTa and BART count from 2).
     """
 
     def __init__(

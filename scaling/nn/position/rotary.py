@@ -16,7 +16,7 @@ class Rotary(Hooks):
     """Turns each pair (x_i, x_{i+d/2}) of q and k by the angle t base^(−2i/d), so that q·k knows only t_q − t_k. (Su
     et al. 2021)
 
-    `part` is the share of a head's width that turns (Pythia: 0.25). Pairs are halves apart, as GPT-NeoX and Llama
+    `part` is the fraction of a head's width that turns (Pythia: 0.25). Pairs are halves apart, as GPT-NeoX and Llama
     store them.
     """
 

@@ -17,7 +17,7 @@ class Shaw(Hooks):
     """Logits q·(k + a_{t_k − t_q}) and output Σ weight (v + b_{t_k − t_q}), distances clipped. (Shaw et al. 2018)
 
     The tables a and b are shared by the heads. `distance` is the paper's k. As in the paper's formula (4), q·a is
-    scaled like q·k, as the mixer's `scale` says.
+    scaled like q·k, by the mixer's `scale`.
     """
 
     adds_score = reads_content = mixes_values = True

@@ -12,7 +12,7 @@ from scaling.shape import Shape
 
 
 class TransformerXL(Hooks):
-    """Adds u·k + (q + v)·W R_{t_q − t_k} to q·k, scaled alike as the mixer's `scale` says; R is
+    """Adds u·k + (q + v)·W R_{t_q − t_k} to q·k, scaled alike by the mixer's `scale`; R is
     sinusoidal, W, u and v are each layer's. (Dai et al. 2019)
 
     The fifth width × width map of Gopher's and Chinchilla's layers.

@@ -54,7 +54,7 @@ class Fixup(Pre):
         matrices = [
             (parameter, role(module, name))
             for module in self.piece.modules()
-            if getattr(module, "slot", None) != "tuning"  # what tuning adds starts as it says itself
+            if getattr(module, "slot", None) != "tuning"  # what tuning adds sets its own start
             for name, parameter in module.named_parameters(recurse=False)
             if role(module, name) != "gain"
         ]

@@ -1,4 +1,4 @@
-"""Stacks: an order over blocks, and what stands at its end."""
+"""Stacks: an order over blocks, and what comes at its end."""
 
 from scaling.nn.stack.funnel import Funnel, UpsampledFunnel
 from scaling.nn.stack.sequential import Sequential

@@ -25,7 +25,7 @@ class Funnel(nn.Module, Stack):
         pool(h)_i = (h_2i + h_2i+1) / 2
 
     The N layers are shared out evenly among `stages`, the first ones taking what is over; two layers are two stages.
-    The windows of a document are its own, so that packing changes nothing. A query that is pooled stands at the
+    The windows of a document are its own, so that packing changes nothing. A query that is pooled is at the
     position of its first token; in the layers behind, positions count windows, as in Narang et al. 2021, where Dai et
     al. go on counting tokens. No token is kept out of the pooling, as Dai et al. keep [cls].
     """

@@ -19,7 +19,7 @@ class Sequential(nn.Module, Stack):
     """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
 
     `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
-    al. 2019). `order` says it execution by execution instead. `norm` stands at the end (NoNorm for post-norm blocks).
+    al. 2019). `order` lists the executions instead. `norm` is at the end (NoNorm for post-norm blocks).
     """
 
     def __init__(

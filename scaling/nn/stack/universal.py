@@ -20,7 +20,7 @@ class Universal(nn.Module, Stack):
     """norm(h_N), h_t = block(h_{t−1} + P_i + P_t): one block, a step for each of the N layers. (Dehghani et al. 2018)
 
     `halting` lets each position stop at a step of its own (`ACT`); the others go on reading its last state. `before`
-    and `after` run the block so many times more around the steps, without coordinates (Narang et al. 2021).
+    and `after` run the block that many more times around the steps, without coordinates (Narang et al. 2021).
     """
 
     def __init__(

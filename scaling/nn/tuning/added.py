@@ -34,7 +34,7 @@ class Added(nn.Module):
         rows = _adapters.get()
         if rows is None:
             raise ScalingError(
-                f"the model holds {self.states} tuned states, and the batch does not say which each row uses",
+                f"the model holds {self.states} tuned states, and the batch does not state which each row uses",
                 key="adapters",
                 fix="set Batch.adapters",
             )

@@ -16,7 +16,7 @@ from scaling.number import BelowOne, PositiveFloat, PositiveInt
 
 
 class LoRA(Tuning):
-    """y = x W + (α/r) x A B beside each targeted map, A from a draw and B from 0. (Hu et al. 2021, formula 3)
+    """y = x W + (α/r) x A B at each targeted map, A from a draw and B from 0. (Hu et al. 2021, formula 3)
 
     A target is the name of a map (`query`, `key`, `value`, `out`, `hidden`, `gate`), a slot (`mixer`, `cross`,
     `channel`), a role (`query`, `output`), a pattern of full names (`decoder.stack.blocks.1.*`), or `all`; each must

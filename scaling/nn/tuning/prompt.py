@@ -17,8 +17,9 @@ class Prompt(Tuning):
     """[P, X]: `length` learned vectors before each text in the stream that enters the first tower. (Lester et al. 2021,
     section 2)
 
-    They stand at the positions −length … −1, so that the text keeps its own and a table of positions is not used up,
-    and begin every document of a packed row. Heads do not see their hidden vectors; a decoder beside an encoder does.
+    They are at the positions −length … −1, so that the text keeps its own and a table of positions is not used up,
+    and begin every document of a packed row. Heads do not see their hidden vectors; the decoder of an encoder-decoder
+    does.
     """
 
     def __init__(self, *, length: PositiveInt = 16):

@@ -17,7 +17,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @torch.no_grad()
 def together(models: Sequence[M]) -> M:
-    """One model of several that share a base and were tuned in one way; `Batch.adapters` says which state a row uses.
+    """One model of several that share a base and were tuned in one way; `Batch.adapters` is the state of each row.
 
     model = together([first, second])
     model.logits(replace(batch, adapters=torch.tensor([1, 0, 1])))

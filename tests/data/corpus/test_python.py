@@ -54,7 +54,7 @@ def test_an_altered_snapshot_is_found(tmp_path: Path) -> None:
     texts(tmp_path)
     (file,) = tmp_path.glob("snapshots/*.parquet")
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ScalingError, match="the snapshot is not what its record says"):
+    with pytest.raises(ScalingError, match="the snapshot differs from its record"):
         texts(tmp_path)
 
 

@@ -192,7 +192,7 @@ def test_a_batch_that_chooses_what_is_not_there_is_refused():
     whole, batch = together([model, model]), batch_for(model)
     with pytest.raises(ScalingError, match="does not hold several"):
         model.logits(replace(batch, adapters=torch.tensor([0, 0, 0])))
-    with pytest.raises(ScalingError, match="does not say which each row uses"):
+    with pytest.raises(ScalingError, match="does not state which each row uses"):
         whole.logits(batch)
     with pytest.raises(ScalingError, match="there are 2 tuned states"):
         whole.logits(replace(batch, adapters=torch.tensor([0, 2, 0])))
