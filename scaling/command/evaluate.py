@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     from scaling.api.runs import RUNS
-    from scaling.training.finetune import asked, pretrained
+    from scaling.training.finetune import named_run, pretrained
 
     runs = arguments.runs or RUNS
     given = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, value in given.items():
         what = "a finetuned run answers as it was trained"
         raise ScalingError(what, key=f"--{name}", value=value, fix="leave it out, or name a pretrained run")
-    finetuned = asked(arguments.run, arguments.task, arguments.words, runs)
+    finetuned = named_run(arguments.run, arguments.task, arguments.words, runs)
     evaluation = evaluate_finetuned(finetuned, arguments.split, runs, arguments.device)
     print(json.dumps(numbered(asdict(evaluation)), indent=2) if arguments.json else _screen(evaluation))
 
@@ -71,12 +71,12 @@ def _options(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) ->
         kept = {item.name: getattr(evaluation, item.name) for item in fields(evaluation) if item.name != "scored"}
         print(json.dumps(numbered(kept), indent=2))
         return
-    told = [evaluation.prompt] if evaluation.prompt else []
-    told.append(f"run {evaluation.run}, {evaluation.task}, {evaluation.split} split, {evaluation.examples:,} examples")
-    told += _values(evaluation.metrics, evaluation.intervals, {"chance": evaluation.chance})
+    lines = [evaluation.prompt] if evaluation.prompt else []
+    lines.append(f"run {evaluation.run}, {evaluation.task}, {evaluation.split} split, {evaluation.examples:,} examples")
+    lines += _values(evaluation.metrics, evaluation.intervals, {"chance": evaluation.chance})
     if evaluation.truncated:
-        told.append(f"{evaluation.truncated:,} contexts lost their first tokens to the window")
-    print("\n".join(told))
+        lines.append(f"{evaluation.truncated:,} contexts lost their first tokens to the window")
+    print("\n".join(lines))
 
 
 def _values(
@@ -90,17 +90,17 @@ def _values(
     return lines + [f"  {name:<{width}}  {value:8.4f}" for name, value in others.items()]
 
 
-def _screen(found: Evaluation) -> str:
-    lines = [f"run {found.run}, {found.split} split, {found.examples:,} examples"]
-    lines += _values(found.metrics, found.intervals, {})
-    if found.invalid is not None:
-        width = max(map(len, found.metrics))
-        lines.append(f"  {'invalid':<{width}}  {found.invalid:8.4f}  of the outputs, counted as wrong")
-    if found.counts:
-        widest = max(map(len, ("class", *found.counts)))
+def _screen(evaluation: Evaluation) -> str:
+    lines = [f"run {evaluation.run}, {evaluation.split} split, {evaluation.examples:,} examples"]
+    lines += _values(evaluation.metrics, evaluation.intervals, {})
+    if evaluation.invalid is not None:
+        width = max(map(len, evaluation.metrics))
+        lines.append(f"  {'invalid':<{width}}  {evaluation.invalid:8.4f}  of the outputs, counted as wrong")
+    if evaluation.counts:
+        widest = max(map(len, ("class", *evaluation.counts)))
         lines += ["", f"{'class':<{widest}}  references  predictions  correct"]
         lines += [
             f"{name:<{widest}}  {row['references']:>10,}  {row['predictions']:>11,}  {row['correct']:>7,}"
-            for name, row in found.counts.items()
+            for name, row in evaluation.counts.items()
         ]
     return "\n".join(lines)

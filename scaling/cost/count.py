@@ -3,7 +3,7 @@
 FLOPs are those of the matrix products that run (two for a multiply and add), forward and backward, as
 `torch.utils.flop_counter` sees them: attention counts the full square that its kernel computes, look-ups count nothing.
 They are those of one window; what the rows of a batch share counts for each (`shared_flops`).
-Beside the exact figures stand the approximations that papers use, so that a point carries every definition of N and C.
+The approximations that papers use are counted too, so that a point carries every definition of N and C.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None
 
 def _of_shallow(config: Config, rows: int = 1) -> Cost | None:
     """The cost of a deep model from three shallow ones, where each `PERIOD` of layers costs what the last one did; None
-    where the model is not deep, or says itself what stands in which of its layers.
+    where the model is not deep, or specifies its layers one by one.
     """
     size = config["size"]
     layers = size.get("layers")

@@ -35,12 +35,13 @@ _NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are na
 
 
 class Task:
-    """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, `{premise}` say.
+    """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
+    `{premise}`.
 
     Splits are in `files` (JSON lines, CSV, TSV, Parquet, CoNLL's columns, SQuAD's JSON) or else in a set of the `hub`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
-    model that writes its answer. Without a validation split, a share `validation` of the training examples is held out.
-    `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
+    model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
+    out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
     `unlabelled` are files of further training examples without labels, from which a student of `Distil` learns.
     """
 
@@ -112,10 +113,10 @@ class Task:
     def _check_hub(self) -> None:
         if not self.hub:
             raise ScalingError("it names neither files nor a set", key="files", fix="set data.files={train: FILE, …}")
-        known = ("path", "revision", "config", *SPLITS)
+        keys = ("path", "revision", "config", *SPLITS)
         for key in self.hub:
-            if key not in known:
-                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), known))
+            if key not in keys:
+                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
         for key in ("path", "revision"):
             if not isinstance(self.hub.get(key), str):
                 raise ScalingError("expected text", key=f"hub.{key}", value=self.hub.get(key))
@@ -201,7 +202,7 @@ class Task:
         return home
 
     def _request(self, stamps: Any) -> dict[str, Any]:
-        """All that decides what is made; `stamps` are of the content, None: the names stand for it."""
+        """All that decides what is made; `stamps` are of the content; None: the names represent it."""
         columns = {**vars(self.columns), "values": dict(self.columns.values), "metric": self.goal.scores_texts}
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
@@ -246,7 +247,7 @@ class Task:
                 )
         if "validation" not in examples:
             examples = {**_held_out(examples["train"], self.validation), **examples}
-            examples["train"] = [one for one in examples["train"] if not _is_held_out(one, self.validation)]
+            examples["train"] = [example for example in examples["train"] if not _is_held_out(example, self.validation)]
         if self.limit is not None:
             examples["train"] = _chosen(examples["train"], self.limit)
         if UNLABELLED in places:
@@ -259,7 +260,9 @@ class Task:
         try:
             for split, own in examples.items():
                 np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-                (work / f"{split}.jsonl").write_text("".join(f"{dumped(one)}\n" for one in own), encoding="utf-8")
+                (work / f"{split}.jsonl").write_text(
+                    "".join(f"{dumped(example)}\n" for example in own), encoding="utf-8"
+                )
             codec.save(work / TOKENIZER)
             np.save(work / "words.npy", codec.words)
             meta = {
@@ -296,7 +299,7 @@ class Task:
 
 @contextmanager
 def _placed() -> Iterator[None]:
-    """Mistakes with their whole key; what is wrong in a file is said of the file."""
+    """Mistakes with their whole key; what is wrong in a file is reported with the file."""
     try:
         yield
     except ScalingError as error:
@@ -305,11 +308,13 @@ def _placed() -> Iterator[None]:
 
 def _check_keys(answer: Answer, second: str | None, options: list[str] | None) -> None:
     if answer == "options" and not options:
-        raise ScalingError("options are needed", key="options", fix="set options=[{choice1}, {choice2}], say")
+        raise ScalingError(
+            "options are needed", key="options", fix="set options, such as options=[{choice1}, {choice2}]"
+        )
     if answer != "options" and options:
         raise ScalingError(f"an answer that is {answer} has no options", key="options", fix="set answer=options")
     if answer == "span" and second is None:
-        raise ScalingError("a span is in a second text", key="second", fix="set second={context}, say")
+        raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
     if answer in ("tags", "options") and second is not None:
         raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
 
@@ -327,11 +332,11 @@ def _is_held_out(example: Example, share: float) -> bool:
 
 
 def _held_out(train: list[Example], share: float) -> dict[str, list[Example]]:
-    held = [one for one in train if _is_held_out(one, share)]
-    if not held or len(held) == len(train):
-        what = "no example fell to validation" if not held else "every example fell to validation"
-        raise ScalingError(what, key="validation", value=share, fix="take another share, or name a file")
-    return {"validation": held}
+    held_out = [example for example in train if _is_held_out(example, share)]
+    if not held_out or len(held_out) == len(train):
+        what = "no example fell to validation" if not held_out else "every example fell to validation"
+        raise ScalingError(what, key="validation", value=share, fix="take another fraction, or name a file")
+    return {"validation": held_out}
 
 
 def _chosen(train: list[Example], limit: int) -> list[Example]:
@@ -346,12 +351,12 @@ def _chosen(train: list[Example], limit: int) -> list[Example]:
 def _leaks(examples: Mapping[str, list[Example]]) -> list[str]:
     """What of the held-out splits is trained on too."""
     trained = {_hash(example) for example in examples["train"]}
-    found = []
+    leaks = []
     for split in ("validation", "test"):
         count = sum(_hash(example) in trained for example in examples.get(split, ()))
         if count:
-            found.append(f"{plural(count, 'example')} of the {split} split are in the train split too")
-    return found
+            leaks.append(f"{plural(count, 'example')} of the {split} split are in the train split too")
+    return leaks
 
 
 @cache
