@@ -75,7 +75,7 @@ def table(answers: Sequence[Answer]) -> Iterator[str]:
     yield ""
     yield (
         f"The interval holds the entropy {sum(one.contained for one in answers)} times of {len(answers)}; the held-out "
-        f"loss lies inside its interval of a new run {sum(one.inside for one in answers)} times, and is foretold to "
+        f"loss lies inside its interval of a new run {sum(one.inside for one in answers)} times, and is predicted to "
         f"{max(abs(one.error) for one in answers):.2%} at worst. E is {statistics.mean(floors):.4f} on average, with a "
         f"standard deviation of {statistics.stdev(floors):.4f}; median width {statistics.median(widths):.3f}."
     )

@@ -245,8 +245,8 @@ def document(studies: int) -> str:
 MADE_BY = """Made by `python -m scaling.coverage.simulated --studies {studies}`: this number of simulated studies a
 cell, and a quarter of it under Huber's penalty, where each is refitted 200 times for its intervals. Noise is the
 standard deviation of log loss. A figure is the percentage of 95% profile intervals that held the truth; in brackets the
-percentage that were open at an end (the fit then says which parameter is not identified). Open intervals count as they
-are: an open end is never on the wrong side of the truth."""
+percentage that were open at an end (the fit then names the parameter that is not identified). Open intervals count as
+they are: an open end is never on the wrong side of the truth."""
 
 STRESS = """Noise 0.005, two decades, exponent 0.3. `heavy` is Student's t with 3 degrees of freedom; `unequal` three
 times as large at the largest loss as at the smallest; `pairs` neighbours that share a seed and half of their variance,
