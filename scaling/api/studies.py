@@ -130,12 +130,13 @@ def study(
     slurm: Mapping[str, Any] | None = None,
     retry_failed: bool = False,
     progress: bool = True,
+    tasks: Sequence[str] = (),
     **settings: Any,
 ) -> Study:
     """Train what is not done of a study, fit its law, and test it on the held-out runs.
 
-    `name` is a shipped study or a path; overrides and keywords hold for every run. `scaling.plan` estimates
-    before what it will cost.
+    `name` is a shipped study or a path; overrides and keywords hold for every run. Each finished run is finetuned on
+    each of `tasks` and of the study's own. `scaling.plan` estimates before what it will cost.
 
         study = scaling.study("quickstart")
         study.fit.predict(N=1e6, D=2e7)
@@ -147,8 +148,10 @@ def study(
     from scaling.studies.launch import train
     from scaling.studies.record import enter
     from scaling.studies.scale_choice import choose_scale
+    from scaling.studies.tasks import task_plan, with_tasks
 
     plan, why = choose_scale(name, at, words(overrides, settings), workers)
+    plan = with_tasks(plan, tasks)
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
     print_remarks(one.experiment.config for one in plan.runs)
@@ -156,19 +159,25 @@ def study(
     for remark in (why, grown, shortfall(plan.question, plan.fitted)):
         if remark is not None:
             step(str(remark))
+    choices: dict[str, Any] = {
+        "workers": workers,
+        "launcher": launcher,
+        "parameters": slurm or {},
+        "retry_failed": retry_failed,
+    }
     with listener(progress) as heard:
-        missing = train(
-            ledger,
-            name,
-            plan,
-            heard,
-            workers=workers,
-            launcher=launcher,
-            parameters=slurm or {},
-            retry_failed=retry_failed,
-        )
+        missing = train(ledger, name, plan, heard, **choices)
     if missing is not None and missing.code == DISK:
         raise Incomplete(name, missing)
+    finetuned = task_plan(ledger, plan) if plan.question.tasks else None
+    if finetuned is not None:
+        enter(ledger, finetuned.question.name, finetuned)
+        step(f"finetune {plural(len(finetuned.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
+        with listener(progress) as heard:
+            lacking = train(ledger, finetuned.question.name, finetuned, heard, **choices)
+        if lacking is not None and lacking.code == DISK:
+            raise Incomplete(finetuned.question.name, lacking)
+        missing = missing or lacking
     try:
         findings, page = write(ledger, plan, step if progress else nothing)
     except ScalingError as error:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaling.api.studies import step
 from scaling.command.document import numbered
@@ -19,7 +20,7 @@ from scaling.command.runs import opened
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
-    from scaling.studies.findings import Findings
+    from scaling.studies.findings import Findings, TaskFindings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +87,9 @@ def show(findings: Findings, page: Path) -> None:
         show_law(findings.document, console)
         if "rows" in findings.document:
             console.print(plain(answer(findings).sentence), markup=False)
+    for task in findings.tasks:
+        for line in _of_task(task):
+            console.print(line, markup=False)
     entropy = (findings.document or {}).get("entropy")
     if entropy is not None:
         inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
@@ -93,3 +97,22 @@ def show(findings: Findings, page: Path) -> None:
         for error in entropy["excess_errors"]:
             console.print(f"prediction error of the held-out excess over the entropy: {error:+.1%}")
     console.print(f"report: {page}", markup=False)
+
+
+def _of_task(task: TaskFindings) -> Iterator[str]:
+    """A task in lines: what was predicted for its held-out runs, and what to doubt."""
+    from scaling.fit_report.tables import coverage
+    from scaling.law.predictions import percent
+
+    document = task.document
+    if document is None:
+        yield f"{task.task}: no law of the score: {task.reason}"
+        return
+    target, tested = document["target"], document["held_out"]
+    covered = None if tested is None else coverage(tested)
+    yield f"{task.task}: {document['law']}, {document['n']} scores" + (f"; {covered}" if covered else "")
+    for point in [] if tested is None else tested["points"]:
+        run: Mapping[str, Any] = point["interval_run"] or {"low": None}
+        ends = "" if None in run.values() else f", {percent(run['level'])} {run['low']:.4f} to {run['high']:.4f}"
+        yield f"  held out: {target} {point[target]:.4f}, predicted {point['predicted']:.4f}{ends}"
+    yield from (f"! {task.task}: {doubt}" for doubt in (*document["not_identified"], *document["unreliable"]))

@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slurm", action="append", default=[], metavar="key=value", help="of sbatch, as submitit names it; repeats"
     )
+    parser.add_argument(
+        "--tasks", nargs="+", action="extend", default=[], metavar="TASK", help="finetune each run on these too"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="try runs again that failed too often")
     parser.add_argument("--json", action="store_true", help="the findings as one JSON document")
 
@@ -42,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             launcher=arguments.launcher,
             slurm=_parameters(arguments.slurm),
             retry_failed=arguments.retry_failed,
+            tasks=arguments.tasks,
         )
     except Incomplete as incomplete:
         print(f"scaling: {incomplete.what}", file=sys.stderr)

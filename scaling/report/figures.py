@@ -18,7 +18,12 @@ WIDE = (720, 400)
 
 
 def of_law(findings: Findings) -> tuple[str, ...]:
-    return tuple(name for name in findings.pictures if name not in (*TEST, *DOUBT))
+    return tuple(name for name in findings.pictures if name not in (*TEST, *DOUBT, *_of_tasks(findings)))
+
+
+def _of_tasks(findings: Findings) -> dict[str | None, str]:
+    """The captions of the scores' figures, by picture."""
+    return {task.picture: task.caption for task in findings.tasks}
 
 
 def gallery(findings: Findings, names: tuple[str, ...], runs: Mapping[str, str], wide: bool = False) -> Html | None:
@@ -26,7 +31,7 @@ def gallery(findings: Findings, names: tuple[str, ...], runs: Mapping[str, str],
     shown = [name for name in names if name in findings.pictures]
     if not shown:
         return None
-    order = [*of_law(findings), *TEST, *DOUBT]
+    order = [*of_law(findings), *TEST, *filter(None, _of_tasks(findings)), *DOUBT]
     figures = (_figure(findings, name, order.index(name) + 1, runs, wide) for name in shown)
     return tag("div", *figures, class_="gallery")
 
@@ -36,7 +41,8 @@ def _figure(findings: Findings, name: str, number: int, runs: Mapping[str, str],
     panels = list(_panels(picture, name, runs, wide))
     files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
     title = picture.title[:1].upper() + picture.title[1:]
-    caption_ = join(tag("b", f"Figure {number}. {title}."), " ", formula(_sentences(findings, picture)), files)
+    sentences = _sentences(findings, name, picture)
+    caption_ = join(tag("b", f"Figure {number}. {title}."), " ", formula(sentences), files)
     spread = wide or len(panels) > 1
     kind = "panels one" if len(panels) == 1 else "panels"
     return tag(
@@ -51,7 +57,8 @@ def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) ->
         yield plot(panel, f"{name}-{place}", f"{label}; the table of runs has the values", runs, *size)
 
 
-def _sentences(findings: Findings, picture: Picture) -> str:
+def _sentences(findings: Findings, name: str, picture: Picture) -> str:
     """The caption without the definitions and the count, which the page states once for all figures."""
     assert findings.law is not None
-    return picture.caption.removesuffix(caption(findings.law.points, findings.law.form.inputs)).strip()
+    common = _of_tasks(findings).get(name) or caption(findings.law.points, findings.law.form.inputs)
+    return picture.caption.removesuffix(common).strip()

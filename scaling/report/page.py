@@ -87,6 +87,18 @@ def page(findings: Findings, record: Record) -> str:
         if document and test
         else None,
         section(
+            "tasks",
+            "The tasks",
+            *(
+                join(sections.task(findings, one), figures.gallery(findings, (one.picture,), runs))
+                if one.picture
+                else sections.task(findings, one)
+                for one in findings.tasks
+            ),
+        )
+        if findings.tasks
+        else None,
+        section(
             "rows",
             "Beside one another",
             sections.exponents_table(document["rows"]) if document and "rows" in document else None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from scaling.fit_report.tables import Table, coverage, held_out, optima, predictions
 from scaling.law.exponents import COMPUTE
+from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
 from scaling.number import plural
 from scaling.picture.labels import short
@@ -19,7 +20,7 @@ from scaling.report.numbers import ends, formula, percent, raised, scientific, s
 from scaling.report.reliability import checklist, diagnostics
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
-from scaling.studies.findings import FIGURES, Findings
+from scaling.studies.findings import FIGURES, Findings, TaskFindings
 
 
 def section(key: str, title: str, *children: Html | None) -> Html:
@@ -138,6 +139,36 @@ def test(findings: Findings, document: Mapping[str, Any]) -> Html:
     if covered := coverage(document["held_out"]):
         sentences += f" {covered[0].upper()}{covered[1:]}: that of the mean holds the error of the fit alone."
     return join(tag("p", sentences), _shown(held_out(document, names)))
+
+
+# The tasks
+
+
+def task(findings: Findings, one: TaskFindings) -> Html:
+    """A task's score from the study's law of the loss: the law, the held-out runs, and what to doubt."""
+    heading = tag("h3", one.task)
+    if one.document is None:
+        return join(heading, tag("p", f"No law of the score: {one.reason}."))
+    document = one.document
+    names = {row["run"]: row["name"] for row in findings.rows}
+    law = tag("span", formula(document["formula"]), class_="formula")
+    runs = plural(document["n"], "finetuned run")
+    sentence = join(law, f" ({document['citation']}), its second step fitted to {runs}. ")
+    tested = document["held_out"]
+    covered = None if tested is None else coverage(tested)
+    test = f"{covered[0].upper()}{covered[1:]}." if covered else "No held-out run has a score."
+    steps = [name for name in document["estimates"] if name.startswith(PREFIX)]
+    levels = {interval["level"] for interval in document["intervals"].values()}
+    heads = ("parameter", "estimate", f"{levels.pop():.0%} interval" if levels else "interval", "unit")
+    doubts = [*document["not_identified"], *document["unreliable"]]
+    return join(
+        heading,
+        tag("p", sentence, test),
+        _shown(held_out(document, names)),
+        _table("The second step.", heads, [_parameter(document, name) for name in steps], words=(0, 3)),
+        _shown(predictions(document)),
+        tag("ul", *(tag("li", doubt) for doubt in doubts)) if doubts else None,
+    )
 
 
 # Rows beside one another

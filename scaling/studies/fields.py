@@ -25,6 +25,7 @@ KEYS = {
     "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
     "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
     "define": "answers to the questions of the checklist, which the report shows",
+    "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
     "minutes": "what the study takes; a slower machine takes the scale `small`",
     "at": "further scales of the study by name, each the fields that differ",
 }
@@ -93,7 +94,7 @@ def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]
     for name in target:
         if name not in law.inputs and set(target) != {"C"}:
             raise error(f"target.{name}", f"{law.name} is a law of {', '.join(law.inputs)}", nearest(name, law.inputs))
-    if target and set(target) == {"C"}:
+    if set(target) == {"C"} and law.inputs != ("C",):
         if set(law.inputs) != {"N", "D"}:
             raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
     elif target and (absent := [name for name in law.inputs if name not in target]):
@@ -185,6 +186,23 @@ def _define(config: Config, key: str, value: Any) -> dict[str, str]:
     return {name: str(definition) for name, definition in value.items()}
 
 
+def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
+    """Each task with the keys of its runs."""
+    from scaling.training.finetune import check_task
+
+    names = dict.fromkeys(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+    if not isinstance(names, dict) or (isinstance(value, list) and len(names) < len(value)):
+        raise config.error(key, "expected names of tasks, each once", "write tasks: [cola, sst2]")
+    tasks = {}
+    for name, settings in names.items():
+        try:
+            check_task(name)
+        except ScalingError as error:
+            raise config.error(key, f"{name}: {error.what}", error.fix) from None
+        tasks[name] = {} if settings is None else _mapping(config, f"{key}.{name}", settings)
+    return tasks
+
+
 def _scales(config: Config, key: str, value: Any) -> dict[str, Any]:
     for name in _mapping(config, key, value):
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -201,6 +219,7 @@ _CHECKS = {
     "target": _target,
     "suppose": _suppose,
     "define": _define,
+    "tasks": _tasks,
     "minutes": _positive,
     "at": _scales,
 }

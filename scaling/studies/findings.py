@@ -18,6 +18,7 @@ from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import Question
+from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE, name_of, scores
 from scaling.training.point import point
 
 if TYPE_CHECKING:
@@ -35,6 +36,20 @@ def nothing(step: str) -> None:
 
 
 @dataclass(frozen=True)
+class TaskFindings:
+    """What a study shows of one task: its law in two steps, or why there is none; `picture` names that of the score."""
+
+    task: str
+    document: Mapping[str, Any] | None = None
+    picture: str | None = None
+    caption: str = ""
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"task": self.task, **(self.document or {"law": None, "reason": self.reason})}
+
+
+@dataclass(frozen=True)
 class Findings:
     """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
 
@@ -48,6 +63,7 @@ class Findings:
     document: Mapping[str, Any] | None = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     reason: str | None = None
+    tasks: tuple[TaskFindings, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -57,7 +73,8 @@ class Findings:
     def to_json(self, page: Path) -> dict[str, Any]:
         """What fit.json holds, or why there is no law; and where the page is."""
         document = self.document or {"law": None, "question": self.question.question, "reason": self.reason}
-        return {**document, "page": str(page)}
+        tasks = {"tasks": [task.to_json() for task in self.tasks]} if self.tasks else {}
+        return {**document, **tasks, "page": str(page)}
 
     def predicted_loss(self, row: Mapping[str, Any]) -> float | None:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
@@ -76,7 +93,8 @@ class Findings:
 
 def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
-    return [_row(ledger, run) for run in plan.runs]
+    measured = scores(ledger, plan)
+    return [_row(ledger, run) | measured[run.run] for run in plan.runs]
 
 
 def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
@@ -130,10 +148,82 @@ def find(
     if question.law is None:
         return Findings(question, tuple(table), points, reason="the study asks for none")
     try:
-        return _fitted(question, question.law, table, points, folder, setup or {}, tell)
+        findings = _fitted(question, question.law, table, points, folder, setup or {}, tell)
     except ScalingError as error:
-        reason = error.what if error.key is None else f"{error.key} {error.what}"
-        return Findings(question, tuple(table), points, reason=reason)
+        return Findings(question, tuple(table), points, reason=_reason(error))
+    return _with_tasks(findings, question.law, folder, tell)
+
+
+def _reason(error: ScalingError) -> str:
+    return error.what if error.key is None else f"{error.key} {error.what}"
+
+
+def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findings:
+    """The findings with the law in two steps of each task of the study: fit.json and the figures have them too."""
+    from scaling.picture import save
+
+    tasks, pictures = [], dict(findings.pictures)
+    for task in findings.question.tasks:
+        tell(f"fit the score of {name_of(task)}")
+        try:
+            with np.errstate(all="ignore"):  # the solver handles an overflow on the way
+                found, picture = _of_task(findings, law, name_of(task))
+        except ScalingError as error:
+            tasks.append(TaskFindings(name_of(task), reason=_reason(error)))
+            continue
+        tasks.append(found)
+        assert found.picture is not None
+        pictures[found.picture] = picture
+        save(picture, *(folder / (found.picture + kind) for kind in FIGURES))
+    if not tasks:
+        return findings
+    document = None if findings.document is None else {**findings.document, "tasks": [one.to_json() for one in tasks]}
+    if document is not None:
+        atomic.write_json(folder / "fit.json", document)
+    return replace(findings, tasks=tuple(tasks), pictures=pictures, document=document)
+
+
+def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Picture]:
+    """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
+    from scaling.fit_report.report import two_step_report
+    from scaling.law import Composed, fit_two_steps, named
+    from scaling.law.chance import below_one, known_chance
+    from scaling.picture.figures import figures_of_law
+    from scaling.picture.labels import caption
+
+    if findings.question.compares_rows:
+        raise ScalingError("a law for each row has no second step", key=task)
+    points = _scored(findings.points, task)
+    sigmoid = named("task_sigmoid")
+    form = Composed(named(name), below_one(sigmoid, known_chance(sigmoid, points)))
+    held_out = points.numbers("held_out") > 0
+    train, test = points.hold_out(held_out) if held_out.any() else (points, None)
+    if test is not None:
+        test = test.where(np.isfinite(test["accuracy"]))
+        test = test if len(test) else None
+    both = fit_two_steps(form, train, fixed=known_chance(form, points))
+    question = findings.question
+    targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
+    document = two_step_report(both, held_out=test, targets=targets).to_json()
+    (title, picture), *_ = figures_of_law(both.task, test).items()
+    key = f"{task}_{title}"
+    return TaskFindings(task, document, key, caption(both.task.points, both.task.form.inputs)), picture
+
+
+def _scored(points: Points, task: str) -> Points:
+    """The points with a task's score as `accuracy`, beside its examples and chance level where these are known."""
+    columns = {"accuracy": SCORE, "examples": EXAMPLES, "chance": CHANCE}
+    for name, part in columns.items():
+        values = points.columns.get(task + part)
+        if values is None or not np.issubdtype(values.dtype, np.number) or not np.isfinite(values.astype(float)).any():
+            if name == "accuracy":
+                raise ScalingError("was not measured", key=task)
+            continue
+        # Runs without a score have no examples either; those of the others hold for the task.
+        known = values[np.isfinite(values.astype(float))]
+        values = values if name == "accuracy" else np.full(len(points), float(np.median(known)))
+        points = points.with_column(name, values, f"{name} of {task} after finetuning")
+    return points
 
 
 def _fitted(

@@ -34,7 +34,8 @@ class Question:
     An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` says each run's learning
     rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
     none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
-    where a study has several; `minutes` is what it promises to take, or else its scale `small` is taken.
+    where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs; `minutes`
+    is what it promises to take, or else its scale `small` is taken.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Question:
     target: Mapping[str, float] = field(default_factory=dict)
     suppose: Mapping[str, float] = field(default_factory=dict)
     define: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[str, Line] = field(default_factory=dict)
     minutes: float | None = None
     at: str | None = None
 
@@ -72,11 +74,11 @@ class Question:
         """A run's keys as words of the command line."""
         own = flat(cell)
         common = (word for key, word in self._common.items() if key not in own)
-        return (*common, *(_word(key, value) for key, value in own.items()))
+        return (*common, *(word_of(key, value) for key, value in own.items()))
 
     @cached_property
     def _common(self) -> dict[str, str]:
-        return {key: _word(key, value) for key, value in flat(self.set).items()}
+        return {key: word_of(key, value) for key, value in flat(self.set).items()}
 
 
 def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[str, ...]:
@@ -207,7 +209,7 @@ def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return flattened
 
 
-def _word(key: str, value: Any) -> str:
+def word_of(key: str, value: Any) -> str:
     """An override that our reader reads back; plain words stay plain, so that 4M is a number and tiny a name."""
     if isinstance(value, str):
         return f"{key}={json.dumps(value) if key == 'row' else value}"

@@ -20,8 +20,10 @@ from scaling.ledger.result import differences
 from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
 from scaling.studies.question import WHOLE, Line, Question, compared, is_counted
+from scaling.studies.tasks import TaskRun, finetuning
 from scaling.training.experiment import VARIED, Experiment, assemble
 
+OF_A_TASK = ("start", "task", "labels")
 SOME = 3  # differences told in one line
 KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
 
@@ -56,25 +58,31 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     except TypeError as error:
         path = ledger.study_folder(name) / "plan.json"
         raise ScalingError(f"the plan is of another version: {error}", file=path, fix="plan again") from None
-    runs = tuple(
-        Run(
-            run=run["run"],
-            steps=run["steps"],
-            flops=run["flops"],
-            assembled=partial(_assembled, question.base, (*run["overrides"], *words), run["run"]),
-            name=run["name"],
-            overrides=tuple(run["overrides"]),
-            held_out=run["held_out"],
-            trunk=None if run["trunk"] is None else (run["trunk"]["run"], run["trunk"]["step"]),
-        )
-        for run in document["runs"]
-    )
+    runs = tuple(_entered_run(ledger, question, entry, words) for entry in document["runs"])
     last = {run.trunk[0]: run for run in sorted(runs, key=lambda run: run.trunk[1] if run.trunk else 0) if run.trunk}
     trunks = {
         run["run"]: Job(run["run"], run["steps"], run["flops"], None, partial(_trunk, last[run["run"]]))
         for run in document["trunks"]
     }
     return Plan(question, runs, trunks)
+
+
+def _entered_run(ledger: Ledger, question: Question, entry: Mapping[str, Any], words: Sequence[str]) -> Run:
+    planned: dict[str, Any] = {
+        "run": entry["run"],
+        "steps": entry["steps"],
+        "flops": entry["flops"],
+        "name": entry["name"],
+        "overrides": tuple(entry["overrides"]),
+        "held_out": entry["held_out"],
+    }
+    own = (*entry["overrides"], *words)
+    if "task" in entry:
+        again = partial(finetuning, entry["start"], entry["task"], own, entry["run"], str(ledger.root))
+        of_task = {key: entry[key] for key in OF_A_TASK}
+        return TaskRun(**planned, **of_task, assembled=again, trunk=None)
+    trunk = None if entry["trunk"] is None else (entry["trunk"]["run"], entry["trunk"]["step"])
+    return Run(**planned, assembled=partial(_assembled, question.base, own, entry["run"]), trunk=trunk)
 
 
 @lru_cache(maxsize=KEPT)
@@ -97,8 +105,11 @@ def _trunk(last: Run) -> Experiment:
 
 
 def _document(plan: Plan) -> dict[str, Any]:
+    study = asdict(plan.question)
+    if not study["tasks"]:  # as plans were written before there were any
+        del study["tasks"]
     return {
-        "study": asdict(plan.question),
+        "study": study,
         "trunks": [{"run": run.run, "steps": run.steps, "flops": run.flops} for run in plan.trunks.values()],
         "runs": [
             {
@@ -109,6 +120,7 @@ def _document(plan: Plan) -> dict[str, Any]:
                 "steps": run.steps,
                 "flops": run.flops,
                 "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
+                **({key: getattr(run, key) for key in OF_A_TASK} if isinstance(run, TaskRun) else {}),
             }
             for run in plan.runs
         ],
@@ -128,7 +140,8 @@ def _added(earlier: Mapping[str, Any], document: Mapping[str, Any], name: str, p
     )
     reasons = [f"{then[run]['name']} is held out in one" for run in then if _moved(then[run], now.get(run))]
     reasons += [f"{key} was {before!r} and is {after!r}" for key, (before, after) in question_changes.items()]
-    foreign = {} if gone else _foreign(new, list(then.values()), document["study"])
+    of_runs = [entry for entry in new if "task" not in entry]
+    foreign = {} if gone else _foreign(of_runs, list(then.values()), document["study"])
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]

@@ -221,6 +221,17 @@ def _goal(data: Mapping[str, Any], task: str) -> _Goal:
     return _Goal(synthetic.answer, tuple(synthetic.labels), "fixed")
 
 
+def answer_of(data: Mapping[str, Any], task: str) -> tuple[str, tuple[str, ...]]:
+    """What a task of this `data` line asks for, and its labels."""
+    goal = _goal(data, task)
+    return goal.answer, goal.labels
+
+
+def check_task(task: str) -> None:
+    """Refuse what is no task, or a file that cannot be read, before anything is trained for it."""
+    _goal(load("decoder", [f"data={named(task)}"]).tree["data"], task)
+
+
 def _head(source: Pretrained, goal: _Goal) -> dict[str, Any]:
     """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
     if source.family == "encoder_decoder" or goal.answer not in HEADS:

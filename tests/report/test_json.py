@@ -169,7 +169,13 @@ def documents(study, made_study, tmp_path_factory):
         made_study(several, changes)
         run("report", "report", "small", f"runs={several / 'runs'}")
         compared = tmp_path_factory.mktemp("compared")
-        made_study(compared, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]", "law: chinchilla": "law: [chinchilla, power_law_d]"})
+        made_study(
+            compared,
+            {
+                "[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]",
+                "law: chinchilla": "law: [chinchilla, power_law_d]\ntasks: [rank_tags]",
+            },
+        )
         run("report", "report", "small", f"runs={compared / 'runs'}")
         none = tmp_path_factory.mktemp("none")
         made_study(none, {"law: chinchilla": "law: chinchilla"}, lambda place: "finished" if place < 2 else None)
@@ -179,6 +185,8 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", points, *targets, "--figures", "figures")
         many = str(ROOT / "examples" / "own_law" / "points.csv")
         run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
+        steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
+        run("fit", "fit", many, *steps, "--intervals", "none")
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml", "--from", "runs")
         run("inspect", "inspect", "decoder", "size=tiny")

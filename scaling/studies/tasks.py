@@ -1,0 +1,146 @@
+"""Tasks of a study: each finished run finetuned on each task, as the runs of a study of its own beside it.
+
+A run that begins with another's weights has the hash of these in its id, so its plan is made when the other is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger, run_id
+from scaling.studies.plan import Plan, Run
+from scaling.studies.question import flat, word_of
+from scaling.training.experiment import Experiment, assemble
+from scaling.training.finetune import answer_of, check_task, compose
+
+BESIDE = "-tasks"
+SCORE, EXAMPLES, CHANCE = "_score", "_examples", "_chance"
+"""Columns of points.csv, each after the name of its task."""
+CENTRED = ("mcc", "pearson", "spearman", "correlation")
+"""Main values of metrics that guessing makes 0."""
+KEPT = 64
+
+
+@dataclass(frozen=True)
+class TaskRun(Run):
+    """A finetuning of a study's run."""
+
+    start: str
+    """The run whose weights it begins with."""
+    task: str
+    labels: int | None
+    """Classes of the task's answers, where there are any."""
+
+
+def name_of(task: str) -> str:
+    """A task in the names of columns, runs and figures: a shipped one's own, or that of its file."""
+    return Path(task).stem
+
+
+def beside(study: str) -> str:
+    """The study of a study's finetuned runs."""
+    return study + BESIDE
+
+
+def with_tasks(plan: Plan, tasks: Sequence[str]) -> Plan:
+    """The plan of the study with further tasks, each checked."""
+    for task in tasks:
+        check_task(task)
+    if not tasks:
+        return plan
+    question = replace(plan.question, tasks={**plan.question.tasks, **{task: {} for task in tasks}})
+    return replace(plan, question=question)
+
+
+def task_plan(ledger: Ledger, plan: Plan) -> Plan | None:
+    """A finetuning of every finished run on every task of the study; None where there are none."""
+    question = plan.question
+    runs = [
+        _task_run(ledger, run, task, settings)
+        for run in plan.runs
+        for task, settings in question.tasks.items()
+        if (result := ledger.result(run.run)) is not None and result["outcome"] == "finished"
+    ]
+    if not runs:
+        return None
+    asked = f"Which scores do the runs of {question.name} reach?"
+    own = replace(question, name=beside(question.name), question=asked, grid={}, held_out={}, laws=(), target={})
+    return Plan(own, tuple(runs), {})
+
+
+def _task_run(ledger: Ledger, run: Run, task: str, settings: Mapping[str, Any]) -> TaskRun:
+    words = (
+        f"log.group={word_of_group(run)}{BESIDE}",
+        *(word for word in run.overrides if word.startswith("log.") and not word.startswith("log.group=")),
+        *(word_of(key, value) for key, value in flat(settings).items()),
+    )
+    experiment = assemble(compose(run.run, task, words, runs=ledger.root))
+    answer, labels = answer_of(experiment.config["data"], task)
+    return TaskRun(
+        run=run_id(experiment.spec),
+        steps=experiment.steps,
+        flops=experiment.tokens(experiment.steps) * experiment.cost.flops_train_per_token,
+        trunk=None,
+        assembled=partial(_itself, experiment),
+        name=f"{run.name} task={name_of(task)}",
+        overrides=words,
+        held_out=run.held_out,
+        start=run.run,
+        task=task,
+        labels=len(labels) if answer in ("class", "tags") and labels else None,
+    )
+
+
+def word_of_group(run: Run) -> str:
+    """The study that the run is of, as its words name it."""
+    return next(word.partition("=")[2] for word in run.overrides if word.startswith("log.group="))
+
+
+def _itself(experiment: Experiment) -> Experiment:
+    return experiment
+
+
+@lru_cache(maxsize=KEPT)
+def finetuning(start: str, task: str, words: tuple[str, ...], run: str, runs: str) -> Experiment:
+    """The experiment of a finetuning that was planned."""
+    experiment = assemble(compose(start, task, words, runs=runs))
+    if run_id(experiment.spec) != run:
+        raise ScalingError(
+            "this is not the finetuning that was planned: the task's data or its files are other ones by now",
+            key="run",
+            value=run,
+            fix="give the study another name",
+        )
+    return experiment
+
+
+def scores(ledger: Ledger, plan: Plan) -> dict[str, dict[str, Any]]:
+    """For each run of a study the columns of its tasks; without a value where it has not been measured."""
+    names = [name_of(task) for task in plan.question.tasks]
+    columns: dict[str, dict[str, Any]] = {
+        run.run: {name + part: None for name in names for part in (SCORE, EXAMPLES, CHANCE)} for run in plan.runs
+    }
+    study = beside(plan.question.name)
+    if not names or study not in ledger.studies():
+        return columns
+    for entry in ledger.plan(study)["runs"]:
+        result, name = ledger.result(entry["run"]), name_of(entry["task"])
+        if entry["start"] in columns and name in names and result is not None and result["outcome"] == "finished":
+            columns[entry["start"]] |= {
+                name + part: value for part, value in _measured(result, entry["labels"]).items()
+            }
+    return columns
+
+
+def _measured(result: Mapping[str, Any], labels: int | None) -> dict[str, Any]:
+    """The score of a finetuned run, and of an accuracy its examples and its chance level."""
+    score, metrics = result.get("score"), result.get("metrics", {})
+    main = next((name for name, value in metrics.items() if value == score), "")
+    is_accuracy = main == "accuracy"
+    chance = 1.0 / labels if is_accuracy and labels else 0.0 if main in CENTRED else None
+    return {SCORE: score, EXAMPLES: result.get("targets") if is_accuracy else None, CHANCE: chance}

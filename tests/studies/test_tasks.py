@@ -1,0 +1,152 @@
+"""A study whose runs are finetuned on tasks: their scores in points.csv, and the held-out run's score predicted."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling.cli import main
+from scaling.coverage.tasks import SCORE
+from scaling.law import named
+from scaling.ledger import Ledger
+from scaling.report import sections
+from scaling.studies.findings import find
+from scaling.studies.question import Question, read
+from scaling.studies.record import entered
+from scaling.studies.tasks import TaskRun
+
+TASKS = Path(__file__).parent / "tasks.yaml"
+
+
+def written(path, **changes):
+    text = TASKS.read_text()
+    for before, after in changes.values():
+        assert before in text
+        text = text.replace(before, after)
+    path.write_text(text)
+    return str(path)
+
+
+def scored_rows():
+    """Rows of points.csv of a study whose scores of one task follow a two-step law, the last one held out."""
+    rng = np.random.default_rng(0)
+    C = np.geomspace(1e17, 1e21, 16)
+    loss = named("power_law_floor_c").predict(np.array([1.8, 4e4, 0.25]), {"C": C})
+    loss = loss * np.exp(0.004 * rng.standard_normal(16))
+    chance = named("task_sigmoid").predict(np.array(list(SCORE.values())), {"loss": loss})
+    scores = rng.binomial(2000, chance) / 2000
+    return [
+        {
+            "run": f"{place:016x}",
+            "name": f"run {place}",
+            "status": "finished",
+            "held_out": int(place == 15),
+            "loss": float(loss[place]),
+            "C": float(C[place]),
+            "mine_score": float(scores[place]) if place != 3 else None,
+            "mine_examples": 2000 if place != 3 else None,
+            "mine_chance": 0.25 if place != 3 else None,
+            **dict.fromkeys(("other_score", "other_examples", "other_chance")),
+        }
+        for place in range(16)
+    ]
+
+
+def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
+    tasks = {"tasks/mine.yaml": {}, "other": {}}
+    asked = Question("mine", "which score?", "decoder", {}, {"seed": [0]}, laws=("power_law_floor_c",), tasks=tasks)
+    findings = find(asked, scored_rows(), tmp_path)
+    measured, other = findings.tasks
+    assert measured.task == "mine"
+    assert measured.document["law"] == "power_law_floor_c,task_sigmoid"
+    assert measured.document["fixed"] == {"task_b": 0.25}
+    assert measured.document["n"] == 14  # one has no score, one is held out
+    (point,) = measured.document["held_out"]["points"]
+    assert point["covered"] is True
+    assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
+    assert (tmp_path / "mine_accuracy_against_loss.png").is_file()
+    page = str(sections.task(findings, measured))
+    for text in ("14 finetuned runs", "nside its 95% interval", "run 15", f"{point['accuracy']:.4f}"):
+        assert text in page, text
+    assert other.to_json() == {"task": "other", "law": None, "reason": "other was not measured"}
+    assert "other was not measured" in str(sections.task(findings, other))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "what"),
+    [
+        ({"task": ("rank_tags:", "rank_tagz:")}, [], "did you mean 'rank_tags'"),
+        ({}, ["--tasks", "col"], "did you mean 'cola'"),
+        ({"task": ("tasks:\n  rank_tags: {", "tasks: [rank_tags, rank_tags]\n# {")}, [], "expected names of tasks"),
+        ({"task": ("  rank_tags: {train.steps: 60", "  python: {train.steps: 60")}, [], "it is no task"),
+    ],
+)  # fmt: skip
+def test_what_is_no_task_is_refused_before_anything_is_trained(changes, words, what, tmp_path, capsys):
+    path = written(tmp_path / "wrong.yaml", **changes)
+    assert main(["study", path, f"runs={tmp_path / 'runs'}", *words]) == 2
+    error = capsys.readouterr().err
+    assert what in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs" / "store").exists()
+
+
+def test_tasks_are_names_or_have_keys(tmp_path):
+    path = written(
+        tmp_path / "names.yaml", task=("tasks:\n  rank_tags: {", "tasks: [rank_tags]\ntarget: {C: 1e12}\n# {")
+    )
+    assert read(path).tasks == {"rank_tags": {}}
+    assert read(str(TASKS)).tasks["rank_tags"]["train.parts"] == "head"
+
+
+@pytest.mark.slow
+def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    command = ["study", str(TASKS), f"runs={runs}", "--workers", "2"]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in out
+    ledger = Ledger.open(runs)
+    finetuned = entered(ledger, "tasks-tasks")
+    assert len(finetuned.runs) == 10
+    assert all(isinstance(one, TaskRun) and ledger.result(one.run) for one in finetuned.runs)
+    assert sum(one.held_out for one in finetuned.runs) == 1
+    report = runs / "studies" / "tasks" / "report"
+    with (report / "points.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["rank_tags_chance"] for row in rows} == {"0.25"}
+    losses, scores = ([float(row[name]) for row in rows] for name in ("loss", "rank_tags_score"))
+    assert np.corrcoef(losses, scores)[0, 1] < -0.7
+    page = (report / "index.html").read_text()
+    assert "The tasks" in page
+    assert "rank_tags" in page
+    (task,) = json.loads((report / "fit.json").read_text())["tasks"]
+    assert task["held_out"]["points"][0]["covered"] is True
+
+    before = {path: path.stat().st_mtime_ns for path in (runs / "store").rglob("result.json")}
+    assert main([*command, "--json"]) == 0  # nothing is trained twice
+    assert {path: path.stat().st_mtime_ns for path in (runs / "store").rglob("result.json")} == before
+    assert json.loads(capsys.readouterr().out)["tasks"][0]["held_out"] == task["held_out"]
+
+    # A finetuning that is lost is trained again by the same command, and ends where it ended.
+    lost = finetuned.runs[4]
+    result = ledger.result(lost.run)
+    shutil.rmtree(ledger.folder(lost.run))
+    assert main(command) == 0
+    again = Ledger.open(runs).result(lost.run)
+    assert (again["score"], again["loss"]) == (result["score"], result["loss"])
+
+    # A further task is a further part; the runs of the first stand.
+    assert main([*command, "--tasks", "which_language"]) in (0, 1)
+    assert len(entered(Ledger.open(runs), "tasks-tasks").runs) == 20
+    kept = tmp_path / "kept"
+    assert main(["report", "tasks", f"runs={runs}", "--keep", str(kept)]) == 0
+    page = (kept / "tasks" / "index.html").read_text()
+    assert "which_language" in page
+    capsys.readouterr()
+    assert main(["report", str(kept / "tasks"), "--json"]) == 0
+    assert [one["task"] for one in json.loads(capsys.readouterr().out)["tasks"]] == ["rank_tags", "which_language"]
+    assert replace(read(str(kept / "tasks" / "tasks.yaml")), name="").tasks.keys() == {"rank_tags", "which_language"}
