@@ -75,7 +75,7 @@ def task_plan(ledger: Ledger, plan: Plan) -> Plan | None:
 
 def _task_run(ledger: Ledger, run: Run, task: str, settings: Mapping[str, Any]) -> TaskRun:
     words = (
-        f"log.group={word_of_group(run)}{BESIDE}",
+        f"log.group={_group(run)}{BESIDE}",
         *(word for word in run.overrides if word.startswith("log.") and not word.startswith("log.group=")),
         *(word_of(key, value) for key, value in flat(settings).items()),
     )
@@ -96,7 +96,7 @@ def _task_run(ledger: Ledger, run: Run, task: str, settings: Mapping[str, Any]) 
     )
 
 
-def word_of_group(run: Run) -> str:
+def _group(run: Run) -> str:
     """The study that the run is of, as its words name it."""
     return next(word.partition("=")[2] for word in run.overrides if word.startswith("log.group="))
 
