@@ -84,7 +84,7 @@ class Fit:
 
     @property
     def doubts(self) -> list[str]:
-        """What speaks against believing the fit, in sentences; empty where nothing was seen."""
+        """Warnings about the fit, in sentences; empty where there is none."""
         return [*self.document.get("not_identified", ()), *self.document.get("unreliable", ())]
 
     @property

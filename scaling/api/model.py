@@ -44,7 +44,7 @@ class Model:
 
     @cached_property
     def tokenizer(self) -> Codec | None:
-        """None where the model was trained on token ids that stand for no text."""
+        """None where the model was trained on token ids without text."""
         from scaling.data.codec import Codec
 
         return Codec.load(self.saved.tokenizer) if self.saved.tokenizer else None

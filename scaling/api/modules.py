@@ -41,7 +41,7 @@ def data_module(
     extend: str | None = None,
     **settings: Any,
 ) -> DataModule:
-    """The batches of a config, those of its evaluation included; the model says how they are made.
+    """The batches of a config, those of its evaluation included; the model sets their form.
 
     scaling.data_module("decoder", "size=tiny", data="python")
     """

@@ -22,7 +22,7 @@ def bring(
     planned: Callable[[], tuple[str, Plan] | None] = lambda: None,
     runs: str = RUNS,
 ) -> tuple[Copy, Pulled, Path]:
-    """Pull what `name` says, and write its points; a plan makes them those of its study.
+    """Pull what `name` names, and write its points; a plan makes them those of its study.
 
     The folder is `to`, or else one of its own in the folder `runs` of the ledger.
     """

@@ -31,7 +31,7 @@ RUNS = "runs"
 class Run:
     """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
 
-    `differences` is of a run that was trained again: each key that differs from the result that stands, with both
+    `differences` is of a run that was trained again: each key that differs from the kept result, with both
     values.
     """
 
@@ -96,10 +96,10 @@ def train(
     loggers: Sequence[Logger] = (),
     **settings: Any,
 ) -> Run:
-    """Train one run to its end, or go on with it; a run that is finished is returned as it stands.
+    """Train one run to its end, or resume it; a finished run is returned unchanged.
 
     `model` names a model, a row's table or a file; overrides are words as on the command line (`"size=tiny"`) or
-    keywords (`data="python"`, `tokens="5M"`, `optimizer__lr=1e-3`). `again` trains a finished run anew and compares.
+    keywords (`data="python"`, `tokens="5M"`, `optimizer__lr=1e-3`). `again` trains a finished run again and compares.
     Callbacks and loggers of Lightning join the training: callbacks get `outputs["loss"]` of each update, loggers each
     entry of the run's log.
 

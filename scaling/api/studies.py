@@ -1,4 +1,4 @@
-"""Plan a study, train it, and read what it says."""
+"""Plan a study, train it, and read its report."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Study:
         return _costs(self.entered, "prepared", ())
 
     def report(self) -> Path:
-        """The study's page, written anew of what is done by now."""
+        """The study's page, written again from what is done by now."""
         from scaling.report.write import write
 
         return write(self.ledger, self.entered)[1]
@@ -155,8 +155,8 @@ def study(
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
     print_remarks(one.experiment.config for one in plan.runs)
-    grown = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
-    for remark in (why, grown, shortfall(plan.question, plan.fitted)):
+    extended = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
+    for remark in (why, extended, shortfall(plan.question, plan.fitted)):
         if remark is not None:
             step(str(remark))
     choices: dict[str, Any] = {
@@ -189,7 +189,7 @@ def study(
 
 
 class Incomplete(ScalingError):
-    """A study of which so many runs are missing that there is no report; `missing` says which."""
+    """A study without a report, since too many runs are missing; `missing` lists them."""
 
     def __init__(self, name: str, missing: Unfinished, why: ScalingError | None = None):
         self.missing, self.why = missing, why

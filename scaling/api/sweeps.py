@@ -119,7 +119,7 @@ def run_here(
     from scaling.sweeps.search import needs_end, searched
 
     needs_end(sweep)
-    # With no server there is nobody to show the runs to, unless one asks for it.
+    # With no server the runs are not shown anywhere, unless that is requested.
     given = ["log.wandb=disabled", *given]
     looks = check.read(sweep, given)
     # Only now what takes seconds to import.

@@ -1,4 +1,4 @@
-"""A paper's ablation table: its rows counted, trained, and set beside what the paper printed."""
+"""A paper's ablation table: its rows counted, trained, and set next to the published figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WANDB = "wandb:"
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it is printed. `missing` says which runs were asked for and are not done."""
+    """A table as it is printed. `missing` lists the requested runs that are not done."""
 
     printed: Printed
     results: Results | None = None

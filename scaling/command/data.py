@@ -247,7 +247,7 @@ def _list(arguments: argparse.Namespace) -> None:
         )
         about = next(entry["about"] for entry in entries if entry["name"] == name)
         entries.append({"name": name, "about": about, "prepared": fingerprint, "overrides": words[name]})
-    # What was prepared as it is shipped takes the place of the line that says that it is not.
+    # A shipped set that is prepared replaces its line of one that is not.
     whole = {entry["name"] for entry in entries if entry["prepared"] and not entry["overrides"]}
     listed = [entry for entry in entries if entry["prepared"] or entry["name"] not in whole]
     listed.sort(key=lambda entry: (entry["name"], entry["overrides"]))
@@ -287,7 +287,7 @@ def _override(key: str, value: Any) -> str:
 
 
 def _about(file: Path) -> str:
-    """What a config says of itself, up to the first citation or full stop."""
+    """The description in a config's comment, up to the first citation or full stop."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
     text = " ".join(line.removeprefix("#").strip() for line in lines)
     return re.split(r" \(|\.(?: |$)", text)[0]

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of the config")
     parser.add_argument("--overlay", action="append", default=[], metavar="FILE", help="a file to lay over it; repeats")
     parser.add_argument("--extend", metavar="PATH", help="a .py file whose classes join the slots they name")
-    parser.add_argument("--again", action="store_true", help="train a finished run anew and compare the results")
+    parser.add_argument("--again", action="store_true", help="train a finished run again and compare the results")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document")
 
 

@@ -1,4 +1,4 @@
-"""Fit a scaling law to a table of runs and say what the fit is worth.
+"""Fit a scaling law to a table of runs and test the fit.
 
 scaling fit points.csv --law chinchilla                             a table with columns N, D and loss
 scaling fit points.csv --map loss=final_loss N=params-embedding     under other names, or by formula

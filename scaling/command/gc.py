@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def size(count: float) -> str:
-    """Bytes as a person says them."""
+    """Bytes in a readable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -4,7 +4,7 @@ scaling generate 3f2a --prompt "def main("
 scaling generate gpt2 --prompt "The law of" kind=Sample top_p=0.9 temperature=0.8 seed=1
 scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
 
-key=value says how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and
+key=value sets how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and
 writes token ids. Without --prompt, every line of standard input is one.
 """
 
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _lines() -> list[str]:
     if sys.stdin.isatty():
-        raise ScalingError("there is no prompt", fix="say --prompt TEXT, or pass one a line on standard input")
+        raise ScalingError("there is no prompt", fix="give --prompt TEXT, or pass one per line on standard input")
     lines = sys.stdin.read().splitlines()
     if not lines:
-        raise ScalingError("standard input is empty", fix="say --prompt TEXT, or pass one a line")
+        raise ScalingError("standard input is empty", fix="give --prompt TEXT, or pass one per line")
     return lines

@@ -68,11 +68,11 @@ def _print(costs: dict[str, Cost]) -> None:
         if any(cost.parameters_by_slot[slot] for cost in every):
             row(f"  {slot}", *(f"{cost.parameters_by_slot[slot]:,}" for cost in every), style="dim")
     row("")
-    row("FLOPs forward, a token", *(f"{cost.flops_forward_per_token:,.0f}" for cost in every), style="bold")
+    row("FLOPs forward, per token", *(f"{cost.flops_forward_per_token:,.0f}" for cost in every), style="bold")
     for slot in SLOTS:
         if any(cost.flops_forward_by_slot[slot] for cost in every):
             row(f"  {slot}", *(f"{cost.flops_forward_by_slot[slot] / cost.tokens:,.0f}" for cost in every), style="dim")
-    row("FLOPs training, a token", *(f"{cost.flops_train_per_token:,.0f}" for cost in every), style="bold")
+    row("FLOPs training, per token", *(f"{cost.flops_train_per_token:,.0f}" for cost in every), style="bold")
     shared = [cost.flops_train_shared or 0 for cost in every]
     if any(shared):
         fractions = (f"{part / cost.flops_train:.1%} of it" for part, cost in zip(shared, every))
@@ -84,7 +84,7 @@ def _print(costs: dict[str, Cost]) -> None:
             style="dim",
         )
     row("")
-    row("feed-forward share", style="bold")
+    row("feed-forward fraction", style="bold")
     for of, name in (
         ("parameters", "parameters"),
         ("parameters_non_embedding", "parameters without embeddings"),

@@ -1,4 +1,4 @@
-"""What a study will cost and what it will tell, before it is run: every run, time, memory, money, the interval.
+"""What a study will cost and what it will identify, before it is run: every run, time, memory, money, the interval.
 
 scaling plan quickstart
 scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sharding", choices=("ddp", "fsdp"), default="ddp", help="what each of them holds")
     parser.add_argument("--tensor", type=int, default=1, metavar="N", help="how many share each matrix")
     parser.add_argument(
-        "--utilisation", type=float, default=0.4, metavar="SHARE", help="of the devices' peak; 0.4 unless said"
+        "--utilisation", type=float, default=0.4, metavar="SHARE", help="of the devices' peak; default 0.4"
     )
     parser.add_argument("--price", type=float, metavar="MONEY", help="of one device for an hour")
     parser.add_argument("--json", action="store_true", help="the plan as one JSON document")
@@ -75,7 +75,7 @@ def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
         aligned = (f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True))
         print(f"{name:<{widths[0]}}", *aligned, sep="  ")
     if len(rows) > MOST_ROWS:
-        print(f"… and {len(rows) - MOST_ROWS:,} more (--json tells all)")
+        print(f"… and {len(rows) - MOST_ROWS:,} more (--json lists all)")
     print()
     for line in _said(document, places):
         print(line)
@@ -123,7 +123,7 @@ def _said(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator[
 
 def _expected(outlook: dict[str, Any]) -> Iterator[str]:
     if "reason" in outlook:
-        yield f"what interval it will give cannot be said: {outlook['reason']}"
+        yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
         return
     supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
     yield f"{outlook['target']} is expected as {_interval(outlook)}"
@@ -143,7 +143,7 @@ def _interval(interval: dict[str, Any]) -> str:
 
 
 def _span(seconds: float | None) -> str:
-    """A span of time as a person says it."""
+    """A span of time in a readable unit."""
     if seconds is None:
         return "?"
     for length, unit in ((31557600, "years"), (86400, "days"), (3600, "h"), (60, "min")):

@@ -2,11 +2,11 @@
 
 scaling pull me/scaling                       a project, into runs/pulled/me-scaling
 scaling pull me/scaling/abcd1234              one sweep of it
-scaling pull wandb/                           runs that W&B's client wrote offline, and nobody synced
+scaling pull wandb/                           runs that W&B's client wrote offline and that were never synced
 scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
 scaling pull me/scaling --table narang2021 size=tiny seeds=2
 
-The same command goes on where it stopped, and fetches what is new. WANDB_BASE_URL says which server.
+The same command continues where it stopped, and fetches what is new. WANDB_BASE_URL names the server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="+", metavar="PROJECT|SWEEP|FOLDER|key=value", help="whence; overrides of the study or table"
     )
-    parser.add_argument("--to", metavar="FOLDER", help="where to; runs/pulled/ENTITY-PROJECT unless said")
+    parser.add_argument("--to", metavar="FOLDER", help="where to; default runs/pulled/ENTITY-PROJECT")
     plan_options = parser.add_mutually_exclusive_group()
     plan_options.add_argument("--study", metavar="NAME", help="enter this study's plan too")
     plan_options.add_argument("--table", metavar="NAME", help="enter this table's runs as a study too")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, Plan] | None:
-    """The plan to hold the runs to, under its name; what it says is checked before anything is asked of W&B."""
+    """The plan to hold the runs to, under its name; it is checked before any request to W&B."""
     from scaling.config.override import override
     from scaling.studies.plan import plan
     from scaling.studies.question import read as read_study
@@ -112,4 +112,4 @@ def _report(pulled: Pulled, path: Path) -> str:
 
 def _some(lines: Sequence[str]) -> list[str]:
     more = len(lines) - SOME
-    return [*lines[:SOME], *([f"and {more} more such (--json tells all)"] if more > 0 else [])]
+    return [*lines[:SOME], *([f"and {more} more (--json lists all)"] if more > 0 else [])]

@@ -1,4 +1,4 @@
-"""A study's report, at any time: fit what is done so far, and write the page that says it.
+"""A study's report, at any time: fit what is done so far, and write the page.
 
 scaling report quickstart
 scaling report quickstart runs=/shared/runs

@@ -82,7 +82,7 @@ def _cut(name: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """A span of time as a person says it."""
+    """A span of time in a readable unit."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f}{unit}"

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="STUDY", help="a shipped study or a path")
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides that hold for every run")
     parser.add_argument("--at", metavar="SCALE", help="a scale that the study names, as `paper`")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes; what suits the machine unless said")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes; default: what suits the machine")
     parser.add_argument("--launcher", choices=("local", "slurm"), default="local", help="who starts the workers")
     parser.add_argument(
         "--slurm", action="append", default=[], metavar="key=value", help="of sbatch, as submitit names it; repeats"

@@ -1,4 +1,4 @@
-"""Check a W&B sweep's file, say what it takes, and register it; or run it here, with no server.
+"""Check a W&B sweep's file, print its cost, and register it; or run it on this machine, with no server.
 
 scaling sweep sweeps/learning_rate.yaml             checked, then registered where a W&B key is there
 scaling sweep sweeps/learning_rate.yaml --local     the same runs on this machine; no account, no network
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--study", metavar="NAME", help="a planned study of the ledger instead of a file")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--local", action="store_true", help="run it on this machine, with no server")
-    where.add_argument("--dry-run", action="store_true", help="check it and say what it takes, nothing more")
+    where.add_argument("--dry-run", action="store_true", help="check it and print its cost, nothing more")
     parser.add_argument("--count", type=int, metavar="N", help="runs at most")
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="with --local: processes; one a GPU or core unless said"
+        "--workers", type=int, metavar="N", help="with --local: processes; default: one per GPU or core"
     )
     parser.add_argument("--json", action="store_true", help="what was found as one JSON document")
 

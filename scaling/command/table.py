@@ -1,4 +1,4 @@
-"""A paper's ablation table: every row counted, trained as a study, and printed beside what the paper printed.
+"""A paper's ablation table: every row counted, trained as a study, and printed next to the published figures.
 
 scaling table narang2021 --counts                          parameters and operations; nothing is trained
 scaling table narang2021_cpu --train                       train what is missing, then print
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--row", action="append", default=[], metavar="ROW", help="this row alone; repeats")
     parser.add_argument("--study", metavar="NAME", help="the study to read, or the name to train under")
     parser.add_argument(
-        "--workers", type=int, default=None, metavar="N", help="processes; what suits the machine unless said"
+        "--workers", type=int, default=None, metavar="N", help="processes; default: what suits the machine"
     )
     parser.add_argument(
         "--retry-failed", action="store_true", help="with --train: try runs again that failed too often"

@@ -1,7 +1,7 @@
 """List the tasks that are shipped: what is predicted, the metric, and the examples of each split where it is prepared.
 
 scaling tasks
-scaling tasks runs=/shared/runs      with the counts of what is prepared beside that folder
+scaling tasks runs=/shared/runs      with the counts of what is prepared next to that folder
 """
 
 from __future__ import annotations

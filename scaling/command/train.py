@@ -1,9 +1,9 @@
-"""Train one run to its result, or go on with it, or tell what came of it before.
+"""Train one run to its result, or resume it, or print its earlier result.
 
 scaling train decoder size=ladder/100k data=python train.tokens=20M
 scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
 scaling train study=quickstart run=0123456789abcdef     one run of a planned study
-scaling train decoder size=ladder/100k --again          a finished run anew, compared with its result
+scaling train decoder size=ladder/100k --again          a finished run again, compared with its result
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scaling.errors import ScalingError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     config.add_arguments(parser)
-    parser.add_argument("--again", action="store_true", help="train a finished run anew and compare the results")
+    parser.add_argument("--again", action="store_true", help="train a finished run again and compare the results")
     parser.add_argument("--json", action="store_true", help="the result as one JSON document")
 
 
@@ -82,9 +82,9 @@ def scored(result: Mapping[str, Any]) -> str:
 
 
 def _compared(differences: Mapping[str, Any]) -> str:
-    """How training again compares with the result that stands, in a line."""
+    """How training again compares with the kept result, in a line."""
     if not differences:
         return "trained again, with the same result"
     key, (stands, again) = next(iter(differences.items()))
     more = f" and {len(differences) - 1} more keys differ" if len(differences) > 1 else ""
-    return f"trained again, and {key} is {again!r} where the result that stands has {stands!r}{more}"
+    return f"trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"

@@ -217,7 +217,7 @@ def _percent(part: int, total: int) -> str:
 
 
 def pooled(counts: Iterable[Counts]) -> str:
-    """Coverage over all cells, and the least of any cell."""
+    """Coverage over all cells, and the minimum of any cell."""
     counts = list(counts)
     fitted = sum(count.fitted for count in counts)
     parts = []

@@ -28,10 +28,10 @@ A worker's life:
             if attempt.superseded:                # others thought this worker dead; going on is harmless, and wasted
                 return attempt.end("stopped", "taken over by a later attempt")
         verdict = attempt.finish("finished", {"loss": loss, "step": steps, "tokens": tokens, "circumstances": {...}})
-    # verdict.first: this result stands; else verdict.stands does, and verdict.differences says where this one differs
+    # verdict.first: this result is kept; else verdict.stands is, and verdict.differences lists where this one differs
 
 A run ends in a result by `finish` ("finished", "diverged", "pruned"), or is interrupted by `end` ("out_of_memory",
-"failed", "stopped") and can be claimed again. `ledger.attempts(run)` tells how often that happened; how often to retry
+"failed", "stopped") and can be claimed again. `ledger.attempts(run)` shows how often that happened; how often to retry
 is the caller's policy. A disk that is full or failing is a ScalingError with code 74.
 
 The process that claims is the one that trains: its heartbeat is a thread, which does not survive a fork. In a run of

@@ -8,7 +8,7 @@
     attempts/NNN/retry.json    a failure that someone asked to try again: it counts no more
 
 A takeover is simply the next number. A worker that was thought dead and wakes keeps writing to its own folder, where it
-harms no one; `superseded` tells it so at its next heartbeat.
+harms no one; `superseded` reports it at its next heartbeat.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from scaling.ledger.result import (
 )
 
 RETRY = "retry.json"
-TRACEBACK = 20_000  # characters of it that an exit keeps: the last ones say where it came from
+TRACEBACK = 20_000  # characters of it that an exit keeps: the last ones name its origin
 KEEP = 2  # checkpoints: the last, and the one before it should the last be damaged
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Attempt:
         return log.merged(record.log for record in records(self.run))
 
     def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
-        """Publish the run's result and end. The verdict says whether it stands, or how it differs from what does."""
+        """Publish the run's result and end. The verdict states whether it is kept, or how it differs from the kept one."""
         if outcome not in RESULTS:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
@@ -166,7 +166,7 @@ class Attempt:
             ending["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
             key, (stands, repeated) = next(iter(verdict.differences.items()))
             logger.warning(
-                "run %s: attempt %d found another result than attempt %s, which stands: %s is %r there and %r here",
+                "run %s: attempt %d found another result than attempt %s, which is kept: %s is %r there, now %r",
                 *(self.run_id, self.number, verdict.stands.get("attempt"), key, stands, repeated),
             )
             self._leave_weights_that_stand()
@@ -177,7 +177,7 @@ class Attempt:
         return verdict
 
     def _leave_weights_that_stand(self) -> None:
-        """Drop what this attempt saved of a step whose checkpoint is there from the attempts whose result stands."""
+        """Drop what this attempt saved of a step whose checkpoint is there from the attempts whose result is kept."""
         for step, path in checkpoint.steps(self.folder / "checkpoints").items():
             if checkpoint.at(self._older(), step) is not None:
                 checkpoint.drop(path)
@@ -222,7 +222,7 @@ class Attempt:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             self.end("stopped" if stopped else "failed", reason, error)
         except ScalingError as disk_full:
-            # The error that is under way says more; without an exit the attempt counts as gone, which it is.
+            # The error that is under way is more specific; without an exit the attempt counts as gone, which it is.
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
 
     def _exit(self, ending: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ def text(value: Any) -> str:
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a document (which says something) for people to read, with a SHA-256 as its last key."""
+    """The bytes of a document, which is not empty, for people to read, with a SHA-256 as its last key."""
     body = _encoded(dict(document), _PAGE).removesuffix("\n}")
     return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
@@ -51,8 +51,8 @@ def unseal(content: bytes) -> dict[str, Any]:
 
 
 def read(path: Path, wrong: Callable[[dict[str, Any]], str | None] = lambda _: None) -> dict[str, Any] | None:
-    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole, or `wrong` says
-    which key of it is of another form.
+    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole, or `wrong`
+    states which key of it is of another form.
     """
     try:
         content = path.read_bytes()

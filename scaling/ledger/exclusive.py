@@ -3,7 +3,7 @@
 Many workers on many machines write to one folder, often over NFS, where a lost reply can turn a success into an error.
 So a file is published by linking a finished, synced temporary file to its name and then asking the temporary file how
 many names it has: two means that this call made it, whatever the call itself returned. Where a file system has no hard
-links, `O_EXCL` does instead, and a reader's checksum tells a file whose writer died midway.
+links, `O_EXCL` does instead, and a reader's checksum detects a file whose writer died midway.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextmanager
 def disk(what: str) -> Iterator[None]:
-    """Tell a failing or full disk as one line, with exit code 74."""
+    """Report a failing or full disk in one line, with exit code 74."""
     try:
         yield
     except OSError as error:

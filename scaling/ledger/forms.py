@@ -1,7 +1,7 @@
 """Forms: what each document of the ledger holds. A sealed document of another form is as damaged as a torn one.
 
 A form is a type, a test, a list `[form]` of items of one form, or a mapping by key; `key?` may be missing, and `*` is
-every key that the form does not name. What a form does not name may stand there: studies and runs keep more.
+every key that the form does not name. What a form does not name is allowed: studies and runs keep more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def whole(value: Any) -> bool:
 
 
 def number(value: Any) -> bool:
-    """A number that a float holds; the loss of a run that diverged is none, and stands as NaN or infinity."""
+    """A number that a float holds; the loss of a run that diverged is none, and is written as NaN or infinity."""
     if isinstance(value, float):
         return True
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1000
@@ -117,7 +117,7 @@ RESULT: Form = {
     **{f"{key}?": maybe(finite) for key in ("step", "best_step", "steps", "tokens", "targets")},  # W&B's are floats
     "loss_by_position?": maybe([maybe(number)]),
 }
-# What else a finished run's result holds where our trainer wrote it, whose circumstances tell from which step.
+# What else a finished run's result holds where our trainer wrote it, whose circumstances name the first step.
 TRAINED: Form = {
     "loss": number,
     "step": whole,

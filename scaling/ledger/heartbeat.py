@@ -53,7 +53,7 @@ class Heartbeat:
             if self._stopped.is_set():
                 return
             self._stopped.set()
-            # The last word fits where the counter stood, so it is told even when a full disk has no room for an exit.
+            # The last word fits in the counter's place, so it is written even when a full disk has no room for an exit.
             with suppress(OSError):
                 os.pwrite(self._handle, _ENDED, 0)
             os.close(self._handle)
@@ -87,7 +87,7 @@ class Watch:
         return has_ended(path) or self.silent(path) >= self._lease.silence
 
     def silent(self, path: Path) -> float:
-        """Look at a heartbeat, and say for how many watched seconds it has not moved."""
+        """The watched seconds for which a heartbeat has not moved."""
         now, counter = self._clock(), _counter(path)
         seen = self._seen.get(path)
         if seen is None or seen.counter != counter:
@@ -101,7 +101,7 @@ class Watch:
 
 
 def has_ended(path: Path) -> bool:
-    """True where the worker itself has said that it beats no more."""
+    """True where the worker itself has ended its heartbeat."""
     return _counter(path) == _ENDED
 
 

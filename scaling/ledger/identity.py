@@ -3,9 +3,9 @@
     run_id = first 16 hexadecimal digits of SHA-256(canonical JSON of what counts)
 
 Everything in a spec counts unless it is listed here: a key that someone forgets to list costs a run done twice, while
-one wrongly left out would mix two experiments. Where the data have a fingerprint, it alone stands for them: equal
+one wrongly left out would mix two experiments. Where the data have a fingerprint, it alone represents them: equal
 fingerprints are equal rows, wherever the files lie. Numbers are compared by value, so 20M, 2e7 and 20000000 are one
-budget. A trunk's spec simply has no horizon; how far it goes is told to the worker that trains it.
+budget. A trunk's spec simply has no horizon; its length is passed to the worker that trains it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNCOUNTED = frozenset(
 )
 
 # Keys that came after runs had been made, with the value that means what was done before the key existed. A key is a
-# path from the top ("train.z_loss") or an argument of a kind, wherever it stands ("Gated:bias"). At this value the key
+# path from the top ("train.z_loss") or an argument of a kind, wherever it is ("Gated:bias"). At this value the key
 # is left out, so that old runs keep their names.
 LATER: Mapping[str, Any] = {
     "model.memory": "Last",
@@ -117,7 +117,7 @@ def _counted(node: Mapping[str, Any], path: str, later: Mapping[str, Any]) -> di
 
 
 def _canonical(value: Any, path: str, later: Mapping[str, Any]) -> Any:
-    """One spelling of a value. The commonest types come first: a plan names ten thousand runs in a second."""
+    """One spelling of a value. The commonest types come first: a plan names ten thousand runs per second."""
     if isinstance(value, str):
         if value in SPELLED:
             raise ScalingError("a spec holds finite numbers", key=path, value=value)

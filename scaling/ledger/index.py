@@ -79,7 +79,7 @@ def _line(run: Path, look: str) -> _Line | None:
 
 
 def _look(stat: Callable[[], os.stat_result]) -> str:
-    """What a folder looks like from outside; empty, as no line ever says, where it is not there."""
+    """A folder's inode and time of change; empty, as in no line, where it is not there."""
     try:
         seen = stat()
     except FileNotFoundError:

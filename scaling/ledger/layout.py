@@ -58,7 +58,7 @@ def _read(root: Path) -> Layout:
     try:
         document = read(root / NAME, partial(misfit, form=LAYOUT))
     except Damaged:
-        raise ScalingError("ledger.json is damaged", fix="delete it; it is made anew", file=root / NAME) from None
+        raise ScalingError("ledger.json is damaged", fix="delete it; it is written again", file=root / NAME) from None
     except OSError as error:
         raise ScalingError(f"cannot be read: {error.strerror}", file=root) from error
     if document is None:

@@ -80,7 +80,7 @@ def last_entry(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def merged(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """One history out of several attempts' logs, oldest first: a step that was repeated is told by its last attempt.
+    """One history out of several attempts' logs, oldest first: a repeated step is taken from its last attempt.
 
     Entries of one step and one `kind` replace each other; those without a step are all kept, before the stepped ones.
     """

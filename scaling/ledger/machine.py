@@ -1,7 +1,7 @@
 """Machine: which machine this is, and whether a process that claimed a run is known to be gone from it.
 
 Only a process of the same boot and the same process namespace can be looked up; of any other nothing is known here,
-and its heartbeat has to tell. A wrong answer costs a run done twice, never a damaged one.
+and its heartbeat has to show. A wrong answer costs a run done twice, never a damaged one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scaling import atomic
 
 @dataclass(frozen=True)
 class Machine:
-    """A host name for people, and what tells two machines or containers apart; None where it cannot be known."""
+    """A host name for people, and an identifier of the machine or container; None where it cannot be known."""
 
     host: str
     boot_id: str | None

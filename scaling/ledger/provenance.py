@@ -1,4 +1,4 @@
-"""Provenance: when a run was trained and on what, as its claims, its exits and its result's circumstances tell."""
+"""Provenance: when a run was trained and on what, by its claims, its exits and its result's circumstances."""
 
 from __future__ import annotations
 

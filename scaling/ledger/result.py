@@ -1,8 +1,8 @@
-"""Result: what came out of a run. The first valid one stands; a later one is compared with it and reported.
+"""Result: what came out of a run. The first valid one is kept; a later one is compared with it and reported.
 
-A result holds what the trainer hands over, at the top level (`loss`, `tokens`, …), beside `run`, `attempt` and
-`outcome`. Its section `circumstances` (wall time, host, hardware, versions, speed) tells where and how it was made; all
-the rest is a claim about the experiment, which another attempt has to repeat.
+A result holds what the trainer hands over, at the top level (`loss`, `tokens`, …), next to `run`, `attempt` and
+`outcome`. Its section `circumstances` (wall time, host, hardware, versions, speed) records where and how it was
+trained; all the rest is a claim about the experiment, which another attempt has to repeat.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _OWN = ("run", "attempt", "outcome", "sha256")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a result: the one that stands, whether it is this one, and else where this one differs from it.
+    """The verdict on a result: the kept one, whether it is this one, and else where this one differs from it.
 
-    `differences` maps a key, dotted from the top, to (what stands, what this attempt found).
+    `differences` maps a key, dotted from the top, to (the kept value, this attempt's value).
     """
 
     stands: Mapping[str, Any]
@@ -48,7 +48,7 @@ def read_result(run: Path) -> dict[str, Any] | None:
 
 
 def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any], means: Means) -> Verdict:
-    """Publish a result unless a valid one is there already, and say which stands."""
+    """Publish a result unless a valid one is there already, and return which is kept."""
     if taken := [key for key in _OWN if key in payload]:
         raise ValueError(f"a result's {taken[0]!r} is written by the ledger")
     ours = {"run": run.name, "attempt": attempt, "outcome": outcome, **payload}
@@ -87,7 +87,7 @@ def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_aside(path: Path, means: Means) -> None:
-    """Move a damaged result out of the way, keeping it for whoever wants to know.
+    """Move a damaged result out of the way, keeping it for inspection.
 
     Two workers may do this at once, and the slower one would take away what the faster has just published: whoever
     finds that it moved a valid result publishes that one again.

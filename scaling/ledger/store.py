@@ -66,7 +66,7 @@ class Ledger:
                 folder.mkdir(parents=True, exist_ok=True)
             document = seal({"run": name, "entered": attempts.now(), "spec": spec})
             if not publish(folder / "spec.json", document, self._means) and self._known_spec(name) is None:
-                replace(folder / "spec.json", document)  # torn or flipped: what it has to say is known
+                replace(folder / "spec.json", document)  # torn or flipped: its content is known
         elif identity(entered) != identity(spec):
             raise ScalingError(
                 f"run {name} was entered with another spec: {first_difference(entered, spec)}",
@@ -104,7 +104,7 @@ class Ledger:
         return entered
 
     def result(self, run: str) -> dict[str, Any] | None:
-        """The result that stands, None while there is none."""
+        """The kept result, None while there is none."""
         return read_result(self.folder(run))
 
     def attempts(self, run: str) -> list[Record]:
@@ -112,7 +112,7 @@ class Ledger:
         return attempts.records(self.folder(run))
 
     def history(self, run: str) -> list[dict[str, Any]]:
-        """What the run's attempts logged, as one history in which each step stands once; those that trained it again
+        """What the run's attempts logged, as one history in which each step is once; those that trained it again
         after its result was published are left out.
         """
         result = self.result(run)
@@ -137,7 +137,7 @@ class Ledger:
 
         Where the newest attempt neither ended nor is known to be dead, this looks at its heartbeat; call again until
         the lease has run out. The attempt keeps the checkpoints of `pinned` steps, and those that studies need.
-        With `again` a run that is done is trained anew, and what comes out is compared with the result that stands.
+        With `again` a run that is done is trained again, and its result is compared with the kept one.
         """
         folder = self.folder(run)
         # First the attempts, then the result: an exit is written after its result, so seeing the exit is seeing both.
@@ -203,7 +203,7 @@ class Ledger:
         return self.root / "studies" / study
 
     def plan(self, study: str, wrong: Callable[[dict[str, Any]], str | None] = forms.of_plan) -> dict[str, Any]:
-        """The plan of a study, its newest; `wrong` says which key of it is of another form."""
+        """The plan of a study, its newest; `wrong` names the key of another form."""
         path = self.plan_file(study)
         try:
             plan = read(path, wrong)
@@ -231,7 +231,7 @@ class Ledger:
             )
 
     def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
-        """Write a study's plan once; a different one under the same name is refused, and the difference told.
+        """Write a study's plan once; a different one under the same name is refused with the difference.
 
         `plan["runs"]` lists its runs, each a mapping with `run` (the id) and, for a branch, `trunk`: {`run`, `step`},
         the checkpoint that it starts from, which is kept until the branch is done. All else in a plan is the study's.

@@ -100,7 +100,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
     _few_ticks(axes, panel)
     handles, labels = axes.get_legend_handles_labels()
     if labels:
-        # Beside the panel, where it can cover no point.
+        # Next to the panel, where it can cover no point.
         axes.legend(handles, labels, title=panel.legend or None, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 

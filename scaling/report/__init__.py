@@ -1,1 +1,1 @@
-"""Reports: what a study has found, on one page that needs nothing but itself. It says what is known and what is not."""
+"""Reports: a study's results on one self-contained page, which states what is identified and what is not."""

@@ -1,4 +1,4 @@
-"""The answer of a study in one sentence, with its interval; and as plainly, what it does not say."""
+"""The answer of a study in one sentence, with its interval; and as plainly, what is not identified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from scaling.fit_report.tables import coverage
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, percent, significant, symbol
-from scaling.report.rows import advantages, compared, grown
+from scaling.report.rows import advantages, compared, exponents
 from scaling.studies.findings import Findings
 
 FLOOR = "nats per token"
@@ -27,19 +27,17 @@ class Answer:
 
 def answer(findings: Findings) -> Answer:
     document = findings.document
-    advantages_ = advantages(findings)
-    if document is None and advantages_:
-        return Answer("compared" if findings.complete else "preliminary", compared(findings, advantages_))
+    leads = advantages(findings)
+    if document is None and leads:
+        return Answer("compared" if findings.complete else "preliminary", compared(findings, leads))
     if document is None:
         return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
     if document["not_identified"]:
         doubt = _doubt(document)  # which pairs of runs do not share
-        return Answer("not identified", join(doubt, " ", compared(findings, advantages_)) if advantages_ else doubt)
+        return Answer("not identified", join(doubt, " ", compared(findings, leads)) if leads else doubt)
     standing = "identified" if findings.complete else "preliminary"
     if "rows" in document:
-        return Answer(
-            standing, join(grown(document["rows"]), " ", compared(findings, advantages_) if advantages_ else None)
-        )
+        return Answer(standing, join(exponents(document["rows"]), " ", compared(findings, leads) if leads else None))
     return Answer(standing, join(_course(document), _floor(document), "."))
 
 

@@ -1,4 +1,4 @@
-"""Axes on the page: from values to pixels, and where their ticks stand."""
+"""Axes on the page: from values to pixels, and the places of their ticks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONG = 1e9
 """From here on a number is a power of ten; below it has a letter."""
 FEW_DECADES, ONE_TWO_FIVE = 0.9, 2.5
-"""Decades up to which ticks stand evenly, and up to which they stand at 1, 2 and 5."""
+"""Decades up to which ticks are even, and up to which they are at 1, 2 and 5."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Scale:
 
 
 def scale(values: np.ndarray, log: bool, limits: tuple[float, float] | None, begin: float, end: float) -> Scale:
-    """The scale that shows all values, or the range that is wanted."""
+    """The scale that shows all values, or `limits`."""
     if limits is not None:
         return Scale(*limits, log, begin, end)
     finite = values[np.isfinite(values)]
@@ -71,7 +71,7 @@ def _even(low: float, high: float, most: int) -> list[tuple[float, float]]:
 
 
 def _plain(value: float, step: float) -> str:
-    """As many digits as tell neighbours apart."""
+    """The digits that distinguish neighbours."""
     if 1e3 <= abs(value) < LONG:
         return short(value)
     power = int(np.floor(np.log10(abs(value)) + 1e-9)) if abs(value) >= LONG else 0

@@ -26,7 +26,7 @@ LIGHT, DARK = (0.25, 0.83), (0.93, 0.58)
 
 
 def counterpart(colour: str) -> str:
-    """The colour of the same hue that stands out from black as `colour` does from white."""
+    """The colour of the same hue with the contrast to black that `colour` has to white."""
     rgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     lab = _LAB @ np.cbrt(_CONES @ linear)

@@ -14,7 +14,7 @@ from scaling.studies.plan import Plan
 
 @dataclass(frozen=True)
 class ComputeSpent:
-    """`flops` were spent on runs and trunks that stand, `apart` would have been without shared trunks."""
+    """`flops` were spent on finished runs and trunks, `apart` would have been without shared trunks."""
 
     flops: float
     apart: float
@@ -37,9 +37,9 @@ def compute_spent(ledger: Ledger, plan: Plan) -> ComputeSpent:
     attempts = {run: ledger.attempts(run) for run in (*(cell.run for cell in plan.runs), *plan.trunks)}
     worked = [span for records in attempts.values() for span in spans(records)]
     where = [result.get("circumstances", {}) for result in results.values()]
-    grown = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
+    trained = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
     branched = {cell.run: cell.trunk[0] for cell in plan.runs if cell.trunk}
-    spent = sum(cell.flops for cell in plan.runs if cell.run in results) + sum(trunk.flops for trunk in grown)
+    spent = sum(cell.flops for cell in plan.runs if cell.run in results) + sum(trunk.flops for trunk in trained)
     whole = sum(_whole(result) for result in results.values())
     versions: dict[str, set[str]] = {}
     for circumstances in where:
@@ -59,7 +59,7 @@ def compute_spent(ledger: Ledger, plan: Plan) -> ComputeSpent:
 
 
 def _whole(result: Mapping[str, Any]) -> float:
-    """The FLOPs of the run from its first step on; a run that diverged has told no such figure."""
+    """The FLOPs of the run from its first step on; a run that diverged has no such figure."""
     return result.get("C", {}).get("exact", 0.0)
 
 

@@ -12,7 +12,7 @@ from scaling.report.plot import plot
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)
-"""What belongs beside the held-out runs and beside the diagnostics; every other picture is one of the law."""
+"""Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
 
 WIDE = (720, 400)
 

@@ -1,4 +1,4 @@
-"""An interval as a strip: the estimate in it, and where the truth is known beside it."""
+"""An interval as a strip: the estimate in it, and the truth where it is known."""
 
 from __future__ import annotations
 

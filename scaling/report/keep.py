@@ -31,7 +31,7 @@ SPENT = " of worker time on "
 
 
 def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
-    """Copy the report beside `written` to FOLDER/NAME, with the study's YAML and a paragraph on what it found."""
+    """Copy the report next to `written` to FOLDER/NAME, with the study's YAML and a paragraph on its result."""
     source, target = written.parent, folder / plan.question.name
     atomic.write(target / f"{target.name}.yaml", provenance.study_yaml(findings))
     _write(findings, record(findings, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), target)
@@ -66,7 +66,7 @@ def _kept(text: str, file: Path) -> Record:
         "day": r"<span>(\d{4}-\d\d-\d\d)</span></p><h1>",
         "compute": r"(<div><dt>Compute</dt>.*?</div>)</dl></header>",
         "runs": r'(<section aria-labelledby="runs">.*?</section>)',
-        "made": r'(<section aria-labelledby="made">.*?</section>)',
+        "provenance": r'(<section aria-labelledby="made">.*?</section>)',
     }
     matches = {name: re.search(pattern, text, re.DOTALL) for name, pattern in parts.items()}
     for name, match in matches.items():
@@ -104,11 +104,11 @@ def _write(findings: Findings, record: Record, spent: str, there: Path) -> None:
         f"# {findings.question.name}: {answered.standing}",
         join("**", findings.question.question, "**"),
         join(answered.sentence, f" {test}" if test else None),
-        join("To be doubted: ", "; ".join(doubts), ".") if doubts else None,
+        join("Reliability: ", "; ".join(doubts), ".") if doubts else None,
         *([markdown_table(table), *map(markdown_text, table.notes)] if table else []),
         spent,
         *(f"![{findings.pictures[name].title}]({name}.png)" for name in figures.of_law(findings)[:1]),
-        f"[The page]({PAGE}), the [study]({there.name}.yaml) as it was asked, and its [points]({POINTS})"
+        f"[The page]({PAGE}), the [study]({there.name}.yaml), and its [points]({POINTS})"
         + (", with the [fit](fit.json)." if findings.document else "."),
     ]
     atomic.write(there / PARAGRAPH, "\n\n".join(line for line in lines if line) + "\n")

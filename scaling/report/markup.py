@@ -7,7 +7,7 @@ from html import escape, unescape
 
 VOID = frozenset({"meta", "link", "br", "col", "input"})
 DRAWN = frozenset({"circle", "line", "path", "rect"})
-"""Elements of SVG that close themselves where nothing stands in them."""
+"""Elements of SVG that close themselves where they are empty."""
 
 
 class Html(str):

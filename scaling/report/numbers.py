@@ -1,4 +1,4 @@
-"""Numbers and formulas as a reader wants them: as many digits as are known, Greek letters, raised exponents."""
+"""Numbers and formulas for readers: significant digits alone, Greek letters, raised exponents."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def raised(text: str) -> Html:
 
 
 def percent(share: float) -> str:
-    """A share with two digits, however small; never `0.00%`."""
+    """A fraction in percent with two digits, however small; never `0.00%`."""
     if share == 0:
         return "0%"
     digits = max(0, 1 - math.floor(math.log10(abs(100 * share))))
@@ -104,7 +104,7 @@ def signed(share: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it."""
+    """A length of time in a readable unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -100,16 +100,14 @@ def page(findings: Findings, record: Record) -> str:
         else None,
         section(
             "rows",
-            "Beside one another",
+            "Rows compared",
             sections.exponents_table(document["rows"]) if document and "rows" in document else None,
             sections.advantages_table(findings, beside),
         )
         if beside
         else None,
         record.runs,
-        section(
-            "trust", "Can it be believed?", sections.trust(document), figures.gallery(findings, figures.DOUBT, runs)
-        )
+        section("trust", "Reliability", sections.trust(document), figures.gallery(findings, figures.DOUBT, runs))
         if document
         else None,
         record.provenance,
@@ -118,7 +116,7 @@ def page(findings: Findings, record: Record) -> str:
     )
     footer = tag(
         "footer",
-        "Made by scaling from the ledger of this study alone. Beside this page: ",
+        "Made by scaling from the ledger of this study alone. With this page: ",
         sections.beside(findings),
         ".",
     )

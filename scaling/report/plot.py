@@ -1,6 +1,6 @@
 """Draw a picture as SVG in the page: complete before any script runs, and coloured by the page's style sheet.
 
-The third drawer of `scaling.picture`, beside print and plotly. Each mark knows its run, so that a script can point.
+The third drawer of `scaling.picture`, after print and plotly. Each mark knows its run, so that a script can point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Part = Marks | Line | Band | Contours
 
 @dataclass(frozen=True)
 class Frame:
-    """Where values stand on one panel, and what its runs and axes are called."""
+    """The places of values on one panel, and the names of its runs and axes."""
 
     x: Scale
     y: Scale
@@ -141,7 +141,7 @@ def _marks(part: Marks, frame: Frame) -> Iterator[Html]:
 
 
 def _said(frame: Frame, part: Marks, row: int, run: str | None) -> str:
-    """What stands beside the pointer: the run, and its place on both axes."""
+    """The label at the pointer: the run, and its place on both axes."""
     who = frame.names.get(run, run) if run else part.label
     values = f"{_value(frame.panel.x, part.x[row])}, {_value(frame.panel.y, part.y[row])}"
     return f"{who}: {values}" if who else values
@@ -219,7 +219,7 @@ def _path(places: np.ndarray) -> str:
 
 
 def _px(value: float) -> str:
-    """A tenth of a pixel is seen by nobody."""
+    """A tenth of a pixel is not visible."""
     return f"{value:.1f}".removesuffix(".0")
 
 

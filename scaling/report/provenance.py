@@ -28,7 +28,7 @@ def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
             "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
         ),
         tag("pre", tag("code", command(plan))),
-        tag("details", tag("summary", "The study as it was asked"), tag("pre", tag("code", study_yaml(findings)))),
+        tag("details", tag("summary", "The study's question"), tag("pre", tag("code", study_yaml(findings)))),
     )
 
 
@@ -44,7 +44,7 @@ def _made(how: ComputeSpent) -> Iterator[tuple[str, str]]:
 
 
 def command(plan: Plan) -> str:
-    """The words that make this study again: those that every run was given after its own keys, and that its name tells.
+    """The words that reproduce this study: those that every run was given after its own keys, and that its name shows.
 
     Where the ledger lies changes nothing of what is computed, and is left out.
     """
@@ -55,13 +55,13 @@ def command(plan: Plan) -> str:
         given.insert(0, words[0])
     study = question.name.removesuffix(named("", question.at, given))
     if not (shipped() / "study" / f"{study}.yaml").exists():
-        study += ".yaml"  # a file of the reader's own, whose text stands on the page
+        study += ".yaml"  # a file of the reader's own, whose text is on the page
     scale = [] if question.at is None else ["--at", question.at]
     return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
 
 
 def study_yaml(findings: Findings) -> str:
-    """The study's YAML, from what the ledger keeps of it: `scaling study` takes it as it stands."""
+    """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it."""
     fields = {key: value for key, value in asdict(findings.question).items() if key not in ("name", "at") and value}
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)

@@ -17,7 +17,7 @@ def diagnostics(document: Mapping[str, Any]) -> Html:
     value = (
         tag("ul", *(tag("li", doubt) for doubt in doubts), class_="plain warn")
         if doubts
-        else tag("p", "Every parameter is identified, and nothing in the residuals speaks against the intervals.")
+        else tag("p", "Every parameter is identified, and the residuals give no reason to doubt the intervals.")
     )
     return join(value, tag("dl", rows, class_="pairs"))
 

@@ -1,7 +1,7 @@
-"""Rows of a table beside one another: by how much each one's loss lies below the first row's, size by size.
+"""Rows of a table compared: by how much each one's loss is below the first row's, size by size.
 
 Runs are paired: each with the first row's run of the same size, tokens and seed, so that no law is assumed. Where the
-study asks for a law, each row's exponents say whether its lead grows.
+study asks for a law, each row's exponents show whether its lead grows.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def compared(findings: Findings, pairs: Sequence[Advantage]) -> Html:
         ends = mine if len(mine) == 1 else [mine[0], mine[-1]]
         parts.append(f"{name} {' and '.join(f'{signed(pair.mean)} at N = {pair.size:,}' for pair in ends)}")
     ladder = "at one size" if len(sizes) == 1 else f"over {len(sizes)} sizes"
-    return join(f"Loss beside {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
+    return join(f"Loss relative to {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
 
 
-def grown(rows: Mapping[str, Any]) -> Html:
+def exponents(rows: Mapping[str, Any]) -> Html:
     """Whether each row gains or loses on the first as runs grow, by the first of the law's exponents."""
     name = rows["exponents"][0]["name"]
     base, *others = (other for other in rows["exponents"] if other["name"] == name)
@@ -99,4 +99,4 @@ def _course(interval: Mapping[str, Any], scale: str) -> str:
         return f"it gains with {scale}"
     if high is not None and high < 0:
         return f"it loses with {scale}"
-    return "these runs do not say whether it gains or loses"
+    return "these runs do not show whether it gains or loses"

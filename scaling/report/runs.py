@@ -1,4 +1,4 @@
-"""The table of a study's runs: what each was, how it ended, and where its settings stand. No run is left out."""
+"""The table of a study's runs: what each was, how it ended, and where its settings are. No run is left out."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _time(ledger: Ledger, run: str) -> Html:
 
 
 def state(ledger: Ledger, row: Mapping[str, Any]) -> str:
-    """How far a run has come, in words; what was held out is said."""
+    """How far a run has come, in words; held-out runs are marked."""
     now = ledger.status(row["run"])
     words = now.state.replace("_", " ")
     if now.state not in RESULTS and now.step:

@@ -91,7 +91,7 @@ def stated(findings: Findings, document: Mapping[str, Any]) -> Html:
 
 
 def estimates(document: Mapping[str, Any]) -> Html:
-    """The parameters, and what the law says of the targets."""
+    """The parameters, and the law's values at the targets."""
     names = dict.fromkeys((*document["estimates"], *document["intervals"]))
     levels = {interval["level"] for interval in document["intervals"].values()}
     bounds = f"{levels.pop():.0%} interval" if levels else "interval"
@@ -144,12 +144,12 @@ def test(findings: Findings, document: Mapping[str, Any]) -> Html:
 # The tasks
 
 
-def task(findings: Findings, one: TaskFindings) -> Html:
+def task(findings: Findings, scores: TaskFindings) -> Html:
     """A task's score from the study's law of the loss: the law, the held-out runs, and what to doubt."""
-    heading = tag("h3", one.task)
-    if one.document is None:
-        return join(heading, tag("p", f"No law of the score: {one.reason}."))
-    document = one.document
+    heading = tag("h3", scores.task)
+    if scores.document is None:
+        return join(heading, tag("p", f"No law of the score: {scores.reason}."))
+    document = scores.document
     names = {row["run"]: row["name"] for row in findings.rows}
     law = tag("span", formula(document["formula"]), class_="formula")
     runs = plural(document["n"], "finetuned run")
@@ -171,7 +171,7 @@ def task(findings: Findings, one: TaskFindings) -> Html:
     )
 
 
-# Rows beside one another
+# Rows compared
 
 
 def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Html:
@@ -203,14 +203,14 @@ def _exponent(line: Mapping[str, Any]) -> tuple[str, str, str]:
     return value, ends(line), difference(line) if line["difference"] else ""
 
 
-# Can it be believed?
+# Reliability
 
 
 def trust(document: Mapping[str, Any]) -> Html:
     return join(diagnostics(document), tag("h3", "The questions of a referee"), checklist(document))
 
 
-# Beside the page
+# Files of the page
 
 
 def beside(findings: Findings) -> Html:

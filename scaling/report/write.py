@@ -1,4 +1,4 @@
-"""Write a study's report: the page, and beside it its points, its fit and its figures."""
+"""Write a study's report: the page, and with it its points, its fit and its figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaling.studies.plan import Plan
 
 
 def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, Path]:
-    """What the finished runs of a study show by now, and the page of it; `tell` is given each step that takes time."""
+    """The results of the finished runs of a study, and its page; `tell` is given each step that takes time."""
     folder = ledger.study_folder(plan.question.name) / "report"
     results = {cell.run: ledger.result(cell.run) for cell in plan.runs}
     finished = [run for run, result in results.items() if result is not None and result["outcome"] == "finished"]

@@ -101,6 +101,8 @@ class Scene:
             self("data", "prepare", *told)
             told[0] = f"data={told[0]}"
             self.run = self("train", "decoder", *told, *BUDGET, "schedule.warmup=1").split()[1].rstrip(":")
+        if "my_config.yaml" in text:
+            Path("my_config.yaml").write_text("base: decoder\ndata: python\n")
         if "sentences.txt" in text:
             Path("sentences.txt").write_text("one sentence\nand a second one\n")
         if "quickstart" in text or "my_study" in text:

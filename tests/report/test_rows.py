@@ -63,7 +63,7 @@ def test_the_page_of_a_law_a_row(made_study, tmp_path, monkeypatch):
     assert [loss is None for loss in losses] == [9 <= place < 18 or place == 28 for place in range(30)]
     assert losses[0] == pytest.approx(told.rows[0]["loss"], rel=0.1)
     assert losses[0] != losses[18]
-    assert "Loss beside Self-Attention" in plain(answer(told).sentence)
+    assert "Loss relative to Self-Attention" in plain(answer(told).sentence)
     assert all(row["run"] in path.read_text() for row in told.rows)
 
 
