@@ -156,7 +156,7 @@ class Attempt:
         return log.merged(record.log for record in records(self.run))
 
     def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
-        """Publish the run's result and end. The verdict states whether it is kept, or how it differs from the kept one."""
+        """Publish the run's result and end. The verdict: it is kept, or how it differs from the kept one."""
         if outcome not in RESULTS:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
