@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from scaling.api.studies import study as study
     from scaling.api.sweeps import Sweep as Sweep
     from scaling.api.sweeps import sweep as sweep
+    from scaling.api.tables import Decisions as Decisions
     from scaling.api.tables import Table as Table
+    from scaling.api.tables import decide as decide
     from scaling.api.tables import table as table
     from scaling.api.tasks import Evaluation as Evaluation
     from scaling.api.tasks import Predictions as Predictions
@@ -62,7 +64,7 @@ _MODULES = {
     "scores": ("OptionEvaluation", "evaluate_options"),
     "studies": ("Study", "StudyPlan", "plan", "study"),
     "sweeps": ("Sweep", "sweep"),
-    "tables": ("Table", "table"),
+    "tables": ("Decisions", "Table", "decide", "table"),
     "tasks": ("Evaluation", "Predictions", "evaluate", "finetune", "predict", "tasks"),
 }
 _HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}

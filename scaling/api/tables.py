@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.studies.launch import Unfinished
+    from scaling.tables.decision import Decision
     from scaling.tables.lines import Printed
     from scaling.tables.results import Results
     from scaling.tables.table import Table as TableFile
@@ -96,6 +97,96 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.printed.table.name}, {len(self.printed.lines)} rows)"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How often the better of two rows at one scale is the better at a larger one; see `decide`."""
+
+    table: str
+    decisions: Sequence[Decision]
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a pair of scales."""
+        import pandas
+
+        return pandas.DataFrame([decision.to_json() for decision in self.decisions])
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling table --decide --json` (docs/json.md)."""
+        return {"table": self.table, "decisions": [decision.to_json() for decision in self.decisions]}
+
+    def format(self, name: str) -> str:
+        """The decisions as `terminal`, `markdown` or `latex`."""
+        from scaling.fit_report.formats import latex_table, markdown_table, markdown_text
+        from scaling.tables.decision import shown
+
+        tables = shown(self.decisions)
+        if name == "markdown":
+            parts = [(text.caption, markdown_table(text), *map(markdown_text, text.notes)) for text in tables]
+            return "\n\n".join(part for parts_of_one in parts for part in parts_of_one) + "\n"
+        if name == "latex":
+            lines = [(f"% {text.caption}", latex_table(text), *(f"% {note}" for note in text.notes)) for text in tables]
+            return "\n".join(line for lines_of_one in lines for line in lines_of_one) + "\n"
+        if name != "terminal":
+            raise ScalingError("decisions are not printed so", key="--format", value=name, fix="take markdown or latex")
+        import io
+
+        from rich.console import Console
+
+        from scaling.fit_report.terminal import show_tables
+
+        console = Console(file=io.StringIO(), highlight=False, soft_wrap=True, width=120)
+        show_tables(tables, console)
+        return console.file.getvalue().lstrip("\n")  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return self.format("terminal").rstrip()
+
+    def __repr__(self) -> str:
+        return f"Decisions({self.table}, {len(self.decisions)} pairs of scales)"
+
+
+def decide(
+    name: str,
+    *overrides: str,
+    rows: Sequence[str] = (),
+    source: str | Path | None = None,
+    larger: str | Path | None = None,
+    study: str | None = None,
+    **settings: Any,
+) -> Decisions:
+    """How often the better of two rows at a small scale is the better at a larger one, with calibrated probabilities.
+
+    The runs of `source` are compared early with their end, and both with the paper's final losses, or with the runs of
+    `larger`. Where `source` is the points.csv of a study that compares rows, its smaller sizes and budgets are compared
+    with the largest.
+
+        scaling.decide("narang2021_cpu", source="docs/results/narang2021/points.csv")
+    """
+    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
+    from scaling.tables.table import read
+
+    file, given = read(name).only(list(rows)), list(words(overrides, settings))
+    if source is not None and Path(source).suffix == ".csv" and is_of_study(Path(source)):
+        if larger is not None:
+            fix = "leave it out: the smaller sizes of a study decide for the largest"
+            raise ScalingError("are the points of a study", key="--from", value=str(source), fix=fix)
+        kept = {row.name for row in file.rows}
+        return _decided(file, of_study(Path(source), kept))
+    results = _read(file, given, source, study)
+    scale = None
+    if larger is not None:
+        scale = final_of(_read(file, given, larger, None), str(larger))
+    return _decided(file, decisions(file, results, scale))
+
+
+def _decided(table: TableFile, made: Sequence[Decision]) -> Decisions:
+    if not made:
+        what = f"no two rows of {table.name} are finished at two scales"
+        raise ScalingError(what, key="--decide", fix="train further rows, or name their runs by --from")
+    return Decisions(table.name, tuple(made))
 
 
 def table(

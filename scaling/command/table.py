@@ -6,6 +6,7 @@ scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
 scaling table narang2021_cpu --from runs --format markdown what a ledger holds of it
 scaling table narang2021_cpu --from wandb:me/scaling       what W&B does
 scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md    a page, and the points to print it from
+scaling table narang2021_cpu --from runs --decide          how often the better of two rows early is so at the end
 scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv seeds=5    train what those lack
 """
 
@@ -39,6 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again",
     )
+    parser.add_argument(
+        "--decide",
+        nargs="?",
+        const="",
+        metavar="SOURCE",
+        help="how often the better of two rows early, or at a small size, is the better later, for the paper, or in "
+        "the larger runs of SOURCE",
+    )
     parser.add_argument("--row", action="append", default=[], metavar="ROW", help="this row alone; repeats")
     parser.add_argument("--study", metavar="NAME", help="the study to read, or the name to train under")
     parser.add_argument(
@@ -59,6 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.counts and arguments.keep:
         raise ScalingError("counts are of no runs", key="--keep", fix="leave it or --counts out")
+    if arguments.decide is not None and (arguments.counts or arguments.keep):
+        other = "--counts" if arguments.counts else "--keep"
+        raise ScalingError("decisions are printed alone", key="--decide", fix=f"leave it or {other} out")
+    if arguments.decide is not None and not arguments.train:
+        return _decide(arguments)
     shown = table(
         arguments.name,
         *arguments.words,
@@ -74,7 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"scaling: the table is not done: {shown.missing}", file=sys.stderr)
     if arguments.keep is not None:
         shown.keep(arguments.keep)
-    _print(shown, arguments.format, arguments.json)
+    if arguments.decide is not None:
+        _decide(arguments)
+    else:
+        _print(shown, arguments.format, arguments.json)
     return 0 if shown.missing is None else shown.missing.code
 
 
@@ -83,6 +100,21 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
     from scaling.api.tables import table
 
     _print(table(name, *words, counts=True), "terminal", as_json)
+
+
+def _decide(arguments: argparse.Namespace) -> int:
+    from scaling.api.tables import decide
+
+    made = decide(
+        arguments.name,
+        *(word for word in arguments.words if not word.startswith("seeds=")),
+        rows=arguments.row,
+        source=arguments.source,
+        larger=arguments.decide or None,
+        study=arguments.study,
+    )
+    print(json.dumps(numbered(made.to_json()), indent=1) if arguments.json else made.format(arguments.format).rstrip())
+    return 0
 
 
 def _print(table: Table, form: str, as_json: bool) -> None:

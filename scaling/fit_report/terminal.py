@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,20 @@ UNBOUNDED = 10_000
 
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the report of a law, of IsoFLOP minima, or of an envelope."""
-    from rich.measure import Measurement
-
-    def print_line(line: str, style: str = "") -> None:
+    for line, style in zip(tables.heading(document), chain(("bold", "dim", ""), repeat("dim"))):
+        console.print(line, style=style, markup=False)
+    show_tables(tables.tables(document), console)
+    console.print("")
+    for line, style in tables.diagnostics(document):
         console.print(line, style=style, markup=False)
 
-    for line, style in zip(tables.heading(document), chain(("bold", "dim", ""), repeat("dim"))):
-        print_line(line, style)
+
+def show_tables(shown: Iterable[tables.Table], console: Console) -> None:
+    """Print tables, each with its notes below it."""
+    from rich.measure import Measurement
+
     width = console.width
-    for table in tables.tables(document):
+    for table in shown:
         rich_table = _table(table)
         if table.words == (0,):  # numbers are not cut: what is wider than the terminal goes on in its next line
             console.width = max(
@@ -36,10 +41,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         console.print(rich_table)
         console.width = width
         for note in table.notes:
-            print_line(note, "dim")
-    print_line("")
-    for line, style in tables.diagnostics(document):
-        print_line(line, style)
+            console.print(note, style="dim", markup=False)
 
 
 def _table(table: tables.Table) -> Table:

@@ -189,6 +189,8 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, *steps, "--intervals", "none")
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml", "--from", "runs")
+        kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
+        run("table", "table", "narang2021_cpu", "--from", kept, "--decide")
         run("inspect", "inspect", "decoder", "size=tiny")
         run("explain", "explain")
         for name in [
