@@ -126,7 +126,10 @@ def _laws() -> tuple[dict[str, Any], str]:
 
 
 def _law(law: Form) -> dict[str, Any]:
-    parameters = {one.name: {"unit": one.unit, "lower": one.lower, "upper": one.upper} for one in law.parameters}
+    parameters = {
+        parameter.name: {"unit": parameter.unit, "lower": parameter.lower, "upper": parameter.upper}
+        for parameter in law.parameters
+    }
     columns = list(law.inputs)
     return {
         "law": law.name,
@@ -208,7 +211,9 @@ def _shipped(name: str) -> tuple[dict[str, Any], str] | None:
         {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": _comment(path)}
         for path in paths
     ]
-    text = "\n".join("\n".join([f"{one['group']} {last}: {one['file']}", *_wrapped(one["comment"])]) for one in files)
+    text = "\n".join(
+        "\n".join([f"{file['group']} {last}: {file['file']}", *_wrapped(file["comment"])]) for file in files
+    )
     return ({"name": name, "shipped": files}, text) if files else None
 
 

@@ -125,7 +125,7 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
 def _spelled(value: Any) -> Any:
     """An option's value as the command line writes it."""
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={one}" for name, one in value.items())
+        return " ".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, str | int | float):
         return value
-    return " ".join(_spelled(one) for one in value)
+    return " ".join(_spelled(item) for item in value)

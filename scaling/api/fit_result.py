@@ -132,13 +132,15 @@ class Fit:
         law = self._needs_law("predict")
         names = columns_of_a_row(law.form, columns)
         rows = np.broadcast_arrays(*(np.asarray(columns[name], float) for name in names))
-        table = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(one.ravel() for one in rows))]
+        table = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
         with overflows_ignored():
             predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
         if not rows[0].ndim:
             return PredictedLoss(predicted[0])
         target = law.form.target
-        return _frame([{**one.row, target: one.estimate, **one.to_json()} for one in predicted])
+        return _frame(
+            [{**prediction.row, target: prediction.estimate, **prediction.to_json()} for prediction in predicted]
+        )
 
     def optimum(self, C: float) -> dict[str, float]:
         """The size N and the data D that make the best of C FLOPs, and the loss there."""
@@ -165,7 +167,9 @@ class Fit:
     def plot(self, name: str | None = None) -> Picture:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
         if name is None:
-            name = next((one for one in self.pictures if one.endswith("_against_C")), next(iter(self.pictures)))
+            name = next(
+                (picture for picture in self.pictures if picture.endswith("_against_C")), next(iter(self.pictures))
+            )
         if name not in self.pictures:
             raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
         return self.pictures[name]

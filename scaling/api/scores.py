@@ -53,7 +53,8 @@ class OptionEvaluation:
         each normalisation.
         """
         rows = [
-            {**asdict(one), **{f"choice_{name}": value for name, value in one.choices.items()}} for one in self.scored
+            {**asdict(question), **{f"choice_{name}": value for name, value in question.choices.items()}}
+            for question in self.scored
         ]
         save_rows(path, rows)
 
@@ -96,25 +97,25 @@ def evaluate_options(
         raise ScalingError(what, key="RUN", value=source.folder.name, fix="finetune it on the task")
     data = unfinetuned(source, task, words(overrides, settings), runs=runs)
     opened = build("data", data)
-    asked = questions(opened.open(split, root(runs)))  # before torch is imported
+    posed = questions(opened.open(split, root(runs)))  # before torch is imported
     head = ""
     if shots:
-        train = asked if split == "train" else questions(opened.open("train", root(runs)))
+        train = posed if split == "train" else questions(opened.open("train", root(runs)))
         chosen = drawn(train, shots, seed)
         head = prompting.head([train[index] for index in chosen])
-        asked = {index: one for index, one in asked.items() if split != "train" or index not in chosen}
-    asked = dict(list(asked.items())[:limit])
-    if not asked:
+        posed = {index: question for index, question in posed.items() if split != "train" or index not in chosen}
+    posed = dict(list(posed.items())[:limit])
+    if not posed:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="--split", value=split, fix=fix)
     scorer, codec = _scorer(source, runs, device)
-    answers = scored(scorer, codec, asked, prompting, head)
+    answers = scored(scorer, codec, posed, prompting, head)
     values = bootstrap(Choosing(), answers.examples, answers.examples)
     return OptionEvaluation(
         run=source.folder.name,
         task=task,
         split=split,
-        examples=len(asked),
+        examples=len(posed),
         formulation=formulation,
         frame=frame,
         shots=shots,
@@ -123,8 +124,8 @@ def evaluate_options(
         normalisation=normalisation,
         score=values[f"accuracy_{normalisation}"].value,
         chance=answers.chance,
-        metrics={name: one.value for name, one in values.items()},
-        intervals={name: [one.low, one.high] for name, one in values.items()},
+        metrics={name: metric.value for name, metric in values.items()},
+        intervals={name: [metric.low, metric.high] for name, metric in values.items()},
         truncated=answers.truncated,
         scored=answers.examples,
     )

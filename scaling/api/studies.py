@@ -154,7 +154,7 @@ def study(
     plan = with_tasks(plan, tasks)
     name, ledger = plan.question.name, plan.ledger()
     added = enter(ledger, name, plan)
-    print_remarks(one.experiment.config for one in plan.runs)
+    print_remarks(run.experiment.config for run in plan.runs)
     extended = f"the study {name} is extended by {plural(len(added), 'run')}" if added else None
     for remark in (why, extended, shortfall(plan.question, plan.fitted)):
         if remark is not None:
@@ -255,11 +255,11 @@ def _costs(planned: Plan, data: str, places: Sequence[Elsewhere]) -> StudyPlan:
     question = planned.question
     runs = planned.runs[0].experiment.config["runs"]
     workers = sized(planned).workers
-    print_remarks(one.experiment.config for one in planned.runs)
-    speed = calibrate([one.experiment for one in planned.runs], Path(runs) / "calibration", workers)
+    print_remarks(run.experiment.config for run in planned.runs)
+    speed = calibrate([run.experiment for run in planned.runs], Path(runs) / "calibration", workers)
     rows = estimates(planned, speed, places)
     missing = shortfall(question, planned.fitted)
-    vocabularies = [one.experiment.cost.shape.vocabulary for one in planned.runs]
+    vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
     document = {
         "study": question.name,
         "question": question.question,

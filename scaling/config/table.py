@@ -14,15 +14,15 @@ from scaling.errors import ScalingError
 
 @dataclass(frozen=True)
 class TableFile:
-    """`name` is what `load` takes; `rows` are its rows, `told` the section `table`, bases included."""
+    """`name` is what `load` takes; `rows` are its rows, `config` the section `table`, bases included."""
 
     name: str
     rows: tuple[str, ...]
-    told: Config
+    config: Config
 
     def path(self, key: str) -> Path:
         """A file next to the one that names it."""
-        return Path(self.told.origin[key].rpartition(":")[0]).parent / str(self.told[key])
+        return Path(self.config.origin[key].rpartition(":")[0]).parent / str(self.config[key])
 
 
 def table_file(name: str) -> TableFile:

@@ -159,8 +159,8 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
 
 def inspected(config: Config) -> Cost:
     """The cost of a checked config's model, with what the rows of a batch share."""
-    one, two = cost(config), cost(config, 2)
-    return replace(one, flops_train_shared=2 * one.flops_train - two.flops_train)
+    single, double = cost(config), cost(config, 2)
+    return replace(single, flops_train_shared=2 * single.flops_train - double.flops_train)
 
 
 _counted: dict[str, Cost] = {}  # a study asks for the same few models many times

@@ -38,7 +38,7 @@ class Watch(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # True would import the compiler to keep it away from us
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         """An operation that ran, with what it was given and what it made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -46,7 +46,7 @@ class Watch(TorchDispatchMode):
         operation = func._overloadpacket
         if operation in self.operations:
             output = _run(func, args, kwargs)
-            self.seen(operation, args, kwargs, output)
+            self.record(operation, args, kwargs, output)
             return output
         if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
             with self:  # what is made of other operations is counted as those
@@ -85,7 +85,7 @@ class _Flops(Watch):
             return self.slots[-1]
         return self.owners[bisect_right(self.numbers, node._sequence_nr()) - 1]
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         self.by_slot[self._slot()] += flop_registry[operation](*args, **kwargs, out_val=output)
 
 

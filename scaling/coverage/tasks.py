@@ -137,8 +137,8 @@ def simulate(noise: float, examples: int, chance: bool, draws: int, seed: int = 
         (new,) = runs(target)[1]
         columns = {**grid, "loss": loss, "accuracy": score, "examples": np.full(len(N), float(examples))}
         try:
-            found = fit_two_steps(law, columns, fixed={"task_b": SCORE["b"]} if chance else {}, starts=STARTS)
-            (prediction,) = predict_runs(found, [TARGET], LEVEL)
+            fit = fit_two_steps(law, columns, fixed={"task_b": SCORE["b"]} if chance else {}, starts=STARTS)
+            (prediction,) = predict_runs(fit, [TARGET], LEVEL)
         except ScalingError:
             refused += 1
             continue
@@ -167,9 +167,9 @@ def tables(draws: int) -> Iterator[str]:
     yield "| --: | --: | --- | --: | --: | --: | --: | --: |"
     for noise, examples, chance in CELLS:
         cell = simulate(noise, examples, chance, draws)
-        known = "known" if chance else "fitted"
+        floor = "known" if chance else "fitted"
         yield (
-            f"| {noise:g} | {examples} | {known} | {cell.studies} | {cell.refused} | {cell.mean:.1%} | {cell.run:.1%} "
+            f"| {noise:g} | {examples} | {floor} | {cell.studies} | {cell.refused} | {cell.mean:.1%} | {cell.run:.1%} "
             f"| {cell.width:.3f} |"
         )
 

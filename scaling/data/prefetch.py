@@ -23,11 +23,11 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> It
     left = iter(items)
     making = whole = 0.0
     for item in left:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         result = make(item)
-        making = FADE * making + time.perf_counter() - begun
+        making = FADE * making + time.perf_counter() - started
         yield result
-        whole = FADE * whole + time.perf_counter() - begun
+        whole = FADE * whole + time.perf_counter() - started
         if making > SHARE * whole:
             break
     yield from _by_a_thread(make, left, depth)

@@ -124,14 +124,14 @@ def fit_two_steps(
     scored = _has_score(form, points)
     labels = points[clusters] if isinstance(clusters, str) else clusters
 
-    def step(law: Form, mask: np.ndarray, held: Mapping[str, float]) -> Fit:
+    def step(law: Form, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
         return fit(
             law,
             points if mask.all() else points.where(mask),
             objective=objective,
             weights=None if weights is None else weights[mask],
             clusters=None if labels is None else labels[mask],
-            fixed=held,
+            fixed=constants,
             starts=starts,
             seed=seed,
         )

@@ -42,12 +42,10 @@ def _figure(findings: Findings, name: str, number: int, runs: Mapping[str, str],
     files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
     title = picture.title[:1].upper() + picture.title[1:]
     sentences = _sentences(findings, name, picture)
-    caption_ = join(tag("b", f"Figure {number}. {title}."), " ", formula(sentences), files)
+    legend = join(tag("b", f"Figure {number}. {title}."), " ", formula(sentences), files)
     spread = wide or len(panels) > 1
     kind = "panels one" if len(panels) == 1 else "panels"
-    return tag(
-        "figure", tag("div", *panels, class_=kind), tag("figcaption", caption_), class_="wide" if spread else None
-    )
+    return tag("figure", tag("div", *panels, class_=kind), tag("figcaption", legend), class_="wide" if spread else None)
 
 
 def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) -> Iterator[Html]:

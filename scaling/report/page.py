@@ -90,10 +90,10 @@ def page(findings: Findings, record: Record) -> str:
             "tasks",
             "The tasks",
             *(
-                join(sections.task(findings, one), figures.gallery(findings, (one.picture,), runs))
-                if one.picture
-                else sections.task(findings, one)
-                for one in findings.tasks
+                join(sections.task(findings, scores), figures.gallery(findings, (scores.picture,), runs))
+                if scores.picture
+                else sections.task(findings, scores)
+                for scores in findings.tasks
             ),
         )
         if findings.tasks

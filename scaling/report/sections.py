@@ -45,8 +45,8 @@ def compute(how: ComputeSpent) -> Html:
 
 
 def _figure(name: str, figure: str, *notes: str | None) -> Html:
-    notes_ = (tag("dd", note) for note in notes if note)
-    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *notes_)
+    remarks = (tag("dd", note) for note in notes if note)
+    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *remarks)
 
 
 def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:

@@ -57,20 +57,20 @@ class Scorer:
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
-        found: list[np.ndarray] = [np.empty(0)] * len(requests)
+        by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
         fitted = [self.fitted(request) for request in requests]
-        for one in self.passes(fitted):
-            losses = self.losses(one)
-            ends = np.cumsum([len(fitted[index].continuation) for index in one.requests])
-            for index, part in zip(one.requests, np.split(losses, ends[:-1]), strict=True):
-                found[index] = part
-        return found
+        for batch in self.passes(fitted):
+            losses = self.losses(batch)
+            ends = np.cumsum([len(fitted[index].continuation) for index in batch.requests])
+            for index, part in zip(batch.requests, np.split(losses, ends[:-1]), strict=True):
+                by_request[index] = part
+        return by_request
 
     @torch.inference_mode()
-    def losses(self, one: Pass) -> np.ndarray:
+    def losses(self, batch: Pass) -> np.ndarray:
         """The loss of every target of a pass, row after row."""
-        bears = one.targets != IGNORE
-        hidden, targets = one.hidden[bears][None], one.targets[bears][None]
+        bears = batch.targets != IGNORE
+        hidden, targets = batch.hidden[bears][None], batch.targets[bears][None]
         return self.model.head.loss(hidden, targets)[0].double().cpu().numpy()
 
     def fitted(self, request: Request) -> Request:
@@ -181,8 +181,8 @@ class Scorer:
     @property
     def start(self) -> int:
         """The token that the decoder reads first."""
-        found = [self.ids[name] for name in ("start", "bos") if name in self.ids]
-        return found[0] if found else 0
+        starts = [self.ids[name] for name in ("start", "bos") if name in self.ids]
+        return starts[0] if starts else 0
 
     def _filled(self, rows: Sequence[Sequence[int]], fill: int | None = None) -> tuple[Tensor, Tensor | None]:
         """Rows padded on the right [b t], and their documents [b t], None where nothing is padded."""

@@ -81,7 +81,7 @@ class Prompting:
 
     def head(self, shots: Sequence[Question]) -> str:
         """The examples that come before every question."""
-        return "".join(f"{self.question(one)}{self.answers(one)[one.right[0]]}\n\n" for one in shots)
+        return "".join(f"{self.question(shot)}{self.answers(shot)[shot.right[0]]}\n\n" for shot in shots)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Scored:
     @property
     def gold(self) -> int:
         """The right option; the likeliest of several."""
-        return min(self.right, key=lambda one: self.nats[one])
+        return min(self.right, key=lambda option: self.nats[option])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +155,12 @@ class Choosing(Metric):
         return np.array(
             [
                 (
-                    *(one.choice(name) in one.right for name in NORMALISATIONS),
+                    *(prediction.choice(name) in prediction.right for name in NORMALISATIONS),
                     1,
-                    one.nats[one.gold],
-                    one.bytes[one.gold],
+                    prediction.nats[prediction.gold],
+                    prediction.bytes[prediction.gold],
                 )
-                for one in predictions
+                for prediction in predictions
             ],
             float,
         )
@@ -176,49 +176,49 @@ def questions(source: Examples) -> dict[int, Question]:
     if source.task.answer not in ("class", "options"):
         what = f"the answers are {source.task.answer}, and options are asked for"
         raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
-    asked = {index: Question.of(example, source.task.labels) for index, example in enumerate(source.examples)}
-    return {index: one for index, one in asked.items() if one is not None and one.right}
+    posed = {index: Question.of(example, source.task.labels) for index, example in enumerate(source.examples)}
+    return {index: question for index, question in posed.items() if question is not None and question.right}
 
 
-def drawn(known: Mapping[int, Question], shots: int, seed: int) -> list[int]:
+def drawn(examples: Mapping[int, Question], shots: int, seed: int) -> list[int]:
     """The numbers of the examples of a prompt: `shots` of the split, by the seed alone."""
-    if shots > len(known):
-        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(known):,}"
+    if shots > len(examples):
+        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(examples):,}"
         raise ScalingError(what, key="--shots", value=shots, fix="take fewer")
-    numbers = np.array(sorted(known))
+    numbers = np.array(sorted(examples))
     return np.random.default_rng(seed).permutation(numbers)[:shots].tolist()
 
 
-def scored(scorer: Scorer, codec: Codec, asked: Mapping[int, Question], prompting: Prompting, head: str) -> Answers:
+def scored(scorer: Scorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str) -> Answers:
     """Score the options of every question behind the head of the prompt."""
     joins = scorer.model.family == "decoder"
     # What a decoder reads first, and how the source of an encoder-decoder ends.
     frame = [scorer.ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in scorer.ids][:1]
-    listed = [(index, one, prompting.answers(one)) for index, one in asked.items()]
-    pairs = [(head + prompting.question(one), answer) for _, one, answers in listed for answer in answers]
+    listed = [(index, question, prompting.answers(question)) for index, question in posed.items()]
+    pairs = [(head + prompting.question(question), answer) for _, question, answers in listed for answer in answers]
     plain = list(dict.fromkeys(answer for _, _, answers in listed for answer in answers))
     # One text each, so that what a token is does not depend on which options there are.
     alone = requests(codec, frame, joins, [(prompting.unconditional, answer) for answer in plain])
     every = requests(codec, frame, joins, pairs)
     nats = scorer.nats([*every, *alone])
-    unconditional = dict(zip(plain, (float(one.sum()) for one in nats[len(every) :])))
-    found, place = [], 0
-    for index, one, answers in listed:
+    unconditional = dict(zip(plain, (float(losses.sum()) for losses in nats[len(every) :])))
+    answered, place = [], 0
+    for index, question, answers in listed:
         own = nats[place : place + len(answers)]
         place += len(answers)
-        found.append(
+        answered.append(
             Scored(
                 index=index,
-                right=one.right,
-                nats=tuple(float(one.sum()) for one in own),
+                right=question.right,
+                nats=tuple(float(losses.sum()) for losses in own),
                 unconditional=tuple(unconditional[answer] for answer in answers),
                 tokens=tuple(map(len, own)),
                 characters=tuple(map(len, answers)),
                 bytes=tuple(len(answer.encode()) for answer in answers),
             )
         )
-    chance = float(np.mean([len(one.right) / len(one.options) for one in asked.values()]))
-    return Answers(found, chance, sum(map(scorer.truncates, every)))
+    chance = float(np.mean([len(question.right) / len(question.options) for question in posed.values()]))
+    return Answers(answered, chance, sum(map(scorer.truncates, every)))
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     tails = _tails(codec, contexts)
     ends = list(dict.fromkeys(tails[context][0] + continuation for context, continuation in pairs))
     joined = {text: tuple(ids) for text, ids in zip(ends, codec.encode(ends))}
-    found = []
+    listed = []
     for context, continuation in pairs:
         tail, count = tails[context]
         before, ids = contexts[context][: len(contexts[context]) - count], joined[tail + continuation]
         cut = max(0, min(count, len(ids) - 1))
-        found.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
-    return found
+        listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
+    return listed
 
 
 def _tails(codec: Codec, contexts: Mapping[str, Sequence[int]]) -> dict[str, tuple[str, int]]:

@@ -21,8 +21,8 @@ def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
     processes: list[int] = []
     try:
         if not torch.cuda.is_initialized():
-            begun = [_forked(begin, processes) for _ in range(number)]
-            for pipe in begun:
+            ready = [_forked(begin, processes) for _ in range(number)]
+            for pipe in ready:
                 os.read(pipe, 1)
                 os.close(pipe)
         yield

@@ -159,13 +159,13 @@ def _round(experiments: Sequence[Experiment]) -> Callable[[], None]:
 
 
 def _turn(step: Callable[[], None]) -> Iterator[float]:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(STEPS):
         before = time.perf_counter()
         step()
         after = time.perf_counter()
         yield after - before
-        if after - begun > PATIENCE:
+        if after - started > PATIENCE:
             return
 
 

@@ -190,7 +190,7 @@ def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
     """Each task with the keys of its runs."""
     from scaling.training.finetune import check_task
 
-    names = dict.fromkeys(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+    names = dict.fromkeys(value) if isinstance(value, list) and all(isinstance(task, str) for task in value) else value
     if not isinstance(names, dict) or (isinstance(value, list) and len(names) < len(value)):
         raise config.error(key, "expected names of tasks, each once", "write tasks: [cola, sst2]")
     tasks = {}

@@ -167,17 +167,19 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
         tell(f"fit the score of {name_of(task)}")
         try:
             with np.errstate(all="ignore"):  # the solver handles an overflow on the way
-                found, picture = _of_task(findings, law, name_of(task))
+                scores, picture = _of_task(findings, law, name_of(task))
         except ScalingError as error:
             tasks.append(TaskFindings(name_of(task), reason=_reason(error)))
             continue
-        tasks.append(found)
-        assert found.picture is not None
-        pictures[found.picture] = picture
-        save(picture, *(folder / (found.picture + kind) for kind in FIGURES))
+        tasks.append(scores)
+        assert scores.picture is not None
+        pictures[scores.picture] = picture
+        save(picture, *(folder / (scores.picture + kind) for kind in FIGURES))
     if not tasks:
         return findings
-    document = None if findings.document is None else {**findings.document, "tasks": [one.to_json() for one in tasks]}
+    document = (
+        None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
+    )
     if document is not None:
         atomic.write_json(folder / "fit.json", document)
     return replace(findings, tasks=tuple(tasks), pictures=pictures, document=document)
@@ -220,8 +222,8 @@ def _scored(points: Points, task: str) -> Points:
                 raise ScalingError("was not measured", key=task)
             continue
         # Runs without a score have no examples either; those of the others hold for the task.
-        known = values[np.isfinite(values.astype(float))]
-        values = values if name == "accuracy" else np.full(len(points), float(np.median(known)))
+        finite = values[np.isfinite(values.astype(float))]
+        values = values if name == "accuracy" else np.full(len(points), float(np.median(finite)))
         points = points.with_column(name, values, f"{name} of {task} after finetuning")
     return points
 

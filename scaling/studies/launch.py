@@ -82,7 +82,7 @@ def train(
     tried again.
     """
     if retry_failed:
-        for run in (*plan.trunks, *(one.run for one in plan.runs)):
+        for run in (*plan.trunks, *(cell.run for cell in plan.runs)):
             ledger.retry(run)
     watch = Watch(ledger, plan)
     now = watch.look()
@@ -102,10 +102,10 @@ def train(
         crew = Local(command, size, now.planned - now.settled, log)
     try:
         while crew.alive(now.settled):
-            begun = time.monotonic()
+            started = time.monotonic()
             now = watch.look()
             tell(now)
-            time.sleep(max(LOOK, (time.monotonic() - begun) / SHARE))
+            time.sleep(max(LOOK, (time.monotonic() - started) / SHARE))
     finally:
         with deferred():
             crew.stop()

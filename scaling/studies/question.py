@@ -102,9 +102,9 @@ def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Questio
     if at not in layers:
         raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
-    fields_ = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
-    laws = fields_.pop("law", [])
-    return Question(**{**fields_, "laws": laws, "name": named(path.stem, at, words), "at": at})
+    own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
+    laws = own.pop("law", [])
+    return Question(**{**own, "laws": laws, "name": named(path.stem, at, words), "at": at})
 
 
 def _scaled(config: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def task_plan(ledger: Ledger, plan: Plan) -> Plan | None:
     ]
     if not runs:
         return None
-    asked = f"Which scores do the runs of {question.name} reach?"
-    own = replace(question, name=beside(question.name), question=asked, grid={}, held_out={}, laws=(), target={})
+    sentence = f"Which scores do the runs of {question.name} reach?"
+    own = replace(question, name=beside(question.name), question=sentence, grid={}, held_out={}, laws=(), target={})
     return Plan(own, tuple(runs), {})
 
 

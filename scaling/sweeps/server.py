@@ -129,7 +129,7 @@ class Server:
 
     def ask(self, query: str, variables: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
         """One answer. Where the server is busy or out of reach, again and again, later each time, for `patience`."""
-        begun, pause = time.monotonic(), FIRST
+        started, pause = time.monotonic(), FIRST
         while True:
             try:
                 return self._answer(query, variables)
@@ -141,7 +141,7 @@ class Server:
                 why, wait = f"{error.code} {error.reason}", _retry_after(error) or pause
             except (OSError, http.client.HTTPException, ValueError) as error:
                 why, wait = str(error), pause
-            if time.monotonic() + wait - begun > patience:
+            if time.monotonic() + wait - started > patience:
                 raise ScalingError(f"W&B is out of reach: {why}", fix="the same command goes on", code=1) from None
             logger.warning("W&B: %s; again in %.0f s", why, wait)
             time.sleep(wait)

@@ -104,5 +104,5 @@ def _interval(mean: Mean | None) -> str:
 
 
 def _difference(line: Line) -> str:
-    one = line.difference
-    return NOTHING if one is None else f"{one.value:+.4f} ± {(one.high - one.low) / 2:.4f}"
+    difference = line.difference
+    return NOTHING if difference is None else f"{difference.value:+.4f} ± {(difference.high - difference.low) / 2:.4f}"

@@ -72,8 +72,10 @@ def longest(output: Tensor) -> int:
             order.append(node)
         elif node is not None and node not in met:
             met.add(node)
-            stack += [(node, True), *((one, False) for one, _ in node.next_functions)]
+            stack += [(node, True), *((behind_it, False) for behind_it, _ in node.next_functions)]
     for node in order:
         own = PRODUCTS.get(node.name().rstrip("0123456789").removesuffix("Backward"), 0)
-        behind[node] = own + max((behind[one] for one, _ in node.next_functions if one is not None), default=0)
+        behind[node] = own + max(
+            (behind[behind_it] for behind_it, _ in node.next_functions if behind_it is not None), default=0
+        )
     return behind[output.grad_fn]

@@ -117,8 +117,8 @@ def page(printed: Printed) -> str:
     for heading, rows in headed(printed):
         lines += [f'<tr><th colspan="{width}">{html.escape(heading)}</th></tr>'] if heading else []
         lines += [_row(row, "td") for row in rows]
-    notes_ = [f"<li>{html.escape(note)}</li>" for note in notes(printed)]
-    return "\n".join([*lines, "</tbody>", "</table>", *(["<ul>", *notes_, "</ul>"] if notes_ else [])]) + "\n"
+    items = [f"<li>{html.escape(note)}</li>" for note in notes(printed)]
+    return "\n".join([*lines, "</tbody>", "</table>", *(["<ul>", *items, "</ul>"] if items else [])]) + "\n"
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

@@ -94,20 +94,20 @@ class Printed:
 def printed(table: Table, counted: Sequence[Counted], results: Results | None = None) -> Printed:
     """The counts beside what the runs found, where runs are asked for."""
     if results is None:
-        return Printed(table, [Line(one) for one in counted])
+        return Printed(table, [Line(line) for line in counted])
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     score = table.judged_by == "score"
     final = compare({row: runs.final for row, runs in results.rows.items()}, baselines, higher_is_better=score)
     early = compare({row: runs.early for row, runs in results.rows.items()}, baselines)
     lines = [
         Line(
-            one,
-            results.rows.get(one.row.name, Runs(0, (), (), {}, None)),
-            early.means.get(one.row.name),
-            final.means.get(one.row.name),
-            final.differences.get(one.row.name),
+            line,
+            results.rows.get(line.row.name, Runs(0, (), (), {}, None)),
+            early.means.get(line.row.name),
+            final.means.get(line.row.name),
+            final.differences.get(line.row.name),
         )
-        for one in counted
+        for line in counted
     ]
     agreements = {
         column: agreed
@@ -166,15 +166,15 @@ def notes(table: Printed) -> list[str]:
 def _missing(table: Printed) -> list[str]:
     sentences = []
     runs = [(line.counted.row.name, line.runs) for line in table.lines if line.runs is not None]
-    none = [row for row, one in runs if not one.final]
+    none = [row for row, done in runs if not done.final]
     if none and table.studies:
         sentences.append(f"Without a finished run: {_list(none)}.")
-    ended = [f"{row} ({count} {how})" for row, one in runs for how, count in one.unfinished.items()]
+    ended = [f"{row} ({count} {how})" for row, done in runs for how, count in done.unfinished.items()]
     if ended:
         sentences.append(f"Planned runs that did not finish: {_list(ended)}.")
-    counts = [len(one.final) for row, one in runs if one.final and not table.table.is_baseline(row)]
+    counts = [len(done.final) for row, done in runs if done.final and not table.table.is_baseline(row)]
     usual = statistics.mode(counts) if counts else 0
-    fewer = [f"{row} ({len(one.final)})" for row, one in runs if one.final and len(one.final) < usual]
+    fewer = [f"{row} ({len(done.final)})" for row, done in runs if done.final and len(done.final) < usual]
     if fewer:
         sentences.append(f"With fewer seeds than the usual {usual}: {_list(fewer)}.")
     return sentences

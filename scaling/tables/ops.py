@@ -79,7 +79,7 @@ class _Counter(Watch):
     def add(self, operations: float) -> None:
         self.mesh += 0 if self.muted else round(operations)
 
-    def seen(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
         if operation == LOOK_UP:
             table, indices = args[:2]
             self.add(table.numel() * indices.numel())

@@ -90,13 +90,13 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
     settings: set[tuple[str, ...]] = set()
     runs: dict[str, dict[int, Mapping[str, Any]]] = {}
     for name in names:
-        for one in ledger.plan(name)["runs"]:
-            overrides = said(one["overrides"])
+        for run in ledger.plan(name)["runs"]:
+            overrides = by_key(run["overrides"])
             if not {"row", "seed"} <= overrides.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
             settings.add(tuple(word for key, (word, _) in overrides.items() if key not in OWN and word != WHOLE))
             seeds = runs.setdefault(overrides["row"][1], {})
-            if seeds.setdefault(overrides["seed"][1], one)["run"] != one["run"]:
+            if seeds.setdefault(overrides["seed"][1], run)["run"] != run["run"]:
                 settings.add(("a row that has changed since",))
     if len(settings) > 1:
         raise ScalingError(
@@ -106,17 +106,17 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
         )
     if runs and not runs.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
-    points = (_point(ledger, row, seed, one) for row, seeds in runs.items() for seed, one in seeds.items())
+    points = (_point(ledger, row, seed, run) for row, seeds in runs.items() for seed, run in seeds.items())
     return Results(tuple(names), next(iter(settings), ()), tuple(points), table.judged_by)
 
 
-def said(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
+def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """Overrides by their keys: the word itself and its value."""
     return {key: (word, node.plain()) for word in words for key, node in [override(word)]}
 
 
 def joined(kept: Results, trained: Results) -> Results:
-    """What two places hold of one table in one setting. A run that has ended in both is `held`'s: it came first."""
+    """What two places hold of one table in one setting. A run that has ended in both is `kept`'s: it came first."""
     ended = [point for point in kept.points if point.status != MISSING]
     points = {(point.row, point.seed): point for point in (*kept.points, *trained.points, *ended)}
     rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
@@ -152,7 +152,7 @@ def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> P
         flops=planned["flops"],
         worker_seconds=sum((end - begin).total_seconds() for begin, end in attempts) if attempts else None,
         hardware=hardware(circumstances),
-        versions=", ".join(" ".join(one) for one in sorted(circumstances.get("versions", {}).items())) or None,
+        versions=", ".join(" ".join(version) for version in sorted(circumstances.get("versions", {}).items())) or None,
     )
     if ended.status != "finished":
         return ended

@@ -144,22 +144,22 @@ def _scatter(values: np.ndarray) -> Scatter:
 
 
 def _pool(scatters: Sequence[Scatter]) -> Scatter | None:
-    freedom = sum(one.freedom for one in scatters)
+    freedom = sum(scatter.freedom for scatter in scatters)
     if freedom == 0:
         return None
-    return Scatter(sum(one.variance * one.freedom for one in scatters) / freedom, freedom)
+    return Scatter(sum(scatter.variance * scatter.freedom for scatter in scatters) / freedom, freedom)
 
 
 def _strange(own: Mapping[str, Scatter]) -> tuple[str, ...]:
     """Rows taken out one by one, the most scattered first, while it scatters more than the rest do by an F test."""
-    left, out = {row: one for row, one in own.items() if one.freedom}, []
+    left, out = {row: scatter for row, scatter in own.items() if scatter.freedom}, []
     chance = STRANGE / max(1, len(left))
     while len(left) > 2:
         widest = max(left, key=lambda row: left[row].variance)
-        rest = _pool([one for row, one in left.items() if row != widest])
+        rest = _pool([scatter for row, scatter in left.items() if row != widest])
         assert rest is not None
-        one = left[widest]
-        if rest.variance == 0 or fdtrc(one.freedom, rest.freedom, one.variance / rest.variance) >= chance:
+        scatter = left[widest]
+        if rest.variance == 0 or fdtrc(scatter.freedom, rest.freedom, scatter.variance / rest.variance) >= chance:
             break
         out.append(widest)
         del left[widest]

@@ -12,7 +12,7 @@ from scaling.config import SECTIONS, load
 from scaling.errors import ScalingError
 from scaling.studies.plan import Plan
 from scaling.studies.question import Question, compared
-from scaling.tables.results import MISSING, Results, said
+from scaling.tables.results import MISSING, Results, by_key
 from scaling.tables.table import Table
 
 
@@ -34,14 +34,14 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
 
 
 def lacking(plan: Plan, kept: Results, where: str) -> Plan:
-    """The plan without the runs that have ended in `held`, as a study of its own; all of it where none has.
+    """The plan without the runs that have ended in `kept`, as a study of its own; all of it where none has.
 
     A run that both know is what tells that data and settings are alike, so one at least is asked for.
     """
     done = {(point.row, point.seed): point.run for point in kept.points if point.status != MISSING}
     if not done:
         return plan
-    cells = {one.run: (words["row"][1], words["seed"][1]) for one in plan.runs for words in [said(one.overrides)]}
+    cells = {cell.run: (words["row"][1], words["seed"][1]) for cell in plan.runs for words in [by_key(cell.overrides)]}
     for run, (row, seed) in cells.items():
         if done.get((row, seed), run) != run:
             raise ScalingError(
@@ -51,14 +51,14 @@ def lacking(plan: Plan, kept: Results, where: str) -> Plan:
                 value=done[row, seed],
                 fix="ask for the data and the settings that it was trained with, or train without --from",
             )
-    runs = tuple(one for one in plan.runs if cells[one.run] not in done)
+    runs = tuple(cell for cell in plan.runs if cells[cell.run] not in done)
     if len(runs) == len(plan.runs):
         raise ScalingError(
             "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
             file=where,
             fix="ask for a row and a seed that it holds too, or train without --from",
         )
-    name = f"{plan.question.name}-{_digest([one.run for one in runs])}"
+    name = f"{plan.question.name}-{_digest([cell.run for cell in runs])}"
     return replace(plan, question=replace(plan.question, name=name), runs=runs)
 
 
@@ -69,8 +69,8 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained
     # A section that is null says what the config said before there was such a section.
-    said = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
-    return _digest([asdict(table.seeds), said])
+    sections = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
+    return _digest([asdict(table.seeds), sections])
 
 
 def _digest(document: Any) -> str:

@@ -111,26 +111,28 @@ class Table:
 def read(name: str) -> Table:
     """The table of a name among the shipped ones, or of a path."""
     file = table_file(name)
-    fields = file.told.tree
+    fields = file.config.tree
     for key in fields:
         if key not in KEYS:
-            raise file.told.error(key, "a table has no such key", nearest(key, KEYS))
+            raise file.config.error(key, "a table has no such key", nearest(key, KEYS))
     try:
         for key, value in fields.items():
             check(key, value, KEYS[key])
         seeds = Seeds.of(fields.get("seeds", 1))
     except ScalingError as error:
-        raise file.told.place(error) from None
+        raise file.config.place(error) from None
     measures, columns = fields.get("measures", []), fields.get("columns", {})
     figures, headings = _published(file) if "published" in fields else ({}, {})
     published = {column for row in figures.values() for column in row}
     if not isinstance(columns, Mapping):
-        raise file.told.error("columns", "expected titles by column", "write {bleu: BLEU}")
+        raise file.config.error("columns", "expected titles by column", "write {bleu: BLEU}")
     for column, title in columns.items():
         if column not in published:
-            raise file.told.error(f"columns.{column}", "nothing of that name was published", nearest(column, published))
+            raise file.config.error(
+                f"columns.{column}", "nothing of that name was published", nearest(column, published)
+            )
         if not isinstance(title, str):
-            raise file.told.error(f"columns.{column}", "expected a column's title", "write {bleu: BLEU}")
+            raise file.config.error(f"columns.{column}", "expected a column's title", "write {bleu: BLEU}")
     for row in figures:
         if row not in file.rows:
             raise ScalingError(
@@ -160,34 +162,36 @@ def read(name: str) -> Table:
 def _headings(file: TableFile) -> dict[str, str]:
     """The heading of each row that the table puts under one."""
     headings: dict[str, str] = {}
-    for heading, rows in file.told.tree.get("headings", {}).items():
+    for heading, rows in file.config.tree.get("headings", {}).items():
         for row in rows:
             if row not in file.rows:
-                raise file.told.error(f"headings.{heading}", f"the table has no row {row!r}", nearest(row, file.rows))
+                raise file.config.error(f"headings.{heading}", f"the table has no row {row!r}", nearest(row, file.rows))
             if row in headings:
-                raise file.told.error(f"headings.{heading}", f"{row!r} is under {headings[row]!r} too", "name it once")
+                raise file.config.error(
+                    f"headings.{heading}", f"{row!r} is under {headings[row]!r} too", "name it once"
+                )
             headings[row] = heading
     return headings
 
 
 def _baselines(file: TableFile, rows: Sequence[Row]) -> dict[str, str]:
     """The baseline of each row: the table's, or that of its heading."""
-    baseline = file.told.tree.get("baseline", rows[0].name)
+    baseline = file.config.tree.get("baseline", rows[0].name)
     if isinstance(baseline, str):
         if baseline not in file.rows:
-            raise file.told.error("baseline", "the table has no such row", nearest(baseline, file.rows))
+            raise file.config.error("baseline", "the table has no such row", nearest(baseline, file.rows))
         return {row.name: baseline for row in rows}
     under = {heading: [row.name for row in rows if row.heading == heading] for heading in {row.heading for row in rows}}
     for heading, row in baseline.items():
         if heading not in under:
-            raise file.told.error(f"baseline.{heading}", "the table has no such heading", nearest(heading, under))
+            raise file.config.error(f"baseline.{heading}", "the table has no such heading", nearest(heading, under))
         if row not in under[heading]:
-            raise file.told.error(
+            raise file.config.error(
                 f"baseline.{heading}", f"no row {row!r} under this heading", nearest(row, under[heading])
             )
     for heading in under:
         if heading not in baseline:
-            raise file.told.error("baseline", f"none for the heading {heading!r}", f"write {{{heading}: ROW, …}}")
+            raise file.config.error("baseline", f"none for the heading {heading!r}", f"write {{{heading}: ROW, …}}")
     return {row.name: baseline[row.heading] for row in rows}
 
 
@@ -199,7 +203,7 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     try:
         content = text(path)
     except ScalingError as error:
-        raise file.told.error("published", error.what, "name a CSV file beside this one") from None
+        raise file.config.error("published", error.what, "name a CSV file beside this one") from None
     lines = csv.DictReader(io.StringIO(content))
     for key in ("row", "heading"):
         if key not in (lines.fieldnames or ()):

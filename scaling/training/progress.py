@@ -43,8 +43,8 @@ class Pace:
         """The fraction of the run that is done per second, 0 where that is not known."""
         if not self._marks:
             return 0.0
-        (begun, before), (now, done) = self._marks
-        return (done - before) / (now - begun) if now > begun else 0.0
+        (started, before), (now, done) = self._marks
+        return (done - before) / (now - started) if now > started else 0.0
 
     def done(self) -> float:
         """The fraction that is done by now: between two reports it goes on at the pace, up to the next one."""

@@ -186,7 +186,7 @@ class Recorder(Callback):
         self.latest, self.latest_step = {**self.latest, "best_step": best}, step
 
     def _evaluated(self, step: int, module: TrainingModule, rank: int, ranks: int) -> dict[str, Any]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         validation, count = self.experiment.evaluation(step)
         batches = share(validation, count, rank, ranks)
         self._report_progress(step, 0.0)
@@ -197,7 +197,7 @@ class Recorder(Callback):
             measured = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs)
         if outputs is not None:
             measured |= scores(source, predicted(outputs, source), written=outputs.written)
-        self._since += time.perf_counter() - begun  # an evaluation is no part of the training's speed
+        self._since += time.perf_counter() - started  # an evaluation is no part of the training's speed
         return {**measured, "evaluation_precision": module.weights.evaluation}
 
     def _counted(self, batches: Iterable[Batch], step: int, count: int) -> Iterator[Batch]:
@@ -209,7 +209,7 @@ class Recorder(Callback):
     def _save(self, step: int, module: TrainingModule) -> None:
         if self.attempt is None and not module.sharded:
             return
-        begun = time.perf_counter()
+        started = time.perf_counter()
         note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
         pinned = []
         if self.patience is not None:
@@ -217,7 +217,7 @@ class Recorder(Callback):
             pinned = [] if self.patience.best_step is None else [self.patience.best_step]
         with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             state.save(folder, module.saved, module.torch_optimizers)
-        self._since += time.perf_counter() - begun
+        self._since += time.perf_counter() - started
 
 
 def _beating(batches: Iterable[Batch], device: torch.device, step: int, ranks: int) -> Iterator[Batch]:

@@ -217,7 +217,7 @@ def _trained(
     experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
 ) -> dict[str, Any]:
     """Train, and publish what comes out; ranks other than the first return nothing."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     outcome: Outcome = "finished"
     with mirrored(experiment, attempt) as mirror, _whole() as whole:
         try:
@@ -230,7 +230,7 @@ def _trained(
             return {}
         if outcome == "finished":
             result = _result(experiment, result)
-        first, seconds = 0 if start is None else start.step, time.perf_counter() - begun
+        first, seconds = 0 if start is None else start.step, time.perf_counter() - started
         tokens = experiment.tokens(max(first, result["step"])) - experiment.tokens(first)
         circumstances = {
             **environment(),

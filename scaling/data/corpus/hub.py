@@ -106,7 +106,7 @@ class Hub:
         if self.begins is not None:
             rows = _joined(rows, re.compile(self.begins))
         documents = (document(row, self.text, self.source, name) for row in rows)
-        yield from (one for one in documents if one is not None)
+        yield from (entry for entry in documents if entry is not None)
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """The rows of `split`, classes by name."""
