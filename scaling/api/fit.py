@@ -114,16 +114,19 @@ def _setup(source: Any, points: Points) -> dict[str, str]:
 
 def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options: Mapping[str, Any]) -> Fit:
     from scaling.fit_report.report import fit_report, two_step_report
-    from scaling.law.chance import below_one, known_chance
+    from scaling.law import Form
+    from scaling.law.chance import known_chance, upper_level
     from scaling.law.columns import clustered_by
     from scaling.law.held_out import column_held_out, split_held_out
     from scaling.law.objective import named_objective
     from scaling.law.two_step import TwoStep, fit_law
     from scaling.picture.figures import figures_of_law
 
-    form = _constrained(law, points, options["tie"] or {}, options["bounds"] or {})
-    fixed = {**known_chance(form, points), **(options["fix"] or {})}
-    form = form if options["bounds"] else below_one(form, fixed)
+    fixed, limits = dict(options["fix"] or {}), dict(options["bounds"] or {})
+    if isinstance(law, Form):
+        fixed = known_chance(law, points) | fixed
+        limits = upper_level(law, fixed) | limits
+    form = _constrained(law, points, options["tie"] or {}, limits)
     targets = list(options["target"])
     for target in targets:
         _check_target(form, target)

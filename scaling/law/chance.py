@@ -9,7 +9,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.law.forms import Form
 from scaling.law.forms.composed import PREFIX, Composed
-from scaling.law.forms.constrained import constrained
+from scaling.law.forms.constrained import Bounds
 from scaling.law.points import Points
 
 CHANCE, OPTIONS = "chance", "options"
@@ -42,11 +42,10 @@ def known_chance(form: Form, points: Points) -> dict[str, float]:
     return {prefix + task.chance: 1.0 - chance if task.target == "error" else chance}
 
 
-def below_one(form: Form, fixed: Mapping[str, float]) -> Form:
-    """The law with its upper level at 1 or below, where its chance level is held and its height is not."""
-    if isinstance(form, Composed):
-        later = {name.removeprefix(PREFIX): value for name, value in fixed.items() if name.startswith(PREFIX)}
-        return Composed(form.loss, below_one(form.task, later))
-    if form.height is None or form.chance is None or form.chance not in fixed or form.height in fixed:
-        return form
-    return constrained(form, {}, {form.height: (SMALLEST, 1.0 - fixed[form.chance])})
+def upper_level(form: Form, fixed: Mapping[str, float]) -> dict[str, Bounds]:
+    """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
+    task, prefix = (form.task, PREFIX) if isinstance(form, Composed) else (form, "")
+    if task.height is None or task.chance is None:
+        return {}
+    chance, height = prefix + task.chance, prefix + task.height
+    return {} if chance not in fixed or height in fixed else {height: (SMALLEST, 1.0 - fixed[chance])}

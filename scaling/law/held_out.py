@@ -15,7 +15,7 @@ from scaling.law.interval import Method
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, predict_runs, rows_of
 from scaling.law.row_condition import condition, is_condition
-from scaling.law.two_step import TwoStep, fit_law
+from scaling.law.two_step import TwoStep, fit_law, has_score
 
 HELD_OUT = "held_out"
 """The column that marks the held-out runs in the project's own tables."""
@@ -109,7 +109,10 @@ def predict_held_out(
 def judge(
     fit: Fit | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
 ) -> HeldOut:
-    """What a fit predicts for points it has not seen."""
+    """What a fit predicts for points it has not seen; in two steps for those that have a score."""
+    if isinstance(fit, TwoStep):
+        scored = has_score(fit.form, held_out)
+        held_out = held_out if scored.all() else held_out.where(scored)
     predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)
     runs = tuple(map(str, held_out["run"])) if "run" in held_out else (None,) * len(held_out)
     return HeldOut(fit, runs, held_out.numbers(fit.form.target), tuple(predictions))

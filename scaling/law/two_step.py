@@ -121,7 +121,7 @@ def fit_two_steps(
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
     fixed = dict(fixed or {})
     later = {name.removeprefix(PREFIX): fixed.pop(name) for name in list(fixed) if name.startswith(PREFIX)}
-    scored = _has_score(form, points)
+    scored = has_score(form, points)
     labels = points[clusters] if isinstance(clusters, str) else clusters
 
     def step(law: Form, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
@@ -145,7 +145,8 @@ def fit_law(form: Form | str, points: Points | Mapping[str, Any], **choices: Any
     return (fit_two_steps if isinstance(form, Composed) else fit)(form, points, **choices)  # type: ignore[arg-type]
 
 
-def _has_score(form: Composed, points: Points) -> np.ndarray:
+def has_score(form: Composed, points: Points) -> np.ndarray:
+    """Which runs have a score; refused where none has."""
     column = points[form.target]
     if not np.issubdtype(column.dtype, np.number):
         raise ScalingError(

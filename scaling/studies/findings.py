@@ -189,21 +189,21 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
     from scaling.fit_report.report import two_step_report
     from scaling.law import Composed, fit_two_steps, named
-    from scaling.law.chance import below_one, known_chance
+    from scaling.law.chance import known_chance, upper_level
     from scaling.picture.figures import figures_of_law
     from scaling.picture.labels import caption
 
     if findings.question.compares_rows:
         raise ScalingError("a law for each row has no second step", key=task)
     points = _scored(findings.points, task)
-    sigmoid = named("task_sigmoid")
-    form = Composed(named(name), below_one(sigmoid, known_chance(sigmoid, points)))
+    form = Composed(named(name), named("task_sigmoid"))
+    fixed = known_chance(form, points)
+    form = form.constrained({}, upper_level(form, fixed))
     held_out = points.numbers("held_out") > 0
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
-    if test is not None:
-        test = test.where(np.isfinite(test["accuracy"]))
-        test = test if len(test) else None
-    both = fit_two_steps(form, train, fixed=known_chance(form, points))
+    if test is not None and not np.isfinite(test["accuracy"]).any():
+        test = None
+    both = fit_two_steps(form, train, fixed=fixed)
     question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = two_step_report(both, held_out=test, targets=targets).to_json()

@@ -94,6 +94,8 @@ def test_runs_without_a_score_take_part_in_the_first_step():
     again = both.without(np.arange(30) >= 24)
     assert (len(again.loss.points), len(again.task.points)) == (24, 16)
     np.testing.assert_array_equal(again.rows, both.rows[:16])
+    judged = predict_held_out(LAW, Points(columns), columns["N"] == columns["N"].max(), method="t")
+    assert len(judged.observed) == 4
     with pytest.raises(ScalingError, match="no run has a score"):
         fit_two_steps(LAW, columns | {"accuracy": np.full(30, np.nan)})
 
@@ -122,6 +124,8 @@ def test_the_table_states_the_chance_level():
     both = scaling.fit({**columns, "chance": np.full(30, 0.2)}, law="two_step")
     assert both.document["fixed"] == {"task_b": 0.2}
     assert both.document["law"] == "chinchilla,task_sigmoid"
+    other = scaling.fit(columns, law="two_step", bounds={"alpha": (0.2, 0.5)}, intervals="none").estimates
+    assert other["task_b"] + other["task_a"] <= 1.0
     given = scaling.fit(columns, law="two_step", fix={"task_b": 0.3, "task_a": 0.7}).document
     assert given["fixed"] == {"task_b": 0.3, "task_a": 0.7}
     wrong = {**columns, "accuracy": 1.0 - columns["accuracy"]}
