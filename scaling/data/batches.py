@@ -141,26 +141,28 @@ def evaluation(
     return Batches(source, objective, plan, 0, documents), -(-limit // size)
 
 
+def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> None:
+    """Refuse data that an objective does not learn from; what it takes is by default that of its class, if any."""
+    takes = takes or getattr(objective, "takes", None)
+    if takes in (None, gives):
+        return
+    fixes = {
+        "windows": "choose Causal or another objective of one text",
+        "pairs": "choose Sequence",
+        "examples": "choose Answer",
+    }
+    what = f"it learns from {takes}, and the data are {gives}"
+    raise ScalingError(what, key="objective.kind", value=objective.__name__, fix=fixes[gives])
+
+
 def _features(source: Source, objective: Maker) -> Features:
     return cast(Framing, objective).features(source)
 
 
 def _windows(source: Source, objective: Maker) -> int | None:
     """How many rows there are of what the objective takes, and at least one."""
-    kind = type(objective).__name__
-    takes: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
-    if takes != objective.takes:
-        fixes = {
-            "windows": "choose Causal or another objective of one text",
-            "pairs": "choose Sequence",
-            "examples": "choose Answer",
-        }
-        raise ScalingError(
-            f"it learns from {objective.takes}, and the data are {takes}",
-            key="objective.kind",
-            value=kind,
-            fix=fixes[takes],
-        )
+    gives: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
+    check_takes(type(objective), gives, objective.takes)
     count = source.windows(objective.reads)
     if count == 0:
         tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"

@@ -22,7 +22,7 @@ from scaling.model.blocks import Blocks
 from scaling.model.built import built
 from scaling.model.prompted import prompted
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Stack
+from scaling.nn.contract import Embedding, Head, Mixer, Stack, conforms
 from scaling.nn.pattern import render
 from scaling.nn.tuning.added import choosing
 from scaling.shape import Shape
@@ -74,7 +74,7 @@ class Tower(nn.Module):
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
-        return any(isinstance(piece, Mixer) and piece.reads_memory for piece in self.modules())
+        return any(conforms(piece, Mixer) and piece.reads_memory for piece in self.modules())
 
     def check_writes(self) -> None:
         """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import nn
 
 from scaling.model.family import Family, Tower
-from scaling.nn.contract import Piece, Residual
+from scaling.nn.contract import Piece, Residual, conforms
 from scaling.nn.role import Role, role
 
 # A piece and all within it are counted under its slot. Within these, pieces are counted under slots of their own.
@@ -95,7 +95,7 @@ def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[int
 
 
 def _slot_of(module: object) -> str | None:
-    return module.slot if isinstance(module, Piece) else None
+    return module.slot if conforms(module, Piece) else None
 
 
 def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
@@ -103,11 +103,13 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
     starts = {id(parameter): factor for parameter, factor in _starts(towers.values())}
-    head_start = min((piece.head_start for piece in last.modules() if isinstance(piece, Residual)), default=1.0)
+    head_start = min((piece.head_start for piece in last.modules() if conforms(piece, Residual)), default=1.0)
     specified: dict[int, tuple[ParameterSpec, nn.Parameter]] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
         for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in specified:
+                continue
             spec = ParameterSpec(
                 f"{prefix}.{name}",
                 tuple(parameter.shape),
@@ -116,9 +118,9 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
                 shape.width,
                 shape.layers,
                 shape.head_width,
+                starts.get(id(parameter), 1.0),
             )
-            start = head_start if spec.predicts else starts.get(id(parameter), 1.0)
-            specified.setdefault(id(parameter), (replace(spec, start=start), parameter))
+            specified[id(parameter)] = replace(spec, start=head_start) if spec.predicts else spec, parameter
     return list(specified.values())
 
 
@@ -128,7 +130,7 @@ def _starts(towers: Iterable[Tower]) -> Iterator[tuple[nn.Parameter, float]]:
     branches = 0.0
     for tower in towers:
         of_blocks = [
-            [piece for piece in block.modules() if isinstance(piece, Residual) and piece.rescales]
+            [piece for piece in block.modules() if conforms(piece, Residual) and piece.rescales]
             for block in tower.stack.blocks
         ]
         of_blocks = [own for own in of_blocks if own]

@@ -7,7 +7,7 @@ value. docs/pieces.md explains each. `Position` and `Pattern` are in context.py,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -34,10 +34,25 @@ __all__ = [
     "Stack",
     "TiedHead",
     "Tuning",
+    "conforms",
 ]
 
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span"]
+
+
+Contract = TypeVar("Contract")
+_conforming: dict[tuple[type, type], bool] = {}
+
+
+def conforms(module: object, contract: type[Contract]) -> TypeGuard[Contract]:
+    """Whether a module has the members of a contract. It is asked once of each class, because `isinstance` compares
+    every member each time, which takes seconds over a deep model.
+    """
+    key = type(module), contract
+    if key not in _conforming:
+        _conforming[key] = isinstance(module, contract)
+    return _conforming[key]
 
 
 @runtime_checkable

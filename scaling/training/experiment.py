@@ -17,7 +17,7 @@ import torch
 from scaling import build
 from scaling.config import Config
 from scaling.cost import Cost, cost
-from scaling.data.batches import Batches, evaluation, training
+from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
@@ -224,6 +224,8 @@ def _assemble(config: Config) -> Experiment:
     size = values.batch_size(config)
     start = Start.read(config)
     data = config.build("data")
+    if hasattr(data, "answer"):  # a task, which may take long to read
+        check_takes(build.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
     family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
@@ -282,8 +284,9 @@ def _transferred(experiment: Experiment, model: Family, start: Start | None) -> 
     named parts; without a tuning, the parts.
     """
     named, tuning = experiment.config["train.parts"], experiment.tuning
-    names = frozenset(spec.name for spec, _ in parameters(model))
-    added = {spec.name for spec, _ in parameters(model) if spec.slot == ADDED}
+    every = parameters(model)
+    names = frozenset(spec.name for spec, _ in every)
+    added = {spec.name for spec, _ in every if spec.slot == ADDED}
     start = None if start is None else start.fitted(model, added)
     new = frozenset() if start is None else start.drawn
     trained = frozenset() if tuning is not None and named == "all" else parts.trained(model, named, new)
@@ -294,7 +297,7 @@ def _transferred(experiment: Experiment, model: Family, start: Start | None) -> 
         start=start,
         trained=trained,
         names=names,
-        depths=depths(model),
+        depths={} if experiment.config["train.layer_decay"] == 1 else depths(model),
     )
 
 

@@ -24,6 +24,7 @@ from scaling.number import Range, Seed, SmallInt
 
 SPLITS = ("train", "validation", "test")
 SPECIALS = ("bos", "eos", "pad")
+MOST_SYMBOLS = 1 << 25  # in a split: each is drawn before training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,9 @@ class _SyntheticTask(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if (symbols := max(self.examples, self.held_out) * self.length) > MOST_SYMBOLS:
+            what = f"{symbols:,} symbols in a split are more than {MOST_SYMBOLS:,}"
+            raise ScalingError(what, key="length", value=self.length, fix="take fewer examples, or shorter ones")
         _ = self.languages
 
     @property

@@ -15,6 +15,7 @@ from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.synthetic import LanguageSwitch, RankTags, WhichLanguage
 from scaling.errors import ScalingError
+from scaling.training.experiment import assemble
 from scaling.training.run import train
 
 SMALL: dict[str, Any] = {"symbols": 3, "length": 5, "order": 1, "examples": 20_000, "held_out": 20_000}
@@ -99,3 +100,17 @@ def test_a_small_model_comes_near_the_best_score(name, family, tmp_path, request
     result = train(config)
     assert result["accuracy"] > fraction * best
     assert result["accuracy"] < best + 0.05
+
+
+def test_more_symbols_than_can_be_drawn_at_once_are_refused():
+    with pytest.raises(ScalingError, match=r"length=65536: 268,435,456 symbols in a split"):
+        WhichLanguage(length=65536)
+
+
+def test_an_objective_of_windows_is_refused_before_the_examples_are_drawn(monkeypatch):
+    def drawn(*_):
+        raise AssertionError("examples were drawn")
+
+    monkeypatch.setattr(WhichLanguage, "generate", drawn)
+    with pytest.raises(ScalingError, match="it learns from windows, and the data are examples; choose Answer"):
+        assemble(load("decoder", ["size=tiny", "data=which_language", "objective=Causal"]))
