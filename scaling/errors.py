@@ -14,7 +14,7 @@ from typing import Any
 
 BAD_INPUT = 2
 DISK = 74
-BEGUN = 3  # letters of a name that breaks off: fewer could be the beginning of anything
+SHORTEST = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()
 
@@ -82,7 +82,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     names = sorted(set(choices))
     folded = {choice.casefold(): choice for choice in reversed(names)}
     folded_name = name.casefold()
-    starting = [choice for choice in folded if choice.startswith(folded_name)] if len(folded_name) >= BEGUN else []
+    starting = [choice for choice in folded if choice.startswith(folded_name)] if len(folded_name) >= SHORTEST else []
     close = sorted(starting, key=len) or difflib.get_close_matches(folded_name, folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from scaling.sweeps.agent import Agent
     from scaling.sweeps.server import Path, Server
 
-    agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _told, arguments.count)
+    agent = Agent.of(Server.needed(), Path.of(names[0]), words, environment, _report, arguments.count)
     agent.serve()
     if agent.failed:
         runs = "\n".join(f"  {run}: {why}" for run, why in agent.failed.items())
@@ -44,6 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if agent.failed else 0
 
 
-def _told(assignment: Assignment, outcome: str, reason: str | None) -> None:
+def _report(assignment: Assignment, outcome: str, reason: str | None) -> None:
     line = f"{assignment.name}: run {assignment.run or '-'} {outcome}" + (f": {reason}" if reason else "")
     print(line, file=sys.stderr, flush=True)

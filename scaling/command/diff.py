@@ -47,12 +47,12 @@ def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         apart = [place for place, (one, other) in enumerate(zip(left, right, strict=True)) if one != other]
         if len(apart) <= SOME:
-            yield from ((f"{key}.{place}", f"{_told(left[place])} → {_told(right[place])}") for place in apart)
+            yield from ((f"{key}.{place}", f"{_text(left[place])} → {_text(right[place])}") for place in apart)
             return
-        yield key, f"{_told(left)} → {_told(right)}, {len(apart)} of {len(left)} values differ"
+        yield key, f"{_text(left)} → {_text(right)}, {len(apart)} of {len(left)} values differ"
         return
-    yield key, f"{_told(left)} → {_told(right)}"
+    yield key, f"{_text(left)} → {_text(right)}"
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return "–" if value is None else compact(value)

@@ -77,7 +77,7 @@ def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
     if len(rows) > MOST_ROWS:
         print(f"… and {len(rows) - MOST_ROWS:,} more (--json lists all)")
     print()
-    for line in _said(document, places):
+    for line in _lines(document, places):
         print(line)
 
 
@@ -92,7 +92,7 @@ def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
     return cells
 
 
-def _said(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
+def _lines(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator[str]:
     total, outlook = document["total"], document["outlook"]
     yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
     if total["trunks"]:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         dry_run=arguments.dry_run,
         count=arguments.count,
         workers=arguments.workers,
-        checked=lambda result: print(_told(result.file, result.outlook), file=sys.stderr),
+        checked=lambda result: print(_estimate(result.file, result.outlook), file=sys.stderr),
         ended=_ended,
     )
     return _local(result, arguments) if arguments.local else _registered(result, words, arguments)
@@ -68,7 +68,7 @@ def _registered(registered: Sweep, words: list[str], arguments: argparse.Namespa
     if arguments.json:
         print(json.dumps(numbered({**vars(registered.outlook), "sweep": registered.path}), indent=1))
         return 0
-    print(_told(registered.file, registered.outlook))
+    print(_estimate(registered.file, registered.outlook))
     if registered.path is not None:
         print(f"registered as {registered.path}; on each node: {_agents(registered.path, words)}")
     elif not arguments.dry_run:
@@ -105,7 +105,7 @@ def _cell(trial: Trial) -> str:
     return " ".join(f"{key}={value}" for key, value in trial.cell.items())
 
 
-def _told(sweep: SweepFile, outlook: Outlook) -> str:
+def _estimate(sweep: SweepFile, outlook: Outlook) -> str:
     """What will run, and what it will take."""
     runs = "runs without end" if outlook.runs is None else plural(outlook.runs, "run")
     each = ", each" if outlook.runs is None else ""

@@ -106,7 +106,7 @@ def follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Node]:
     try:
         below = follow(group, find(group, _name(base, "base"), beside=path.parent), (*trail, resolved))
     except ScalingError as error:
-        raise _said(base, "base", error) from None
+        raise _placed(base, "base", error) from None
     return [*below, root]
 
 
@@ -143,7 +143,7 @@ class _Sections:
         try:
             layers = _named(section, name, beside, node.origin)
         except ScalingError as error:
-            raise _said(node, section, error) from None
+            raise _placed(node, section, error) from None
         self.laid.pop(section, None)
         for layer in layers:
             self.lay(layer)
@@ -205,7 +205,7 @@ def _row(chain: Sequence[Node], row: Node, table: str) -> Node:
     return difference
 
 
-def _said(node: Node, key: str, error: ScalingError) -> ScalingError:
+def _placed(node: Node, key: str, error: ScalingError) -> ScalingError:
     """An error that has no place yet, at the node whose name led to it."""
     if error.file is not None:
         return error

@@ -114,7 +114,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
         ):
             _made[key] = _like(output)
         return output
-    return _anew(shapes)
+    return _empty_like(shapes)
 
 
 _made: dict[Any, Any] = {}
@@ -129,7 +129,7 @@ def _like(value: Any) -> Any:
     return tuple(map(_like, value)) if isinstance(value, tuple | list) else (type(value), value)
 
 
-def _anew(like: Any) -> Any:
+def _empty_like(like: Any) -> Any:
     if isinstance(like, _Form):
         return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device="meta")
-    return tuple(map(_anew, like))
+    return tuple(map(_empty_like, like))

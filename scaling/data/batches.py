@@ -74,10 +74,10 @@ class Batches:
         total = len(drawn.samples)
         start, stop = total * rank // ranks, total * (rank + 1) // ranks
         if start == stop:  # an objective knows the widths of what it makes of a row, not of none
-            return self._made(drawn, slice(0, 1)).micro(0, 0)
-        return self._made(drawn, slice(start, stop))
+            return self._assembled(drawn, slice(0, 1)).micro(0, 0)
+        return self._assembled(drawn, slice(start, stop))
 
-    def _made(self, drawn: Drawn, mine: slice) -> Batch:
+    def _assembled(self, drawn: Drawn, mine: slice) -> Batch:
         keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
         if self.features is not None:
             rows = drawn.rows[mine]

@@ -30,7 +30,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         first, self._next = self._next, self.start  # the epoch after this one begins at the start
-        for step, batch in zip(self._steps(first), ahead(self._made, self._steps(first), self.depth)):
+        for step, batch in zip(self._steps(first), ahead(self._batch, self._steps(first), self.depth)):
             self._next = step + 1
             yield batch
         self._next = self.start
@@ -46,7 +46,7 @@ class Loader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self._next = state["next"]
 
-    def _made(self, step: int) -> Batch:
+    def _batch(self, step: int) -> Batch:
         return self.batches.batch(step, self.rank, self.ranks)
 
     def _steps(self, first: int) -> Iterator[int]:

@@ -18,7 +18,7 @@ def bar(title: str, total: int | None) -> Iterator[Advance]:
         with _drawn(title, total) as advance:
             yield advance
     else:
-        yield _told(title, total)
+        yield _lines(title, total)
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def _drawn(title: str, total: int | None) -> Iterator[Advance]:
         yield lambda count: shown.advance(task, count)
 
 
-def _told(title: str, total: int | None) -> Advance:
+def _lines(title: str, total: int | None) -> Advance:
     start = last = time.monotonic()
     done = 0
 

@@ -29,7 +29,7 @@ class Planned:
     high: float
     level: float
     coverage: float | None
-    """Share of simulated studies whose interval held the truth; absent where none was simulated."""
+    """Fraction of simulated studies whose interval held the truth; absent where none was simulated."""
 
     @property
     def width(self) -> float:

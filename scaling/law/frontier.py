@@ -139,4 +139,6 @@ def _run(log_size: np.ndarray, C: float | np.ndarray, others: Mapping[str, float
 
 def _require_size_and_data(form: Form) -> None:
     if not {"N", "D"} <= set(form.inputs):
-        raise ScalingError(f"{form.name} has no frontier: it is not a law in N and D", fix="fit chinchilla, say")
+        raise ScalingError(
+            f"{form.name} has no frontier: it is not a law in N and D", fix="fit chinchilla, for example"
+        )

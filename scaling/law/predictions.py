@@ -101,7 +101,7 @@ def percent(level: float) -> str:
 
 
 def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> list[dict[str, float]]:
-    """The law's columns of each row of a table, and how many examples its score is the mean of where it says so."""
+    """The law's columns of each row of a table, and the number of examples of its score where it states it."""
     more = [EXAMPLES] if fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table else []
     names = [*fit.form.inputs, *more]
     columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
@@ -109,14 +109,14 @@ def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> lis
 
 
 def _examples(fit: Fit) -> float | None:
-    """How many examples the scores of the points are means of, where the table says so."""
+    """How many examples the scores of the points are means of, where the table states it."""
     if fit.form.target not in PROPORTIONS or EXAMPLES not in fit.points:
         return None
     return float(np.median(fit.points.numbers(EXAMPLES)))
 
 
 def _missing_noise(fit: Fit, score: float, examples: float | None, noise: float) -> float:
-    """What the scatter of the points lacks of the binomial noise of a score of so many examples."""
+    """What the scatter of the points lacks of the binomial noise of a score of that many examples."""
     if fit.form.target not in PROPORTIONS or not examples:
         return 0.0
     variance = max(score * (1.0 - score), 0.0) / examples

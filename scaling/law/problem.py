@@ -71,7 +71,7 @@ class Problem:
 
 
 def thinned(problem: Problem, most: int) -> Problem:
-    """The problem of at most so many of its rows, evenly spaced in their order; itself where it has no more."""
+    """The problem of at most `most` of its rows, evenly spaced in their order; itself where it has no more."""
     step = -(-len(problem.observed) // most)
     if step == 1:
         return problem

@@ -23,7 +23,10 @@ CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousan
 STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 WIDEST = 3.0  # first step, in the quantity's scale relative to its size, where the points carry no information
 NARROW = 1e-2  # of the way to a bracket's outer end
-LAGGING, UNMOVED = 0.5, 1e-4  # shares of the way asked for: below the first the tether is stiffened, below the second
+LAGGING, UNMOVED = (
+    0.5,
+    1e-4,
+)  # fractions of the requested way: below the first the tether is stiffened, below the second
 STIFFER, STIFFEST = 1e3, 1e9  # and stiff already, the quantity has met its bound
 
 

@@ -22,7 +22,7 @@ CELLS = 32_768  # starts × points in one batch: a batch and its temporaries fit
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: a Newton step would remove less than `tolerance` of the objective, or so many steps are made."""
+    """When to stop: a Newton step would remove less than `tolerance` of the objective, or after `iterations` steps."""
 
     tolerance: float
     iterations: int

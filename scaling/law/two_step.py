@@ -18,7 +18,7 @@ from scaling.law.objective import Objective
 from scaling.law.points import Points
 
 DOUBT = 10.0
-"""Runs without a correlation that count beside those of the fit: few runs show little of one."""
+"""Runs without a correlation that count with those of the fit: few runs show little of one."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

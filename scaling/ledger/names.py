@@ -24,7 +24,7 @@ def names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _named(leaves: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    keys = _told_apart(leaves)
+    keys = _distinguished(leaves)
     return {run: " ".join(assignments({key: own.get(key) for key in keys})) for run, own in leaves.items()}
 
 
@@ -35,7 +35,7 @@ def assignments(values: Mapping[str, Any]) -> list[str]:
     return [f"{short[key]}={_spelled(value)}" for key, value in values.items()]
 
 
-def _told_apart(leaves: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _distinguished(leaves: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The keys that differ, those that can be read before hashes and lists."""
     splits: dict[tuple[Any, ...], str] = {}
     for key in dict.fromkeys(key for own in leaves.values() for key in own):

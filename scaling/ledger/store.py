@@ -60,12 +60,12 @@ class Ledger:
         """The id of the run that `spec` describes; the run is entered where it is new."""
         name = run_id(spec)
         folder = self.folder(name)
-        entered = self._known_spec(name)
+        entered = self._entered_spec(name)
         if entered is None:
             with disk("cannot enter a run"):
                 folder.mkdir(parents=True, exist_ok=True)
             document = seal({"run": name, "entered": attempts.now(), "spec": spec})
-            if not publish(folder / "spec.json", document, self._means) and self._known_spec(name) is None:
+            if not publish(folder / "spec.json", document, self._means) and self._entered_spec(name) is None:
                 replace(folder / "spec.json", document)  # torn or flipped: its content is known
         elif identity(entered) != identity(spec):
             raise ScalingError(
@@ -98,7 +98,7 @@ class Ledger:
 
     def spec(self, run: str) -> dict[str, Any]:
         """The spec that the run was entered with."""
-        entered = self._known_spec(run)
+        entered = self._entered_spec(run)
         if entered is None:
             raise ScalingError("the run has no spec that can be read", file=self.folder(run) / "spec.json")
         return entered
@@ -130,7 +130,7 @@ class Ledger:
         return max((step for by_attempt in steps for step in by_attempt), default=0)
 
     def status(self, run: str) -> Row:
-        return status(self.folder(run), self._known_spec(run), self.machine, self.lease)
+        return status(self.folder(run), self._entered_spec(run), self.machine, self.lease)
 
     def claim(self, run: str, pinned: Collection[int] = (), again: bool = False) -> Attempt | None:
         """A new attempt at the run, or None where it is done, or someone else works on it.
@@ -183,7 +183,7 @@ class Ledger:
     def _is_worked_on(self, record: Record) -> bool:
         return record.exit is None and not self.is_gone(record) and not self._watch.is_stale(record.heartbeat)
 
-    def _known_spec(self, run: str) -> dict[str, Any] | None:
+    def _entered_spec(self, run: str) -> dict[str, Any] | None:
         try:
             document = read(self.folder(run) / "spec.json", partial(forms.misfit, form=forms.SPEC))
         except Damaged:

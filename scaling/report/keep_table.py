@@ -33,7 +33,7 @@ def keep_table(show: Printed, results: Results, page: Path) -> None:
     reading = beside / READING
     lines = [
         f"# {show.table.title}",
-        f"`scaling table {name} --train {_words(show, results)}`\n({_made(results, len(file.rows))})",
+        f"`scaling table {name} --train {_words(show, results)}`\n({_effort(results, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
         markdown(show).partition("\n\n")[2].strip(),
@@ -53,7 +53,7 @@ def _words(show: Printed, results: Results) -> str:
     return " ".join(map(shlex.quote, [*results.settings, seeds]))
 
 
-def _made(results: Results, rows: int) -> str:
+def _effort(results: Results, rows: int) -> str:
     """How much was trained, on which hardware, in which time. What no run tells is left out."""
     done = [point for point in results.points if point.status != MISSING]
     timed = [point.worker_seconds for point in done if point.worker_seconds is not None]

@@ -59,8 +59,8 @@ def plot(panel: Panel, key: str, label: str, names: Mapping[str, str], width: in
         *_axes(frame, width, height),
         *parts,
         class_="plot",
-        data_x=_told(frame.x),
-        data_y=_told(frame.y),
+        data_x=_description(frame.x),
+        data_y=_description(frame.y),
         viewBox=f"0 0 {width} {height}",
         role="img",
         aria_label=label,
@@ -69,7 +69,7 @@ def plot(panel: Panel, key: str, label: str, names: Mapping[str, str], width: in
     return tag("div", drawn, _legend(panel), class_="panel")
 
 
-def _told(scale: Scale) -> str:
+def _description(scale: Scale) -> str:
     """An axis as the script reads it."""
     return f"{float(scale.low)} {float(scale.high)} {int(scale.log)} {scale.begin} {scale.end}"
 
@@ -132,7 +132,7 @@ def _marks(part: Marks, frame: Frame) -> Iterator[Html]:
         run = part.names[row] if part.names else None
         yield tag(
             "path",
-            tag("title", _said(frame, part, row, run)),
+            tag("title", _label(frame, part, row, run)),
             class_=f"ink mark {colour.name(ink)}{hollow}",
             transform=f"translate({_px(x)} {_px(y)})",
             d=SYMBOLS[part.symbol],
@@ -140,7 +140,7 @@ def _marks(part: Marks, frame: Frame) -> Iterator[Html]:
         )
 
 
-def _said(frame: Frame, part: Marks, row: int, run: str | None) -> str:
+def _label(frame: Frame, part: Marks, row: int, run: str | None) -> str:
     """The label at the pointer: the run, and its place on both axes."""
     who = frame.names.get(run, run) if run else part.label
     values = f"{_value(frame.panel.x, part.x[row])}, {_value(frame.panel.y, part.y[row])}"

@@ -19,7 +19,7 @@ from scaling.studies.question import named
 
 
 def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
-    pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _made(how))
+    pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _circumstances(how))
     return join(
         tag("dl", *pairs, class_="pairs"),
         tag("h3", "Again"),
@@ -32,7 +32,7 @@ def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
     )
 
 
-def _made(how: ComputeSpent) -> Iterator[tuple[str, str]]:
+def _circumstances(how: ComputeSpent) -> Iterator[tuple[str, str]]:
     saved = f"; separate runs would have taken {scientific(how.apart)}" if how.apart > how.flops else ""
     yield "compute", f"{scientific(how.flops)} FLOPs{saved}"
     yield "time", f"{span(how.worker_seconds)} of worker time, {span(how.elapsed_seconds)} from first to last"

@@ -52,7 +52,7 @@ def checklist(document: Mapping[str, Any]) -> Html:
     open_ones = tag("ul", *(tag("li", question) for question in silent), class_="plain warn")
     summary = f"{plural(len(answers) - len(silent), 'question')} of {len(answers)} answered"
     sections = dict.fromkeys(entry["section"] for entry in answers)
-    parts = [join(tag("h4", name.capitalize()), _asked(answers, name)) for name in sections]
+    parts = [join(tag("h4", name.capitalize()), _questions(answers, name)) for name in sections]
     return join(
         tag("p", "Not answered:") if silent else None,
         open_ones if silent else None,
@@ -60,7 +60,7 @@ def checklist(document: Mapping[str, Any]) -> Html:
     )
 
 
-def _asked(answers: list[Mapping[str, Any]], section: str) -> Html:
+def _questions(answers: list[Mapping[str, Any]], section: str) -> Html:
     pairs = (
         join(tag("dt", entry["question"]), tag("dd", entry["answer"] or tag("span", "not answered", class_="warn")))
         for entry in answers

@@ -14,7 +14,7 @@ Work = Callable[[], None]
 
 @contextmanager
 def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
-    """So many processes that do over and over what `begin` gives them, until this is left or this process is gone.
+    """`number` processes that repeat what `begin` gives them, until the block ends or this process is gone.
 
     They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
     """
@@ -33,7 +33,7 @@ def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
 
 
 def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
-    """One more, and a pipe that can be read as soon as it has begun or failed."""
+    """One more, and a pipe that can be read as soon as it has started or failed."""
     parent = os.getpid()
     reader, writer = os.pipe()
     process = os.fork()
@@ -48,4 +48,4 @@ def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
         while os.getppid() == parent:
             deed()
     finally:
-        os._exit(0)  # this process is a copy: what its parent would tidy up or tell is not its own
+        os._exit(0)  # this process is a copy: what its parent would clean up or report is not its own

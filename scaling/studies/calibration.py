@@ -3,7 +3,8 @@
 They are timed as workers will take them, as many processes at once as cores allow, since cores may share caches and
 arithmetic units. Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they grow as FLOPs
 do, below the smallest by their root, for calls cost there as well as work. Other work on the machine can only slow a
-step down: the least of several short turns counts, is kept for a day, and is taken again where the machine was busy.
+step down: the minimum of several short repetitions counts, is kept for a day, and is taken again where the machine was
+busy.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from scaling.training.precision import Weights
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
 SIZES = 3
-TURNS, STEPS, PATIENCE = 3, 5, 0.5  # of each size; a turn ends after so many steps or so many seconds
+TURNS, STEPS, PATIENCE = 3, 5, 0.5  # of each size; a turn ends after STEPS steps or PATIENCE seconds
 DAY = 86400.0
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
@@ -69,7 +70,7 @@ def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) 
     One thread, as workers of small runs have. None where it can try none of them. What was timed is kept in the folder
     `cache`, by machine, versions, model and workers.
     """
-    workers = min(workers, os.cpu_count() or 1)  # those of a cluster are not beside one another
+    workers = min(workers, os.cpu_count() or 1)  # those of a cluster are not on one machine
     models = {_flops(experiment): experiment for experiment in experiments}.values()
     tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
     if not tried:
@@ -97,7 +98,7 @@ def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) 
 
 
 def load() -> float:
-    """How many processes wanted each core in the last minute."""
+    """The processes per core that were ready to run in the last minute."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 

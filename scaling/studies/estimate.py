@@ -20,7 +20,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Devices of one name, how many train a run, and what share of their peak they reach."""
+    """Devices of one name, how many train a run, and the fraction of their peak that they reach."""
 
     name: str
     device: Device
@@ -38,7 +38,9 @@ def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None
     if name not in shipped:
         raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, shipped))
     if not 0 < utilisation <= 1:
-        raise ScalingError("expected a share from 0 to 1", key="--utilisation", value=utilisation, fix="0.4 is usual")
+        raise ScalingError(
+            "expected a fraction from 0 to 1", key="--utilisation", value=utilisation, fix="0.4 is usual"
+        )
     return Elsewhere(name, shipped[name], layout, utilisation, price)
 
 

@@ -53,7 +53,7 @@ class TaskFindings:
 class Findings:
     """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
 
-    Without a law, `reason` says why. `document` is what fit.json holds.
+    Without a law, `reason` states why. `document` is what fit.json holds.
     """
 
     question: Question
@@ -134,7 +134,7 @@ def find(
     setup: Mapping[str, str] | None = None,
     tell: Tell = nothing,
 ) -> Findings:
-    """What the finished runs say: points.csv, and where they bear the law fit.json and its figures, in `folder`.
+    """The results of the finished runs: points.csv, and where they allow a fit, fit.json and its figures, in `folder`.
 
     `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
@@ -306,7 +306,7 @@ def _rows(law: Fit) -> dict[str, Any]:
 
 
 def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
-    """The laws that were asked for beside the first, on the same points: AICc, its weight, and the held-out error.
+    """The laws that were requested besides the first, on the same points: AICc, its weight, and the held-out error.
 
     None where there are too few points for AICc to weigh anything.
     """

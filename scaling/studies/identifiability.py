@@ -1,4 +1,4 @@
-"""Whether the runs of a study can identify its law, said before any is trained, and the smallest grid that can."""
+"""Whether the runs of a study can identify its law, computed before any is trained, and the smallest grid that can."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shortfall:
     points: int
     parameters: int
     separable: int
-    """Parameters, or combinations of them, that the points tell apart at all."""
+    """Parameters, or combinations of them, that the points separate at all."""
     needed: int
     levels: Mapping[str, int]
     """Of the smallest grid: the number of values on each axis."""
@@ -36,7 +36,7 @@ class Shortfall:
     def __str__(self) -> str:
         what = f"{self.points} points cannot identify the {self.parameters} parameters of the law"
         if self.separable < self.parameters:
-            why = f"they tell only {self.separable} apart"
+            why = f"they separate only {self.separable}"
         else:
             why = f"{POINTS_A_PARAMETER} points are needed for each, {self.needed} in all"
         return f"{what}: {why}; the smallest grid that does is {spelled(self.levels)}"

@@ -1,6 +1,6 @@
 """Launch: workers started on this machine or by SLURM, watched until the study is done.
 
-One that dies is replaced. Whatever the workers' codes, the ledger says whether the study is done, and what it lacks.
+One that dies is replaced. Whatever the workers' codes, the ledger shows whether the study is done, and what it lacks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def train(
     parameters: Mapping[str, Any] | None = None,
     retry_failed: bool = False,
 ) -> Unfinished | None:
-    """Train what is not done of the study that was entered under `name`; `tell` hears how far it is.
+    """Train what is not done of the study that was entered under `name`; `tell` receives its progress.
 
     What is left undone at the end, None where every run has a result. `retry_failed`: runs that failed too often are
     tried again.
@@ -176,7 +176,7 @@ class Local:
         if code is not None:
             self.codes.append(code)
             self.deaths[place] += 1
-            # A code of its own says that another would leave as well.
+            # A code of its own means that another would leave as well.
             if 0 <= code < 128 or self.deaths[place] > DEATHS:
                 del self.processes[place], self.deaths[place]
                 return

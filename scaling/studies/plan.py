@@ -25,7 +25,7 @@ Data = Literal["prepared", "stand_in"]
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker trains: a run, or a trunk as far as the last branch wants it. `flops` are its own alone.
+    """What a worker trains: a run, or a trunk as far as the last branch needs it. `flops` are its own alone.
 
     `trunk` names the run that it may branch from, and the step.
     """
@@ -69,10 +69,10 @@ class Plan:
 def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepared") -> Plan:
     """Every run of a question, checked; `overrides` hold for all of them.
 
-    Where data are not prepared, what their runs cost can still be told: a language stands in for each of them.
+    Where data are not prepared, what their runs cost can still be counted: a language replaces each of them.
     """
 
-    windows: dict[Any, Any] = {}  # of an evaluation, as the files say, by the row of a table
+    windows: dict[Any, Any] = {}  # of an evaluation, from the files, by the row of a table
 
     def words_of(cell: Cell) -> Words:
         words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
@@ -146,7 +146,7 @@ def _rated(rate: Rate, experiment: Experiment) -> Cell:
 def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> list[tuple[str, int] | None]:
     """The trunk that each run may branch from, and the step; runs of a family, a seed and a warmup have one trunk."""
     trunks = [experiment.trunk() for experiment in experiments]
-    # A warmup that is a fraction of the run has as many steps as the run's length says.
+    # A warmup that is a fraction of the run has a number of steps that follows from the run's length.
     keys = [
         (family, experiment.seed, trunk and trunk[0].schedule.warmup)
         for experiment, family, trunk in zip(experiments, families, trunks)
@@ -161,7 +161,7 @@ def _itself(experiment: Experiment) -> Experiment:
 
 
 def _trunk(name: str, last: Experiment) -> Job:
-    """The trunk as far as its last branch wants it."""
+    """The trunk as far as its last branch needs it."""
     trunk = last.trunk()
     assert trunk is not None
     experiment, _ = trunk
@@ -186,7 +186,7 @@ def _distinct(runs: Sequence[Run]) -> None:
             raise ScalingError(
                 f"two cells are one run: {seen[run.run]!r} and {run.name!r}",
                 key="grid",
-                fix="an axis does not change what is computed, or the held-out runs stand in the grid",
+                fix="an axis does not change what is computed, or the held-out runs are in the grid",
             )
         seen[run.run] = run.name
 

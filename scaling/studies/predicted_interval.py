@@ -19,14 +19,14 @@ BETTER = 0.95  # of the expected width, from which on another grid is worth tell
 
 @dataclass(frozen=True)
 class Published:
-    """The estimates of a paper, and the range of the runs that they were fitted to, beyond which they say nothing."""
+    """The estimates of a paper, and the range of the runs that they were fitted to, beyond which they do not apply."""
 
     estimates: Mapping[str, float]
     ranges: Mapping[str, tuple[float, float]]
     source: str
 
 
-# What a law is taken to be where neither the study nor a fit of it says.
+# What a law is taken to be where neither the study nor a fit of it gives it.
 PUBLISHED = {
     "chinchilla": Published(
         {"E": 1.82, "A": 482.0, "B": 2085.0, "alpha": 0.348, "beta": 0.366},
@@ -87,7 +87,7 @@ def predicted_interval(
 
 
 def _outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why published estimates say nothing of these runs."""
+    """Why published estimates do not apply to these runs."""
     for name, (least, most) in published.ranges.items():
         values = [row[name] for row in rows]
         if min(values) < least or max(values) > most:

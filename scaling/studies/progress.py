@@ -26,7 +26,7 @@ class Progress:
     """How many runs there are and have come to their end, and how much of the compute is done. `failed` of those that
     have come to their end have no result, and are tried no more.
 
-    `trunks` are those that runs still wait for; `left` is in seconds, None while no run has told its speed.
+    `trunks` are those that runs still wait for; `left` is in seconds, None while no run has reported its speed.
     """
 
     planned: int
@@ -46,7 +46,7 @@ class Watch:
         self.left: dict[str, Run] = {run.run: run for run in plan.runs}
         self.whole = sum(run.flops for run in (*plan.runs, *plan.trunks.values()))
         self.passed, self.failed = 0.0, 0  # by runs that are settled
-        self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last told
+        self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last reported
 
     def look(self) -> Progress:
         passed, active, todo = 0.0, list[Active](), list[tuple[float, float]]()
@@ -61,7 +61,7 @@ class Watch:
             first = run.trunk[1] if run.trunk else 0
             at, each = max(first, row.step or 0), run.flops / max(1, run.steps - first)
             passed += each * (at - first)
-            # A branch may have no steps of its own; what its evaluation takes is then not told.
+            # A branch may have no steps of its own; what its evaluation takes is then not known.
             todo.append((each, run.steps - at + (evaluating(run.experiment) / each if each else 0.0)))
             if row.state == "running":
                 active.append(self._heard(run.name, run, row, each))
@@ -80,7 +80,7 @@ class Watch:
         return Progress(len(self.plan.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
 
     def _heard(self, name: str, job: Job, row: Row, each: float) -> Active:
-        """A run under way; what it tells of its speed is kept, by the FLOPs of its step."""
+        """A run under way; its reported speed is kept, by the FLOPs of its step."""
         if not row.step or not row.tokens_per_second:
             return Active(name, row, None)
         experiment = job.experiment

@@ -1,4 +1,4 @@
-"""Question: a study's YAML as it stands. What is asked, which runs answer it, which are kept back to test it."""
+"""Question: a study's YAML. What is asked, which runs answer it, which are held out to test it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Line = Mapping[str, Any]
 class Question:
     """`set` holds for every run; `grid` and `held_out` are grids, or lists of them: axes, or a kind with its keys.
 
-    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` says each run's learning
+    An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` sets each run's learning
     rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
     none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
     where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs; `minutes`
@@ -83,7 +83,7 @@ class Question:
 
 def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[str, ...]:
     """The words of a run that is compared with others: it is evaluated on all windows, whatever a tenth of its own
-    compute pays for, unless the words or the files say how many. `default` is what the files say, where that is known.
+    compute pays for, unless the words or the files set it. `default` is the files' number, where that is known.
     """
     if any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words):
         return words
@@ -94,7 +94,7 @@ def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[st
 def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:
     """The study of a name among the shipped ones, or of a path, at one of its scales.
 
-    Scale and `words`, which hold for every run, make it another study, so its name says them.
+    Scale and `words`, which hold for every run, make it another study, so its name contains them.
     """
     path = find("study", name)
     config = document(path)
@@ -160,7 +160,7 @@ def _axes(config: Config, where: str, axes: Any, base: str) -> dict[str, Any]:
         if not isinstance(values, list) or not values:
             raise config.error(f"{where}.{key}", "expected a list of values", "write [1M, 2M]")
         if len({json.dumps(value) for value in values}) < len(values):
-            raise config.error(f"{where}.{key}", "a value stands twice")
+            raise config.error(f"{where}.{key}", "a value is there twice")
     return axes
 
 

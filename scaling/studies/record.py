@@ -24,7 +24,7 @@ from scaling.studies.tasks import TaskRun, finetuning
 from scaling.training.experiment import VARIED, Experiment, assemble
 
 OF_A_TASK = ("start", "task", "labels")
-SOME = 3  # differences told in one line
+SOME = 3  # differences reported in one line
 KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
 
 
@@ -90,7 +90,7 @@ def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
     experiment = assemble(load(base, compared(base, words)))
     if run_id(experiment.spec) != run:
         raise ScalingError(
-            "this is not the run that was planned: its data, its files or the words given here say otherwise",
+            "this is not the run that was planned: its data, its files or the words given here differ",
             key="run",
             value=run,
             fix="give the changed study another name",

@@ -1,4 +1,4 @@
-"""A study that promises to be done in so many minutes takes its scale `small` on a machine that is too slow."""
+"""A study with `minutes` takes its scale `small` on a machine that is too slow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scaling.studies.size import sized
 def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
     """The plan of a study, and why it is smaller than was asked for, where it is.
 
-    What was once begun is gone on with: the machine is timed before the first run alone.
+    A study keeps the scale that it started with: the machine is timed before the first run alone.
     """
     question = read(name, at, words)
     planned = plan(question, words)
@@ -28,7 +28,7 @@ def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int |
         return planned, None
     ledger = planned.ledger()
     if question.name in ledger.studies():
-        scale, why = ledger.plan(question.name)["study"]["at"], "it was begun so"
+        scale, why = ledger.plan(question.name)["study"]["at"], "it was started so"
     else:
         minutes, busy = _minutes(planned, ledger, workers)
         scale = None if minutes is None or minutes <= question.minutes else SMALL

@@ -27,7 +27,8 @@ class Size:
 
 
 def sized(plan: Plan, workers: int | None = None) -> Size:
-    """A worker a core with one thread, or as many as memory and GPUs allow; threads share the cores that are left.
+    """One worker per core with one thread, or the number that memory and GPUs allow; threads share the cores that are
+    left.
 
     Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
     what is left of it: another number of threads is another rounding.
@@ -48,7 +49,7 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
 
 
 def threads(plan: Plan, most: int) -> int:
-    """The threads of each worker: as many as the largest run is worth, of those that it could have."""
+    """The threads of each worker: the number that suits the largest run, of those that it could have."""
     return max(suited(run.experiment, most) for run in plan.runs)
 
 

@@ -1,4 +1,4 @@
-"""Work: one warm process that trains whatever of a plan is not done and not in another's hands, dearest first."""
+"""Work: one warm process that trains what of a plan is not done and no other worker trains, most expensive first."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Troubles:
 
 def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = ()) -> None:
     """Train until nothing is left that this process could do; refused where it gave up runs that it cannot train."""
-    left, branches, troubles = _dearest_first(plan), _branches(plan), Troubles()
+    left, branches, troubles = _most_expensive_first(plan), _branches(plan), Troubles()
     left.sort(key=lambda job: _deaths(ledger, job.run) >= DEATHS)
     while left:
         worked, kept = False, []
@@ -73,7 +73,7 @@ def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = ()) -> None:
 
 
 def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
-    """Have the trunk of one run stand where it branches off: trained here, or waited for where another worker has it,
+    """Bring the trunk of one run to where it branches off: trained here, or waited for where another worker has it,
     which takes no longer than to train the run whole.
     """
     troubles = Troubles()
@@ -91,8 +91,8 @@ def _branches(plan: Plan) -> dict[str, list[Run]]:
     return branches
 
 
-def _dearest_first(plan: Plan) -> list[Job]:
-    """All jobs by what hangs on them: a run's own work, a trunk's and that of its dearest branch after it."""
+def _most_expensive_first(plan: Plan) -> list[Job]:
+    """All jobs by what hangs on them: a run's own work, a trunk's and that of its most expensive branch after it."""
     after = {name: max(run.flops for run in runs) for name, runs in _branches(plan).items()}
     jobs: list[Job] = [*plan.trunks.values(), *plan.runs]
     return sorted(jobs, key=lambda job: (-job.flops - after.get(job.run, 0.0), job.run))
@@ -105,14 +105,14 @@ def _deaths(ledger: Ledger, run: str) -> int:
 
 
 def _done(ledger: Ledger, job: Job, branches: Mapping[str, Sequence[Run]]) -> bool:
-    """Whether a run is settled, or a trunk has grown as far as the branches that are not settled want it."""
+    """Whether a run is settled, or a trunk has reached the step that the branches that are not settled need."""
     if job.run not in branches:
         return settled(ledger, job.run)
     return all(_ready(ledger, branch) or settled(ledger, branch.run) for branch in branches[job.run])
 
 
 def _ready(ledger: Ledger, job: Job, troubles: Troubles | None = None) -> bool:
-    """Whether a job can begin: a branch waits for its trunk, unless that cannot be grown.
+    """Whether a job can begin: a branch waits for its trunk, unless that cannot be trained.
 
     A budget that was added to a study may branch off where its trunk has passed and kept nothing: it is trained whole.
     """
@@ -135,7 +135,7 @@ def _try(ledger: Ledger, job: Job, tell: Collection[Tell], troubles: Troubles) -
     except Exception as error:
         if isinstance(error, ScalingError) and error.code == DISK:
             raise
-        print(f"run {job.run}: {_told(error)}", file=sys.stderr, flush=True)
+        print(f"run {job.run}: {_reason(error)}", file=sys.stderr, flush=True)
         if failures(ledger, job.run) > before:
             return True  # the attempt has recorded it; the study goes on with the other runs
         troubles.add(job.run, " ".join(str(error).split()))
@@ -144,6 +144,6 @@ def _try(ledger: Ledger, job: Job, tell: Collection[Tell], troubles: Troubles) -
     return trained is not None and trained is not False
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """One line for what a person can fix, else the traceback."""
     return str(error) if isinstance(error, ScalingError) else "".join(traceback.format_exception(error))

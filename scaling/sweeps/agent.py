@@ -3,8 +3,9 @@
     what others left   →   train it   →   ask the server   →   write the assignment down   →   train it   →   …
 
 A run is trained by a process of its own, as W&B's agent does it, so that whatever kills it leaves the agent. What the
-server hands out is written beside the ledger first: after a kill or a requeue, any agent of the sweep finds it there,
-and the ledger says whether it is done. An agent leaves when the server has no more runs and every assigned one is done.
+server hands out is written next to the ledger first: after a kill or a requeue, any agent of the sweep finds it there,
+and the ledger shows whether it is done. An agent leaves when the server has no more runs and every assigned one is
+done.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Agent:
         return self.roster.take(Assignment(command["run_id"], "", given, ""))
 
     def _understood(self, assignment: Assignment) -> Assignment | None:
-        """The assignment with the run it means, None where that is refused. The sweep is read anew: it may be edited
+        """The assignment with the run it means, None where that is refused. The sweep is read again: it may be edited
         while it runs.
         """
         tree = yaml.safe_load(self.server.sweep(self.path)["config"])
@@ -118,7 +119,7 @@ class Agent:
         return self.roster.take(replace(assignment, words=words, run=run))
 
     def _leftovers(self, agent: str) -> bool:
-        """Train one assigned run that nobody is at; False where there is none."""
+        """Train one assigned run that no agent trains; False where there is none."""
         for left in self._open():
             if not self.roster.is_left(left):
                 continue
@@ -179,13 +180,13 @@ class Agent:
             if time.monotonic() >= beat and not received():
                 beat = time.monotonic() + BEAT
                 pruned = pruned or self._stops(agent, assignment)
-            # A process that has not begun to train would die of it, and leave no result.
+            # A process that does not train yet would die of it, and leave no result.
             if pruned and not signalled and self.ledger.status(assignment.run).step is not None:
                 process.send_signal(PRUNE)
                 signalled = True
 
     def _stops(self, agent: str, assignment: Assignment) -> bool:
-        """Whether the server wants the run stopped. One that is out of reach is no reason to stop it."""
+        """Whether the server requests that the run stop. One that is out of reach is no reason to stop it."""
         try:
             commands = _answer(lambda: self.server.heartbeat(agent, [assignment.name], patience=0.0), grace=0.0)
         except ScalingError:
@@ -200,7 +201,7 @@ class Agent:
             self.tries[assignment.name] -= 1  # another process was quicker
         elif code == BAD_INPUT:
             self.tries[assignment.name] = TRIES
-            self._report(assignment, "refused", "it said why")
+            self._report(assignment, "refused", "it printed why")
         elif code == DISK:
             raise ScalingError(
                 "the disk is full or failing", fix="free some space and start the agent again", code=DISK
@@ -209,7 +210,7 @@ class Agent:
             self._report(assignment, "failed", f"its process ended with code {code}")
 
     def _report(self, assignment: Assignment, outcome: str, reason: str | None) -> None:
-        """Tell what came of a run; what came to nothing is kept until a later try has a result."""
+        """Report the outcome of a run; a failure is kept until a later try has a result."""
         self.failed.pop(assignment.name, None)
         if outcome in ("failed", "refused"):
             self.failed[assignment.name] = f"{outcome}: {reason}"

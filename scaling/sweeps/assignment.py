@@ -1,10 +1,11 @@
-"""Assignments: which W&B run an agent was given, and what it was told to train; kept beside the ledger.
+"""Assignments: which W&B run an agent was given, and what it was to train; kept next to the ledger.
 
     runs/sweeps/<sweep>/agents/<agent>/{who.json, heartbeat}    one folder an agent
     runs/sweeps/<sweep>/assigned/<W&B run>.json                 whose it is, its words, the run of the ledger
 
 W&B forgets a run whose agent dies: grid search does not hand it out again. So every agent writes down what it is given
-before it starts, and takes over what a dead one left; who is dead is told as in the ledger, by the process or the beat.
+before it starts, and takes over what a dead one left; a dead agent is recognised as in the ledger, by the process or
+the heartbeat.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Roster:
             yield Assignment(document["name"], document["agent"], tuple(document["words"]), document["run"])
 
     def is_left(self, assignment: Assignment) -> bool:
-        """Whether nobody is at it: its agent is gone, or is this one, which is at nothing when it asks."""
+        """Whether no agent trains it: its agent is gone, or is this one, which is at nothing when it asks."""
         folder = self.folder / "agents" / assignment.agent
         if assignment.agent == self.own:
             return True

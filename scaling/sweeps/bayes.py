@@ -1,7 +1,8 @@
-"""Bayesian search with no server: Optuna's tree-structured Parzen estimator, over the shares of each distribution.
+"""Bayesian search with no server: Optuna's tree-structured Parzen estimator, over the quantiles of each distribution.
 (Bergstra et al. 2011, Algorithms for hyper-parameter optimization)
 
-W&B fits a Gaussian process to the same shares; its server's draws are not repeatable, so neither are they copied here.
+W&B fits a Gaussian process to the same quantiles; its server's draws are not repeatable, so neither are they copied
+here.
 """
 
 from __future__ import annotations

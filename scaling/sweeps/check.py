@@ -1,4 +1,4 @@
-"""Check: what would stop a run of the sweep is found before the first one, and what the sweep will cost is told."""
+"""Check: what would stop a run of the sweep is found before the first one, and its cost is printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaling.training.values import checked
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
-SAMPLE = 64  # cells that the cost of a larger sweep is told from
+SAMPLE = 64  # cells from which the cost of a larger sweep is estimated
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Looks:
-    """What a check looks at: each parameter's values, and an even share of all cells, which tell the cost."""
+    """What a check looks at: each parameter's values, and an even part of all cells, for the cost."""
 
     values: Sequence[Tried]
     sample: Sequence[Tried]
@@ -43,7 +43,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a sweep will take; for one run where nothing says how many there are. `exact`: every run was looked at."""
+    """What a sweep will take; for one run where their number is not known. `exact`: every run was looked at."""
 
     runs: int | None
     tokens: float
@@ -76,7 +76,7 @@ def _assembled(config: Config) -> Experiment:
 
 
 def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
-    """The configs of the cells that a check looks at; what can be told of them without torch is refused within a
+    """The configs of the cells that a check looks at; what can be checked of them without torch is refused within a
     second. `words` hold for every run.
     """
 
@@ -90,7 +90,7 @@ def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
 
 
 def check(sweep: Sweep, looks: Looks) -> Outlook:
-    """Refuse what would stop a run of the sweep, and say what the sweep will take."""
+    """Refuse what would stop a run of the sweep, and estimate what the sweep will take."""
     for trial in looks.values:
         _tried(sweep, trial)
     seen, runs = [_tried(sweep, trial) for trial in looks.sample], sweep.size
@@ -146,7 +146,7 @@ def _stoppable(sweep: Sweep, points: int) -> None:
 
 
 def alone(sweep: Sweep, first: Config) -> None:
-    """Refuse what `--local` cannot do: hyperband is told by the process that trains, so a run is one process."""
+    """Refuse what `--local` cannot do: hyperband is reported to by the process that trains, so a run is one process."""
     from scaling.training.ranks import rank_count
 
     if sweep.hyperband is not None and rank_count(first) > 1:
@@ -154,7 +154,7 @@ def alone(sweep: Sweep, first: Config) -> None:
 
 
 def _sample(sweep: Sweep) -> Iterator[Cell]:
-    """All cells of a small grid, an even share of a large one's; of the others the first that random would draw."""
+    """All cells of a small grid, an even part of a large one's; of the others the first that random would draw."""
     if sweep.method == "grid":
         whole = sweep.size or 1
         return (search.cell(sweep, number) for number in range(0, whole, -(-whole // SAMPLE)))

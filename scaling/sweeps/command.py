@@ -9,15 +9,15 @@ from scaling import build
 from scaling.errors import ScalingError, nearest
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
-MEND = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
-# What the agent puts in the place of its other words, where they can stand in a command of ours.
+FIX = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
+# What the agent substitutes for its other words, where a command of ours can hold them.
 STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
 
 
 def words_of(command: Any, program: Any) -> tuple[str, ...]:
     """The names and overrides that every run of the command has; the module of its `--extend` joins here."""
     if not isinstance(command, list) or not command:
-        raise ScalingError("expected the words of a command", fix=MEND)
+        raise ScalingError("expected the words of a command", fix=FIX)
     for word in command:
         if not isinstance(word, str | int | float):
             raise ScalingError("a word of the command is text", value=word, fix="put it into quotes")
@@ -27,10 +27,10 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
     if words[1:3] == ["-m", "scaling"]:
         words = words[2:]
     if not words or _base(words[0]) != "scaling" or _base(str(program)) != "scaling":
-        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=MEND)
+        raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=FIX)
     words = _extended(words)
     if words[1:2] != ["train"]:
-        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=MEND)
+        raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=FIX)
     return tuple(_overrides(words[2:]))
 
 
@@ -50,7 +50,7 @@ def _extended(words: list[Any]) -> list[Any]:
 def _overrides(words: Sequence[str]) -> list[str]:
     arguments = [word for word in words if word in ARGUMENTS]
     if len(arguments) != 1:
-        raise ScalingError("the parameters reach a run in one place", fix=MEND)
+        raise ScalingError("the parameters reach a run in one place", fix=FIX)
     kept = [word for word in words if word not in ARGUMENTS]
     for word in kept:
         if word.startswith("${"):

@@ -1,6 +1,6 @@
 """Distributions: how a sweep's parameter is drawn, kind by kind as W&B's schema and server define them.
 
-Each is a quantile function: the value at a share of the unit interval. Random search takes a uniform share for each
+Each is a quantile function: the value at a place of the unit interval. Random search takes a uniform place for each
 parameter; a grid takes the values of those that have finitely many.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from scaling.errors import ScalingError, nearest
 from scaling.number import is_number
 
-# Of each kind: the keys it must have, and those it may have with what they are where they are not said.
+# Of each kind: the keys it must have, and those it may have, with their defaults.
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
     "constant": (("value",), {}),
     "categorical": (("values",), {}),
@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
 }
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
 SOME = 16  # values of a long row of numbers that are tried
-EDGE = 1e-3  # the share at which an open distribution is tried
+EDGE = 1e-3  # the place at which an open distribution is tried
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ Distribution = Choice | Curve
 
 
 def distribution(line: Mapping[str, Any]) -> Distribution:
-    """What one parameter's line means; a mistake is told by the key of the line."""
+    """What one parameter's line means; a mistake is reported with the key of the line."""
     kind = _kind(line)
     needed, optional = KINDS[kind]
     for key in line:
@@ -146,7 +146,7 @@ def _kind(line: Mapping[str, Any]) -> str:
             key=near[0],
             fix=nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters")),
         )
-    raise ScalingError("the parameter says no values", fix="write value, values, or min and max")
+    raise ScalingError("the parameter has no values", fix="write value, values, or min and max")
 
 
 def _choice(line: Mapping[str, Any]) -> Choice:
@@ -154,7 +154,7 @@ def _choice(line: Mapping[str, Any]) -> Choice:
     if not isinstance(values, list) or not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({_typed(value) for value in values}) < len(values):
-        raise ScalingError("a value stands twice", key="values")
+        raise ScalingError("a value is there twice", key="values")
     chances = line.get("probabilities")
     if chances is None:
         return Choice(tuple(values))
@@ -172,7 +172,7 @@ def _typed(value: Any) -> str:
 def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
     for key, value in numbers.items():
         if not is_number(value) or abs(value) > LARGEST:
-            # PyYAML, which reads the file for `wandb sweep`, wants a point in the mantissa and a sign in the exponent.
+            # PyYAML, which reads the file for `wandb sweep`, needs a point in the mantissa and a sign in the exponent.
             raise ScalingError(
                 "expected a number", key=key, value=value, fix="W&B reads 1.0e-4 as one, and 1e-4 as text"
             )

@@ -26,7 +26,7 @@ from scaling.config import Config, document
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.number import PositiveInt, is_number
-from scaling.sweeps.command import MEND, words_of
+from scaling.sweeps.command import FIX, words_of
 from scaling.sweeps.distribution import Choice, Distribution, distribution
 from scaling.sweeps.hyperband import Hyperband, hyperband
 from scaling.training.mirror import METRICS
@@ -54,7 +54,7 @@ NEEDED = {
     "method": "write method: grid, random or bayes",
     "parameters": "write parameters: {optimizer.lr: {values: [1.0e-3, 3.0e-3]}}",
     "program": "write program: scaling",
-    "command": MEND,
+    "command": FIX,
 }
 MOST_RUNS = 100_000
 
@@ -81,7 +81,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A checked sweep. `words` are what its command says to every run; parameters stand in W&B's order, by name."""
+    """A checked sweep. `words` are those of its command for every run; parameters are in W&B's order, by name."""
 
     name: str
     method: str
@@ -109,7 +109,7 @@ class Sweep:
 
     @property
     def fingerprint(self) -> str:
-        """What it draws from: its parameters as the file says them."""
+        """What it draws from: its parameters as in the file."""
         document = json.dumps(self.tree["parameters"], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
@@ -261,7 +261,7 @@ def _metric(tree: Mapping[str, Any], config: Config) -> Metric | None:
     name = line.get("name")
     if name not in METRICS:
         raise config.error(
-            "metric.name" if name is not None else "metric", "nobody logs it", nearest(str(name), METRICS)
+            "metric.name" if name is not None else "metric", "no run logs it", nearest(str(name), METRICS)
         )
     return Metric(name, -1 if line.get("goal") == "maximize" else 1)
 

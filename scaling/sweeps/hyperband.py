@@ -7,7 +7,7 @@ threshold is the ⌊n/η⌋-th best (counted from 0) of the n values that any ru
 its value at the last bracket it reached is worse (`strict`), or where the best of its values so far is.
 
 W&B's departure from the paper: runs are not given their budgets by bracket; all start alike, and each is looked at when
-it reaches a bracket, beside those that were there before.
+it reaches a bracket, with those that were there before.
 """
 
 from __future__ import annotations

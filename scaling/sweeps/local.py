@@ -141,7 +141,7 @@ def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
     if not torch.cuda.is_initialized():
         _add(crew, sweep, dead.place, log)
     elif not crew:
-        raise RuntimeError(f"every worker has died; {log} says why")
+        raise RuntimeError(f"every worker has died; {log} shows why")
 
 
 def _add(crew: list[Worker], sweep: Sweep, place: str | None, log: Path) -> None:

@@ -24,7 +24,7 @@ def register(sweep: Sweep) -> str | None:
     import wandb
 
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # what it says there, our command says
+        with contextlib.redirect_stdout(io.StringIO()):  # our command prints it instead
             name = wandb.sweep(dict(sweep.tree), entity=entity, project=project)
     except Exception as error:
         why, status = " ".join(str(error).split())[:200], _status(error)

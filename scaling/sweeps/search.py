@@ -1,7 +1,7 @@
 """Search: the cells of a sweep, one after the other. Grid and random are W&B's; bayes is in `bayes.py`.
 
 A grid is the product of the parameters' values, parameters in the order of their names. A random cell draws a uniform
-share for each parameter and takes that quantile; here the shares follow from the sweep, the cell's number and the
+place for each parameter and takes that quantile; here the places follow from the sweep, the cell's number and the
 parameter's name alone, so that a sweep that was killed goes on with the same cells.
 """
 

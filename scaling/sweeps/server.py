@@ -1,4 +1,4 @@
-"""Server: the three things an agent says to a W&B server, over plain HTTP, with bounded waits and patience.
+"""Server: the three requests of an agent to a W&B server, over plain HTTP, with bounded waits and patience.
 
 The client's own calls sit in a process of their own that training must not wait for; an agent lives for days and has to
 know why a call failed. So these few go straight to the server, at the address and with the key that the client uses.
@@ -64,7 +64,7 @@ class Path:
 
 
 class Refused(ScalingError):
-    """The server answered, and said no."""
+    """The server answered with a refusal."""
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,17 @@ class Server:
         return sweep
 
     def register(self, path: Path) -> str:
-        """The id of a new agent; its host is nobody's business."""
+        """The id of a new agent; its host is not sent."""
         variables = {"host": "scaling", "entityName": path.entity, "projectName": path.project, "sweep": path.sweep}
         return self.ask(AGENT, variables)["createAgent"]["agent"]["id"]
 
     def heartbeat(self, agent: str, running: list[str], patience: float = PATIENCE) -> list[dict[str, Any]]:
-        """Say which runs are under way, and hear what to do."""
+        """Report which runs are under way, and return what to do."""
         variables = {"id": agent, "metrics": "{}", "runState": json.dumps(dict.fromkeys(running, True))}
         return json.loads(self.ask(HEARTBEAT, variables, patience)["agentHeartbeat"]["commands"])
 
     def first(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """One answer of a server that may not be there at all, which is told within seconds."""
+        """One answer of a server that may not be there at all, which is reported within seconds."""
         try:
             return self.ask(query, variables, FIRST_WAIT)
         except Refused:

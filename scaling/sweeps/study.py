@@ -1,7 +1,7 @@
-"""Study: a planned study as a sweep with one parameter, the ids of its runs; paired values are what W&B cannot say.
+"""Study: a planned study as a sweep with one parameter, the ids of its runs; W&B has no paired values.
 
-Each run is `scaling train study=NAME run=ID runs=FOLDER`, and the plan in the ledger says what that is. The dearest run
-comes first, so that its trunk is grown early, and as far as any branch wants it.
+Each run is `scaling train study=NAME run=ID runs=FOLDER`, and the plan in the ledger describes it. The most expensive
+run comes first, so that its trunk is trained early, and as far as any branch needs it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
         "command": ["scaling", "train", f"study={study}", *where, "${args_no_hyphens}"],
         "method": "grid",
         "metric": {"name": "evaluate/loss", "goal": "minimize"},
-        "parameters": {"run": {"values": _dearest_first(ledger.plan(study, of_study))}},
+        "parameters": {"run": {"values": _most_expensive_first(ledger.plan(study, of_study))}},
     }
 
 
-def _dearest_first(plan: dict[str, Any]) -> list[str]:
+def _most_expensive_first(plan: dict[str, Any]) -> list[str]:
     trunks = {run["run"]: run["flops"] for run in plan["trunks"]}
 
     def flops(run: dict[str, Any]) -> float:
@@ -54,7 +54,7 @@ def planned(words: Sequence[str]) -> Config:
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Have the trunk of a planned study's run stand where the run branches off. The ledger shows it, and W&B does not:
+    """Bring the trunk of a planned study's run to where the run branches off. The ledger shows it, and W&B does not:
     in a sweep there, each W&B run is one of the runs that were asked for.
     """
     _, ledger, plan, run = _loaded(words, ["log.wandb=disabled"])
@@ -65,11 +65,11 @@ def prepare(words: Sequence[str]) -> None:
 
 
 def _loaded(words: Sequence[str], further: Sequence[str] = ()) -> tuple[dict[str, str], Ledger, Plan, Run]:
-    """What the words say, and the run that they name; `further` words hold for its training."""
+    """What the words set, and the run that they name; `further` words hold for its training."""
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     for key in settings:
         if key not in KEYS and not key.startswith("log."):
-            raise ScalingError("the plan says what a run of a study is", key=key, value=settings[key])
+            raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])
     ledger = Ledger.open(settings.get("runs", "runs"))
     plan = _entered(ledger.root, settings["study"], tuple(further))
     runs = {cell.run: cell for cell in plan.runs}

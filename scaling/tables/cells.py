@@ -32,7 +32,7 @@ def columns(printed: Printed) -> list[Column]:
         (f"Ops ({unit}), as run", lambda line: f"{line.counted.flops / 2 / scale:.3f}"),
     ]
     if not printed.trained:
-        return [column for column in shown if _said(column, printed)]
+        return [column for column in shown if _is_shown(column, printed)]
     speeds = {line.counted.row.name: line.runs.steps_per_second for line in printed.lines if line.runs}
     baselines = printed.table.baselines
     final = "Score" if printed.table.judged_by == "score" else "Final loss, ours"
@@ -48,10 +48,10 @@ def columns(printed: Printed) -> list[Column]:
         ("verdict", lambda line: line.difference.verdict if line.difference else NOTHING),
         ("runs", lambda line: f"{len(line.runs.final)}" if line.runs else "0"),
     ]
-    return [column for column in shown if _said(column, printed)]
+    return [column for column in shown if _is_shown(column, printed)]
 
 
-def _said(column: Column, printed: Printed) -> bool:
+def _is_shown(column: Column, printed: Printed) -> bool:
     """Whether a column says anything of any row."""
     return any(column[1](line) != NOTHING for line in printed.lines)
 

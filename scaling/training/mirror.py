@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
 START, EXIT = 10.0, 25.0  # seconds that W&B may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT set others
-HEARD = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
+STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
 
 # The names under which entries are logged: KIND/KEY.
 METRICS = (
@@ -88,7 +88,7 @@ def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Listen
         mirror.close()
 
 
-def told_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
+def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
     """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
     if SWEEP not in os.environ or mode(experiment) == "disabled":
         return
@@ -123,7 +123,7 @@ class Mirror:
     def pruned(self) -> bool:
         """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
         may_prune = self._online and SWEEP in os.environ and AGENT not in os.environ
-        return may_prune and self._asked.wait(HEARD)
+        return may_prune and self._asked.wait(STOP_WAIT)
 
     def _stop(self) -> None:
         """W&B asks for a stop: the run saves and leaves at its next step."""

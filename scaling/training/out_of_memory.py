@@ -13,7 +13,7 @@ from scaling.training.experiment import Experiment
 from scaling.training.ranks import rank_count
 
 # The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
-SAID = re.compile(
+MESSAGES = re.compile(
     r"DefaultCPUAllocator|std::bad_alloc|out of memory|cannot allocate memory|not enough memory|ALLOC_FAILED", re.I
 )
 
@@ -24,7 +24,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
-    if isinstance(error, RuntimeError) and SAID.search(str(error)):
+    if isinstance(error, RuntimeError) and MESSAGES.search(str(error)):
         return True
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
 from scaling.training.parameter import Parameter
-from scaling.training.sharding import gathered_anew, own
+from scaling.training.sharding import gathered_again, own
 
 Precision = Literal["float32", "bf16_autocast", "bf16"]
 
@@ -86,7 +86,7 @@ class Weights:
             with torch.autocast(device.type, torch.bfloat16, enabled=self.evaluation == "bf16_autocast"):
                 yield self.evaluated
         finally:
-            gathered_anew(self.evaluated)
+            gathered_again(self.evaluated)
 
     def apart(self) -> list[Family]:
         """The models that are not the trained one."""

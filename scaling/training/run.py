@@ -35,7 +35,7 @@ from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
-from scaling.training.mirror import Listener, mirrored, told_again
+from scaling.training.mirror import Listener, mirrored, report_again
 from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import flushed, keep_freed
@@ -68,7 +68,7 @@ class Observers:
         return bool(self.callbacks or self.loggers)
 
 
-NOBODY = Observers()
+NO_OBSERVERS = Observers()
 
 
 class Pruned(Exception):
@@ -79,7 +79,7 @@ class Pruned(Exception):
         super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
 
 
-def train(config: Config, observers: Observers = NOBODY, again: bool = False) -> dict[str, Any]:
+def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
     """The result of the run that a config describes: the published one, or that of training it now.
 
     With `again` a run that is done is trained again; the result has the differences from the published one.
@@ -88,7 +88,7 @@ def train(config: Config, observers: Observers = NOBODY, again: bool = False) ->
     ledger = _ledger(config)
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
     if ledger is not None and result is not None and not again:
-        told_again(experiment, ledger, result)
+        report_again(experiment, ledger, result)
         return {**result, "already": True}
     trained = train_run(experiment, ledger, observers, again)
     if trained is not None or ledger is None:
@@ -111,7 +111,7 @@ def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, observers: Observers = NOBODY, again: bool = False
+    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS, again: bool = False
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
@@ -124,7 +124,7 @@ def train_run(
         return None if claim is None else _trained(experiment, ranks, *claim, observers)
 
 
-def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NOBODY) -> bool:
+def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS) -> bool:
     """Train a trunk as far as required, keeping the steps that branches start from; False where another does."""
     if _started(experiment):
         return True
@@ -141,7 +141,7 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
     return True
 
 
-def grow(config: Config, steps: int, observers: Observers = NOBODY) -> None:
+def grow(config: Config, steps: int, observers: Observers = NO_OBSERVERS) -> None:
     """Train the trunk of the run that a config describes up to a step."""
     trunk = assemble(config).trunk()
     if trunk is not None:
@@ -153,7 +153,7 @@ def _ledger(config: Config) -> Ledger | None:
     return Ledger.create(config["runs"]) if first() else None
 
 
-def _started(experiment: Experiment, again: bool = False, observers: Observers = NOBODY) -> bool:
+def _started(experiment: Experiment, again: bool = False, observers: Observers = NO_OBSERVERS) -> bool:
     """Where the run takes several ranks and this is none of them: start them, and return True."""
     if launched() or (ranks := rank_count(experiment.config)) == 1:
         return False

@@ -46,7 +46,7 @@ def _through(model: Family, batch: object, output: Output) -> None:
         output.hidden.requires_grad_()
 
 
-def gathered_anew(model: Family) -> None:
+def gathered_again(model: Family) -> None:
     """Let the next forward pass gather the shards as they will be then: without a backward pass they stay gathered."""
     for module in model.modules():
         reshard = getattr(module, "reshard", None)

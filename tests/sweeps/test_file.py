@@ -51,7 +51,7 @@ BAD = {
     "an unknown method": ({"method": "gird"}, "'grid'"),
     "an unknown top key": ({"paramters": {}}, "'parameters'"),
     "no parameters": ({"parameters": {}}, "parameters"),
-    "a metric nobody logs": ({"metric": {"name": "val_loss"}}, "nobody logs it"),
+    "a metric nobody logs": ({"metric": {"name": "val_loss"}}, "no run logs it"),
     "bayes without a metric": ({"method": "bayes", "metric": None}, "metric"),
     "a goal": ({"metric": {"name": "evaluate/loss", "goal": "minimise"}}, "minimize"),
     "hyperband without brackets": ({"early_terminate": {"type": "hyperband"}}, "min_iter"),

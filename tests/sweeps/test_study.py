@@ -55,7 +55,7 @@ def test_a_sweep_asks_for_each_run_of_the_plan_the_dearest_first(client, tmp_pat
     assert main(["train", "study=smallest", "run=abc", f"runs={ledger.root}"]) == 2
     assert "the study has no such run" in capsys.readouterr().err
     assert main(["train", *words, f"run={found.runs[0].run}", "seed=7"]) == 2
-    assert "the plan says what a run of a study is" in capsys.readouterr().err
+    assert "the plan sets what a run of a study is" in capsys.readouterr().err
 
 
 @pytest.mark.slow

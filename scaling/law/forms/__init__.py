@@ -48,14 +48,14 @@ def laws() -> dict[str, Form]:
     """Every law by its name: those of the papers, and those that joined by `--extend`."""
     by_name = {law.name: law for law in LAWS}
     for kind in build.joined(build.LAW).values():
-        law = _made(kind)
+        law = _instance(kind)
         if law.name in by_name:
             raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your class another name")
         by_name[law.name] = law
     return by_name
 
 
-def _made(kind: type) -> Form:
+def _instance(kind: type) -> Form:
     """The law of a person's class, refused where it lacks what a law states."""
     fix = "it is a subclass of scaling.law.Form with formula, citation, inputs, parameters and curve (docs/laws.md)"
     if not issubclass(kind, Form):

@@ -130,7 +130,7 @@ def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]
                 f"{name} and {root} are of different kinds",
                 key="tie",
                 value=f"{name}={root}",
-                fix="tie two exponents, say",
+                fix="tie two exponents, for example",
             )
         if name in limits:
             raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")

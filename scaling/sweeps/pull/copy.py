@@ -1,7 +1,7 @@
-"""Copy: what was fetched, as a ledger of its own. It holds what W&B says, so a later pull may write any of it again.
+"""Copy: what was fetched, as a ledger of its own. It holds what W&B has, so a later pull may write any of it again.
 
-store/<run>/attempts/NNN/   one folder a W&B run, in one rename; claim.json says which it shows, and how far
-store/<run>/result.json     of the attempt that stands
+store/<run>/attempts/NNN/   one folder a W&B run, in one rename; claim.json states which it shows, and how far
+store/<run>/result.json     of the attempt that is kept
 studies/<sweep>/plan.json   the runs of a sweep, where its command is ours
 points.csv                  a row a run
 """
@@ -55,7 +55,7 @@ class Copy:
                     self.copied[claim["wandb"]] = Copied(record.number, claim["seen"], tuple(ended["missing"]))
 
     def wants(self, run: WandbRun) -> bool:
-        """Whether the history of an ended run is yet to be fetched, or was not whole, or has grown since."""
+        """Whether the history of an ended run is yet to be fetched, or was not complete, or is longer now."""
         attempt = self.copied.get(run.path)
         return run.outcome is not None and (attempt is None or attempt.version != run.version or bool(attempt.missing))
 
@@ -88,7 +88,7 @@ class Copy:
         self.copied[run.path] = Copied(number, run.version, fetched.missing)
 
     def conclude(self, reconciled: Reconciled) -> None:
-        """The run's spec, where W&B has all of it, and the result that stands."""
+        """The run's spec, where W&B has all of it, and the kept result."""
         folder, first, run = self.ledger.folder(reconciled.run), reconciled.attempts[0], reconciled.stands
         folder.mkdir(parents=True, exist_ok=True)
         run_spec = spec(first)
@@ -116,7 +116,7 @@ def _name(run_spec: Mapping[str, Any]) -> str | None:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    """The file with this document. A copy need not outlive a power cut; its checksum tells, and a pull fixes it."""
+    """The file with this document. A copy need not outlive a power cut; its checksum shows it, and a pull fixes it."""
     content = seal(document)
     if path.exists() and path.read_bytes() == content:
         return

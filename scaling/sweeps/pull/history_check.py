@@ -1,4 +1,4 @@
-"""Complete: whether a history that was fetched is the one that W&B has. What it lacks is said, and never filled in."""
+"""Complete: whether a history that was fetched is the one that W&B has. What it lacks is reported, never filled in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offline: runs that W&B's client wrote to `wandb/offline-run-*/run-ID.wandb` and nobody has synced.
+"""Offline: runs that W&B's client wrote to `wandb/offline-run-*/run-ID.wandb` and that were never synced.
 
     file   := ":W&B" 0xBEE1 0x00, then blocks of 32 KiB
     record := CRC-32 (4 bytes) · length (2) · kind (1: whole, 2: first, 3: middle, 4: last) · content
@@ -34,7 +34,7 @@ class Offline:
         return [run for run, _ in self._read.values()]
 
     def sweeps(self, names: Collection[str]) -> dict[str, Mapping[str, Any]]:
-        """None: the files name their sweeps, and do not say what these are."""
+        """None: the files name their sweeps, and do not hold them."""
         return {}
 
     def histories(self, runs: list[WandbRun]) -> Iterator[tuple[WandbRun, Fetched]]:

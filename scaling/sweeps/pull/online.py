@@ -79,7 +79,7 @@ class Online:
         self._runs: dict[str, Any] = {}
 
     def listed(self) -> list[WandbRun]:
-        """Every run, without its history; paged, and counted against what the server says there are."""
+        """Every run, without its history; paged, and compared with the server's own count."""
         place = self.place
         filters = {"sweep": place.sweep} if place.sweep else {}
         runs = self._api.runs(f"{place.entity}/{place.project}", filters, per_page=RUNS, lazy=False)

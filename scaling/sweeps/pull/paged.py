@@ -21,7 +21,7 @@ from scaling.sweeps.pull.wandb_run import History, Row, WandbRun
 from scaling.sweeps.server import Server
 
 PAGE = 1_000  # rows that a server gives at once
-DENSE = 0.5  # the share of a page that an evenly logged history is asked for
+DENSE = 0.5  # the fraction of a page that is requested of an evenly logged history
 EACH = 25  # runs for which another process is worth its start
 HISTORY = """query HistoryPage(
   $entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!, $pageSize: Int!

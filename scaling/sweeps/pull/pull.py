@@ -1,4 +1,4 @@
-"""Pull: list what W&B has, fetch what the copy lacks, reconcile, and say what came of it."""
+"""Pull: list what W&B has, fetch what the copy lacks, reconcile, and report."""
 
 from __future__ import annotations
 

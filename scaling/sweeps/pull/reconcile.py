@@ -12,7 +12,7 @@ from scaling.sweeps.pull.wandb_run import WandbRun, result
 
 @dataclass(frozen=True)
 class Reconciled:
-    """A run's attempts, oldest first, the one whose result stands (None: not done), and where others found another."""
+    """A run's attempts, oldest first, the one whose result is kept (None: not done), and where others found another."""
 
     run: str
     attempts: tuple[WandbRun, ...]
@@ -34,7 +34,7 @@ def reconciled(runs: Iterable[WandbRun]) -> list[Reconciled]:
 
 
 def _reconciled(run: str, attempts: Sequence[WandbRun]) -> Reconciled:
-    """As in the ledger, the first result stands, and later ones are held to it."""
+    """As in the ledger, the first result is kept, and later ones are compared with it."""
     done = [attempt for attempt in attempts if attempt.outcome in RESULTS]
     if not done:
         return Reconciled(run, tuple(attempts), None, ())

@@ -1,4 +1,4 @@
-"""One W&B run as its server or its file tells it, and what it says of a run of the ledger. All of it is pure."""
+"""One W&B run as its server or its file has it, and what it shows of a run of the ledger. All of it is pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaling.ledger.identity import RUN_ID
 from scaling.ledger.result import INTERRUPTIONS
 from scaling.training.point import EXACT, canonical, plain
 
-OWN = ("run", "attempt", "point", "row", "_wandb", "wandb_version")  # keys of a W&B config beside the spec's
+OWN = ("run", "attempt", "point", "row", "_wandb", "wandb_version")  # keys of a W&B config besides the spec's
 STEP = "trainer/global_step"  # the run's step, as Lightning logs it; W&B's own counts rows
 KINDS = ("train", "evaluate", "spike")  # of entries
 ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed": "stopped", "preempted": "stopped"}
@@ -24,7 +24,7 @@ Parts = list[tuple[str, list[tuple[str, str]]]]
 
 @dataclass(frozen=True)
 class WandbRun:
-    """A W&B run without its history; `lines`, `counts` (values by key) and `last` (row) say what that has to hold."""
+    """A W&B run without its history; `lines`, `counts` (values by key) and `last` (row) are what that has to hold."""
 
     path: str  # entity/project/id, or the file
     name: str
@@ -86,14 +86,14 @@ def point(shown: WandbRun) -> dict[str, Any]:
 
 
 def spec(shown: WandbRun) -> dict[str, Any]:
-    """What the run computes: its config without what stands beside that. Where a sweep chose a whole section by name
-    (`size: ladder/30k`), W&B keeps the name, and the spec is not whole; its hash tells.
+    """What the run computes: its config without what W&B adds. Where a sweep chose a whole section by name
+    (`size: ladder/30k`), W&B keeps the name, and the spec is not whole, which its hash shows.
     """
     return {key: value for key, value in nested(shown.config).items() if key not in OWN}
 
 
 def cell(shown: WandbRun, parameters: Iterable[str]) -> dict[str, Any]:
-    """What its sweep drew for it: by parameter, dotted, as far as the config tells."""
+    """What its sweep drew for it: by parameter, dotted, as far as the config has it."""
     return {name: value for name in parameters if (value := _at(shown.config, name)) is not None}
 
 
