@@ -139,7 +139,7 @@ class Scorer:
 
     def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         tokens, documents = aligned(contexts, self.ids.get("pad", 0))
-        # Said also of rows without padding, because the continuations may have some.
+        # Also of rows without padding, because the continuations may have some.
         documents = torch.ones_like(tokens) if documents is None else documents
         lengths = torch.tensor([len(context) for context in contexts])
         batch = prompt(tokens, documents, prefix=lengths).to(self.device)
@@ -204,7 +204,7 @@ def _selected(memory: Output, rows: Tensor) -> Output:
 
 
 def _batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
-    """The keys in order of their widths, in batches of about so many tokens, padding counted."""
+    """The keys in order of their widths, in batches of about that many tokens, padding counted."""
     batch: list[Item] = []
     for item in sorted(widths, key=lambda item: widths[item]):
         if batch and (len(batch) + 1) * widths[item] > tokens:

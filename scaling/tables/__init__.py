@@ -1,1 +1,1 @@
-"""Tables: a paper's rows counted, trained as a study, and printed beside what the paper printed."""
+"""Tables: a paper's rows counted, trained as a study, and printed next to the published figures."""

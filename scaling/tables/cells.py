@@ -1,4 +1,4 @@
-"""Cells: a table's lines as columns of text, ours beside the paper's."""
+"""Cells: a table's lines as columns of text, ours next to the paper's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Column = tuple[str, Callable[[Line], str]]
 
 
 def columns(printed: Printed) -> list[Column]:
-    """The paper's columns with ours beside them; those of runs only where there are runs."""
+    """The paper's columns with ours next to them; those of runs only where there are runs."""
     unit, scale = _unit(printed)
     theirs = [(title, partial(_published, column=column, form="{}")) for column, title in printed.table.columns.items()]
     shown: list[Column] = [
@@ -52,7 +52,7 @@ def columns(printed: Printed) -> list[Column]:
 
 
 def _is_shown(column: Column, printed: Printed) -> bool:
-    """Whether a column says anything of any row."""
+    """Whether a column has a value in any row."""
     return any(column[1](line) != NOTHING for line in printed.lines)
 
 

@@ -32,7 +32,7 @@ class Counted:
 
 
 def counts(table: Table, words: Sequence[str] = ()) -> list[Counted]:
-    """Every row of the table, counted at the size that `words` say."""
+    """Every row of the table, counted at the size that `words` set."""
     return [_counted(table, row, table.load(row.name, words)) for row in table.rows]
 
 

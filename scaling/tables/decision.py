@@ -75,7 +75,7 @@ class Calibration:
     """A lead of z standard errors wins with probability u/2 + (1 - u) Φ(slope z).
 
     The unit is the root mean square of all leads where no row has two runs. u is the fraction of pairs whose order at
-    the small scale says nothing of that at the larger one, however large the lead.
+    the small scale predicts nothing of that at the larger one, however large the lead.
     """
 
     slope: float
@@ -87,7 +87,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the winners at one scale say of the winners at another."""
+    """How the winners at one scale predict the winners at another."""
 
     small: str
     large: str
@@ -114,7 +114,7 @@ class Decision:
     """Of the same probabilities: their mean squared distance from what came; 0.25 is that of a coin."""
 
     def probability(self, lead: float) -> float | None:
-        """Of winning at the larger scale with a lead of so many standard errors at the small one."""
+        """Of winning at the larger scale with a lead of that many standard errors at the small one."""
         return None if self.calibration is None else self.calibration.probability(lead)
 
     def to_json(self) -> dict[str, Any]:

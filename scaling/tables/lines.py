@@ -1,4 +1,4 @@
-"""Lines: what a table says of each row, the paper's figures, our counts and what our runs found, side by side."""
+"""Lines: a table's figures of each row: the paper's, our counts and our runs' results, side by side."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Printed:
-    """A whole table: its lines, and what is said below them."""
+    """A whole table: its lines, and the notes below them."""
 
     table: Table
     lines: Sequence[Line]
@@ -92,7 +92,7 @@ class Printed:
 
 
 def printed(table: Table, counted: Sequence[Counted], results: Results | None = None) -> Printed:
-    """The counts beside what the runs found, where runs are asked for."""
+    """The counts next to the runs' results, where runs are requested."""
     if results is None:
         return Printed(table, [Line(line) for line in counted])
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
@@ -127,7 +127,7 @@ def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
 
 
 def notes(table: Printed) -> list[str]:
-    """What stands below the table: what rests on how much, and what is missing."""
+    """The notes below the table: what the figures rest on, and what is missing."""
     comparison = table.comparison
     if comparison is None:
         return []
@@ -146,7 +146,7 @@ def notes(table: Printed) -> list[str]:
     elif not table.studies:
         sentences.append(f"No study of {table.table.name} is here: nothing of it was trained.")
     else:
-        sentences.append("No row has two finished runs, so nothing can be said of differences.")
+        sentences.append("No row has two finished runs, so no difference can be tested.")
     if comparison.strange:
         sentences.append(
             f"These scatter more than the rest and are judged by their own runs: {_list(comparison.strange)}."

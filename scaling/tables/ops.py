@@ -68,7 +68,7 @@ def global_batch(config: Config, model: Family) -> Batch:
 
 
 class _Counter(Watch):
-    """Counts what runs under it. While a piece says its own count for the paper, `muted` keeps ours out of that one."""
+    """Counts what runs under it. While a piece has a count for the paper, `muted` keeps ours out of that one."""
 
     operations = frozenset([*flop_registry, LOOK_UP])
 
@@ -92,7 +92,7 @@ class _Counter(Watch):
 
 @contextmanager
 def _replaced(module: Any, counter: _Counter) -> Iterator[None]:
-    """Count what `module.mesh_operations` says of its input's vectors in the place of what runs inside it."""
+    """Count `module.mesh_operations` of its input's vectors in the place of what runs inside it."""
 
     def enter(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         counter.add(module.mesh_operations(prod(inputs[0].shape[:-1])))

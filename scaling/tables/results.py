@@ -79,7 +79,7 @@ class Results:
 
     @property
     def early(self) -> float | None:
-        """The share of the steps at which early losses were read."""
+        """The fraction of the steps at which early losses were read."""
         shares = [point.early_at for point in self.points if point.early_at is not None]
         return statistics.median(shares) if shares else None
 

@@ -1,4 +1,4 @@
-"""What seeds allow to be said: intervals of means, differences from a baseline, agreement of two rankings."""
+"""Statistics over seeds: intervals of means, differences from a baseline, agreement of two rankings."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def compare(
 ) -> Comparison:
     """Every row's mean, and its difference from its baseline's: one baseline, or one for each row.
 
-    The variance is pooled over the rows of a baseline, so that three runs of each say what many would. Rows that
-    scatter more than the rest are no part of the pool; what is said of them rests on their own runs, by Welch's test.
+    The variance is pooled over the rows of a baseline, so that three runs of each are worth many. Rows that
+    scatter more than the rest are no part of the pool; their figures rest on their own runs, by Welch's test.
     """
     arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
     of = {row: baselines if isinstance(baselines, str) else baselines[row] for row in results}

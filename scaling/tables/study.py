@@ -19,7 +19,7 @@ from scaling.tables.table import Table
 def question(table: Table, words: Sequence[str] = (), name: str | None = None) -> Question:
     """The study whose runs the table needs under these overrides.
 
-    Its name says the table and, by a hash, what is trained: the same command goes on with it, and a table that has
+    Its name has the table and, by a hash, what is trained: the same command continues it, and a table that has
     gained rows since is another study, which shares the runs that both have.
     """
     base, others = ([row.name for row in table.rows if table.is_baseline(row.name) == first] for first in (True, False))
@@ -36,7 +36,7 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
 def lacking(plan: Plan, kept: Results, where: str) -> Plan:
     """The plan without the runs that have ended in `kept`, as a study of its own; all of it where none has.
 
-    A run that both know is what tells that data and settings are alike, so one at least is asked for.
+    A run that both have shows that data and settings are alike, so one at least is required.
     """
     done = {(point.row, point.seed): point.run for point in kept.points if point.status != MISSING}
     if not done:
@@ -54,7 +54,7 @@ def lacking(plan: Plan, kept: Results, where: str) -> Plan:
     runs = tuple(cell for cell in plan.runs if cells[cell.run] not in done)
     if len(runs) == len(plan.runs):
         raise ScalingError(
-            "it holds no run that is asked for here, so nothing tells that the data and the settings are the same",
+            "it holds no run that is requested here, so nothing shows that the data and the settings are the same",
             file=where,
             fix="ask for a row and a seed that it holds too, or train without --from",
         )
@@ -68,7 +68,7 @@ def _hash(table: Table, words: Sequence[str]) -> str:
     trees = [load(table.config, each).tree for each in own]
     for tree in trees:
         del tree["train"]["threads"]  # no part of what is trained
-    # A section that is null says what the config said before there was such a section.
+    # A section that is null means what the config meant before there was such a section.
     sections = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
     return _digest([asdict(table.seeds), sections])
 

@@ -18,7 +18,7 @@ KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
     "published": str,
-    "columns": Any,  # titles by column, checked beside the columns that were published
+    "columns": Any,  # titles by column, checked with the columns that were published
     "measures": list[Literal["sequential", "path"]],
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
@@ -28,7 +28,7 @@ KEYS: dict[str, Any] = {
 MEANINGS = {
     "title": "the heading of what is printed",
     "source": "the paper and its table",
-    "published": "a CSV beside the file with the paper's figures: row, heading, a column a figure",
+    "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
     "measures": "what is measured besides: sequential, path",
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
@@ -42,7 +42,7 @@ Figures = Mapping[str, float | str]
 
 @dataclass(frozen=True)
 class Seeds:
-    """How many runs stand behind the baseline, and behind each other row."""
+    """The number of runs of the baseline, and of each other row."""
 
     baseline: int = 1
     others: int = 1
@@ -203,7 +203,7 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     try:
         content = text(path)
     except ScalingError as error:
-        raise file.config.error("published", error.what, "name a CSV file beside this one") from None
+        raise file.config.error("published", error.what, "name a CSV file next to this one") from None
     lines = csv.DictReader(io.StringIO(content))
     for key in ("row", "heading"):
         if key not in (lines.fieldnames or ()):

@@ -131,7 +131,7 @@ def test_points_that_share_no_run_with_what_is_asked_are_refused(ledger, tmp_pat
             line["seed"] = str(int(line["seed"]) + 7)
     words = [*QUICK, f"runs={tmp_path / 'runs'}"]
     assert main(["table", "narang2021", *ONLY, "--train", "--from", str(kept), *words]) == 2
-    assert f"{kept}: it holds no run that is asked for here" in capsys.readouterr().err
+    assert f"{kept}: it holds no run that is requested here" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
