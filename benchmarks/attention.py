@@ -83,10 +83,10 @@ def measured(case: Case, ways: list[Attend], turns: int) -> list[float]:
     found: list[list[float]] = [[] for _ in ways]
     for turn in range(turns + 1):
         for way, times in zip(ways, found, strict=True):
-            begun = time.process_time()
+            started = time.process_time()
             torch.autograd.grad(way(q, k, v, bias, case.adds == "causal"), inputs, upstream)
             if turn:  # the first compiles, and asks for memory
-                times.append(1e3 * (time.process_time() - begun))
+                times.append(1e3 * (time.process_time() - started))
     return [statistics.median(times) for times in found]
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/branches.py [--tokens 500k 1M] [--seeds 5] [--workers N]
 
-The models and the schedule (WSD) are quickstart's. A branch starts from the trunk of its size and seed, grown once for
+The models and the schedule (WSD) are quickstart's. A branch starts from its size and seed's trunk, trained once for
 all budgets; the whole run is trained from nothing in a ledger of its own that has no trunk. Under a difference of mean
 losses stands its 95% t-interval over the seeds, each paired with itself; beside it the scatter between seeds.
 """
@@ -37,7 +37,7 @@ class Ended:
     from_step: int
 
 
-def asked(tokens: list[str], seeds: int) -> Question:
+def question_of(tokens: list[str], seeds: int) -> Question:
     question = read(STUDY)
     assert isinstance(question.grid, Mapping)
     sizes = [question.grid["size"][place] for place in SIZES]
@@ -115,7 +115,7 @@ def main() -> None:
     given = parser.parse_args()
     if len(given.tokens) < 2 or given.seeds < 2:
         parser.error("a trunk is shared by two budgets or more, and scatter needs two seeds or more")
-    question = asked(given.tokens, given.seeds)
+    question = question_of(given.tokens, given.seeds)
     with tempfile.TemporaryDirectory() as folder:
         branched, single = (
             plan(question, [f"runs={Path(folder) / name}", "log.wandb=disabled"]) for name in ("branches", "whole")

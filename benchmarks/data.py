@@ -47,9 +47,9 @@ def rate(work: Callable[[int], int], repeats: int) -> float:
     work(0)
     best = 0.0
     for step in range(1, repeats + 1):
-        begun = time.thread_time()
+        started = time.thread_time()
         tokens = work(step)
-        best = max(best, tokens / (time.thread_time() - begun))
+        best = max(best, tokens / (time.thread_time() - started))
     return best
 
 

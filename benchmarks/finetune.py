@@ -71,10 +71,10 @@ def theirs(folder: Path, tuning: str, one: Experiment) -> float:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     batches = [one.batches.batch(step) for step in range(one.steps)]
-    begun = 0.0
+    started = 0.0
     for step, batch in enumerate(batches):
         if step == 1:
-            begun = time.perf_counter()
+            started = time.perf_counter()
         assert batch.labels is not None
         mask = torch.ones_like(batch.tokens) if batch.documents is None else (batch.documents > 0).long()
         loss = model(input_ids=batch.tokens, attention_mask=mask, labels=batch.labels.flatten()).loss
@@ -82,7 +82,7 @@ def theirs(folder: Path, tuning: str, one: Experiment) -> float:
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return 1000 * (time.perf_counter() - begun) / (len(batches) - 1)
+    return 1000 * (time.perf_counter() - started) / (len(batches) - 1)
 
 
 def main() -> None:

@@ -132,9 +132,9 @@ def least(sides: tuple[Step, Step], turns: int) -> list[float]:
     found = [float("inf")] * 2
     for _ in range(turns):
         for side, step in enumerate(sides):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             step()
-            found[side] = min(found[side], time.perf_counter() - begun)
+            found[side] = min(found[side], time.perf_counter() - started)
     return found
 
 

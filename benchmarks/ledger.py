@@ -41,9 +41,9 @@ def seconds(command: list[str], before: Path | None = None) -> float:
     for _ in range(3):
         if before is not None:
             before.unlink(missing_ok=True)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return best
 
 
@@ -54,9 +54,9 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         root = Path(folder) / "runs"
-        begun = time.perf_counter()
+        started = time.perf_counter()
         make(root, given.runs)
-        print(f"made {given.runs} runs in {time.perf_counter() - begun:.1f} s")
+        print(f"made {given.runs} runs in {time.perf_counter() - started:.1f} s")
         listing = [sys.executable, "-c", LISTING, f"runs={root}"]
         points = [sys.executable, "-c", POINTS, str(root)]
         print(f"list, no index:    {seconds(listing, root / index.NAME):.2f} s")

@@ -204,9 +204,9 @@ def measure(size: Size, rounds: int) -> list[Figure]:
         step()
     for _ in range(rounds):
         for name, (step, _) in prepared.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             step()
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - started)
     return [
         Figure(size.width, *name, 1e3 * statistics.median(taken), 1e3 * min(taken), prepared[name][1])
         for name, taken in seconds.items()

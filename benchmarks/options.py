@@ -105,9 +105,9 @@ class Replay:
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    begun = time.process_time()
+    started = time.process_time()
     call()
-    return time.process_time() - begun
+    return time.process_time() - started
 
 
 def main() -> None:

@@ -38,9 +38,9 @@ def main() -> None:
         words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled", "--json"]
         found = []
         for _ in range(2):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             told = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
-            found.append({**json.loads(told), "seconds": time.perf_counter() - begun})
+            found.append({**json.loads(told), "seconds": time.perf_counter() - started})
     first, again = found
     assert first["complete"]
     assert (first["fetched"], again["fetched"]) == (arguments.runs, 0)

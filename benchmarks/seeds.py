@@ -44,7 +44,7 @@ def folder(runs: Path, seed: int) -> Path:
     return runs / "studies" / f"{STUDY}-seed-{seed}" / "report"
 
 
-def found(runs: Path, seed: int) -> dict[str, Any] | None:
+def report_of(runs: Path, seed: int) -> dict[str, Any] | None:
     """What the page of a study says, where all of its runs are done."""
     path = folder(runs, seed) / "fit.json"
     told = json.loads(path.read_text()) if path.exists() else None
@@ -52,10 +52,10 @@ def found(runs: Path, seed: int) -> dict[str, Any] | None:
 
 
 def answer(runs: Path, seed: int) -> Answer:
-    if found(runs, seed) is None:
+    if report_of(runs, seed) is None:
         words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}"]
         subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
-    told = found(runs, seed)
+    told = report_of(runs, seed)
     assert told is not None
     (held_out,) = told["held_out"]["points"]
     floor, known = told["intervals"]["E"], told["entropy"]
@@ -69,8 +69,8 @@ def table(answers: Sequence[Answer]) -> Iterator[str]:
     yield f"| seed | E | 95% interval | holds the entropy | held-out loss | its excess | {new} |"
     yield "|---:|---:|---|---|---:|---:|---|"
     for one in answers:
-        about = f"| {one.seed} | {one.floor:.4f} | {one.low:.4f} to {one.high:.4f} | {_said(one.contained)} "
-        yield about + f"| {one.error:+.2%} | {one.excess:+.1%} | {_said(one.inside)} |"
+        about = f"| {one.seed} | {one.floor:.4f} | {one.low:.4f} to {one.high:.4f} | {_yes_no(one.contained)} "
+        yield about + f"| {one.error:+.2%} | {one.excess:+.1%} | {_yes_no(one.inside)} |"
     floors, widths = [one.floor for one in answers], [one.high - one.low for one in answers]
     yield ""
     yield (
@@ -96,7 +96,7 @@ def spread(runs: Path, seeds: Sequence[int]) -> Iterator[str]:
         yield about + f"| {min(found):.4f} | {max(found):.4f} |"
 
 
-def _said(holds: bool) -> str:
+def _yes_no(holds: bool) -> str:
     return "yes" if holds else "**no**"
 
 
@@ -108,7 +108,7 @@ def main() -> None:
     given = parser.parse_args()
     seeds = list(range(given.seeds))
     if given.done:
-        seeds = [seed for seed in seeds if found(given.runs, seed) is not None]
+        seeds = [seed for seed in seeds if report_of(given.runs, seed) is not None]
     if len(seeds) < 2:
         raise SystemExit("a spread takes two seeds")
     answers = [answer(given.runs, seed) for seed in seeds]

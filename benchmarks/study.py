@@ -45,22 +45,22 @@ def planned(study: str, shrink: int, sizes: int, folder: Path) -> Plan:
 def ours(study: str, shrink: int, sizes: int, workers: int | None) -> tuple[float, Plan]:
     """Seconds from the plan to the last result, the workers' imports among them."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         found = planned(study, shrink, sizes, Path(folder))
         ledger = found.ledger()
         enter(ledger, "benchmark", found)
         train(ledger, "benchmark", found, lambda _: None, workers=workers)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         assert all(ledger.result(one.run) is not None for one in found.runs)
         return seconds, found
 
 
 def usual(study: str, shrink: int, sizes: int) -> float:
     """Seconds of the usual script, its imports among them: a process of its own, with all threads."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     told = [study, str(shrink), str(sizes)]
     subprocess.run([sys.executable, __file__, "--usual", *told], check=True, env=dict(os.environ))
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def script(study: str, shrink: int, sizes: int) -> None:

@@ -35,12 +35,12 @@ class Figure:
     goal: float
 
 
-def waited(begun: float, seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
+def waited(started: float, seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
     while not seen():
         if process.poll() not in (None, 0):
             raise SystemExit(f"the sweep ended with code {process.returncode}")
         time.sleep(0.005)
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 def measure(runs: int, workers: int, folder: Path) -> list[Figure]:
@@ -53,7 +53,7 @@ def measure(runs: int, workers: int, folder: Path) -> list[Figure]:
     }
     (folder / "grid.yaml").write_text(json.dumps(sweep))
     command = [sys.executable, "-m", "scaling", "sweep", "grid.yaml", "--local", "--workers", str(workers)]
-    begun = time.monotonic()
+    started = time.monotonic()
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -63,12 +63,12 @@ def measure(runs: int, workers: int, folder: Path) -> list[Figure]:
         start_new_session=True,
     )
     store = folder / "runs" / "store"
-    claim = waited(begun, lambda: next(store.glob("*/attempts/001/claim.json"), None) is not None, process)
+    claim = waited(started, lambda: next(store.glob("*/attempts/001/claim.json"), None) is not None, process)
     step = waited(
-        begun, lambda: any(b'"train"' in log.read_bytes() for log in store.glob("*/attempts/001/log.jsonl")), process
+        started, lambda: any(b'"train"' in log.read_bytes() for log in store.glob("*/attempts/001/log.jsonl")), process
     )
     process.wait()
-    passed = time.monotonic() - begun - claim
+    passed = time.monotonic() - started - claim
     ledger = Ledger.open(folder / "runs")
     trained = sum((ledger.result(run) or {})["circumstances"]["seconds"] for run in ledger.runs())
     return [

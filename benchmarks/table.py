@@ -56,14 +56,14 @@ class Contestant:
 
     def step(self) -> tuple[float, float]:
         """CPU seconds of forward and backward, and of the optimizer."""
-        begun = time.process_time()
+        started = time.process_time()
         self.model.loss(self.batches[self.taken % BATCHES]).total.backward()
         between = time.process_time()
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.taken += 1
-        return between - begun, time.process_time() - between
+        return between - started, time.process_time() - between
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,9 @@ def take_turns(size: Size, names: Iterable[tuple[str, str]], steps: int) -> dict
         updates[f"{contestant} in {precision}"] = update
     for _ in range(steps):
         for name, update in updates.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             update()
-            taken.setdefault(name, []).append(time.perf_counter() - begun)
+            taken.setdefault(name, []).append(time.perf_counter() - started)
     return taken
 
 
@@ -135,9 +135,9 @@ class Runs:
         told += [f"evaluate.points={points}", f"schedule.warmup={max(1, steps // 20)}", f"log.wandb={self.wandb}"]
         command = [sys.executable, "-m", "scaling", "train", *self.words, *told, "--json"]
         command.append(f"runs={self.folder / str(next(self.numbers))}")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\nended with code {done.returncode}:\n{done.stderr[-3000:]}")
         return seconds, json.loads(done.stdout)["loss"]
@@ -209,9 +209,9 @@ def best_rate() -> tuple[float, str]:
             a, b = torch.randn(width, width).to(dtype), torch.randn(width, width).to(dtype)
             a @ b
             for _ in range(10):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 a @ b
-                seconds = time.perf_counter() - begun
+                seconds = time.perf_counter() - started
                 found.append((2 * width**3 / seconds, f"{width} × {width} in {str(dtype).removeprefix('torch.')}"))
     return max(found)
 

@@ -68,10 +68,10 @@ def bare(one: Experiment) -> float:
     update = plainest(one)
     batches = [one.batches.batch(step) for step in range(one.steps)]
     update(0, batches[0])
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for step, batch in enumerate(batches[1:], start=1):
         update(step, batch)
-    return 1000 * (time.perf_counter() - begun) / (one.steps - 1)
+    return 1000 * (time.perf_counter() - started) / (one.steps - 1)
 
 
 def framed(one: Experiment, ledger: Ledger) -> float:
@@ -83,8 +83,8 @@ def framed(one: Experiment, ledger: Ledger) -> float:
             marks.append((entry["step"], time.perf_counter()))
 
     train_run(one, ledger, Observers([mark]))
-    (first, begun), (last, ended) = marks[0], marks[-1]
-    return 1000 * (ended - begun) / (last - first)
+    (first, started), (last, ended) = marks[0], marks[-1]
+    return 1000 * (ended - started) / (last - first)
 
 
 def compare(words: Sequence[str], steps: int, rounds: int) -> tuple[float, float]:
@@ -112,10 +112,10 @@ def shares(words: Sequence[str], steps: int = 20) -> dict[str, float]:
     for step in range(3):
         update(step, batches[step])
     with flushed(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for step in range(3, one.steps):
             update(step, batches[step])
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     spent: Counter[str] = Counter()
     for event in watched.events():
         spent[_kind(event)] += 1e-6 * event.self_cpu_time_total

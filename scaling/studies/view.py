@@ -36,10 +36,10 @@ class Clock:
     """Time passed, and time left."""
 
     def __init__(self) -> None:
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
 
     def text(self, now: Progress) -> str:
-        passed = span(time.monotonic() - self.begun)
+        passed = span(time.monotonic() - self.started)
         return passed if now.left is None else f"{passed}, {span(now.left)} left"
 
 
