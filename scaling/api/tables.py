@@ -182,11 +182,11 @@ def decide(
     return _decided(file, decisions(file, results, scale))
 
 
-def _decided(table: TableFile, made: Sequence[Decision]) -> Decisions:
-    if not made:
+def _decided(table: TableFile, decisions: Sequence[Decision]) -> Decisions:
+    if not decisions:
         what = f"no two rows of {table.name} are finished at two scales"
         raise ScalingError(what, key="--decide", fix="train further rows, or name their runs by --from")
-    return Decisions(table.name, tuple(made))
+    return Decisions(table.name, tuple(decisions))
 
 
 def table(

@@ -105,7 +105,7 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
 def _decide(arguments: argparse.Namespace) -> int:
     from scaling.api.tables import decide
 
-    made = decide(
+    decision = decide(
         arguments.name,
         *(word for word in arguments.words if not word.startswith("seeds=")),
         rows=arguments.row,
@@ -113,7 +113,11 @@ def _decide(arguments: argparse.Namespace) -> int:
         larger=arguments.decide or None,
         study=arguments.study,
     )
-    print(json.dumps(numbered(made.to_json()), indent=1) if arguments.json else made.format(arguments.format).rstrip())
+    print(
+        json.dumps(numbered(decision.to_json()), indent=1)
+        if arguments.json
+        else decision.format(arguments.format).rstrip()
+    )
     return 0
 
 

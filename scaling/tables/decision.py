@@ -138,8 +138,8 @@ def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = Non
     )
     first, second = np.array(pairs).T
     target = theirs[second] - theirs[first]
-    known = target != 0
-    first, second, target = first[known], second[known], target[known]
+    compared = target != 0
+    first, second, target = first[compared], second[compared], target[compared]
     if not len(target):
         return None
     lead = ours[second] - ours[first]
@@ -159,7 +159,7 @@ def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = Non
         large.name,
         len(rows),
         len(target),
-        int((~known).sum()),
+        int((~compared).sum()),
         float(won.mean()),
         low,
         high,
