@@ -86,13 +86,13 @@ def test_both_ways_to_write_a_law_are_one_law():
     assert not one.not_identified
 
 
-def test_the_study_states_each_key_of_a_study_but_those_of_other_machines():
+def test_the_study_states_each_key_of_a_study_but_those_of_other_machines_and_of_finetuning():
     from scaling.config import document
     from scaling.studies.fields import KEYS
 
     file = EXAMPLES / "study" / "study.yaml"
     assert read(str(file)).define
-    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at"}
+    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at", "tasks"}
     assert all(
         "#" in line for line in file.read_text().splitlines() if re.match(r"(set|grid|held_out|law|define|base):", line)
     )
