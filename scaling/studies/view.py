@@ -57,7 +57,7 @@ class Lines:
 
 
 def summary(now: Progress) -> str:
-    first = f" ({now.trunks} trunk{'s' if now.trunks > 1 else ''} to grow first)" if now.trunks else ""
+    first = f" ({now.trunks} trunk{'s' if now.trunks > 1 else ''} to train first)" if now.trunks else ""
     failed = f", {now.failed} failed" if now.failed else ""
     return f"{now.settled - now.failed} of {now.planned} runs{failed}{first}, {now.share:.0%} of the compute"
 
