@@ -191,8 +191,10 @@ def test_lines_are_few(capsys):
 
 
 def test_a_line_says_what_the_first_runs_wait_for():
-    assert view.summary(Progress(9, 0, 0.03, [], trunks=3)) == "0 of 9 runs (3 trunks to train first), 3% of the compute"
-    assert view.summary(Progress(9, 0, 0.6, [], trunks=1)) == "0 of 9 runs (1 trunk to train first), 60% of the compute"
+    waiting = view.summary(Progress(9, 0, 0.3, [], trunks=3))
+    assert waiting == "0 of 9 runs (3 trunks to train first), 30% of the compute"
+    waiting = view.summary(Progress(9, 0, 0.6, [], trunks=1))
+    assert waiting == "0 of 9 runs (1 trunk to train first), 60% of the compute"
     assert view.summary(Progress(9, 1, 0.8, [])) == "1 of 9 runs, 80% of the compute"
 
 
