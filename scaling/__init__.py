@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from scaling.api.runs import Run as Run
     from scaling.api.runs import runs as runs
     from scaling.api.runs import train as train
+    from scaling.api.scores import CorpusEvaluation as CorpusEvaluation
     from scaling.api.scores import OptionEvaluation as OptionEvaluation
+    from scaling.api.scores import evaluate_corpus as evaluate_corpus
     from scaling.api.scores import evaluate_options as evaluate_options
     from scaling.api.studies import Study as Study
     from scaling.api.studies import StudyPlan as StudyPlan
@@ -61,7 +63,7 @@ _MODULES = {
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),
     "runs": ("Run", "runs", "train"),
-    "scores": ("OptionEvaluation", "evaluate_options"),
+    "scores": ("CorpusEvaluation", "OptionEvaluation", "evaluate_corpus", "evaluate_options"),
     "studies": ("Study", "StudyPlan", "plan", "study"),
     "sweeps": ("Sweep", "sweep"),
     "tables": ("Decisions", "Table", "decide", "table"),

@@ -32,6 +32,15 @@ class Continuation:
 
 
 @dataclass(frozen=True)
+class Filling:
+    """What may stand at a mask, and how likely it is."""
+
+    text: str
+    token: int
+    probability: float
+
+
+@dataclass(frozen=True)
 class Model:
     """A trained model with its tokenizer. `module` is the torch module, ready to evaluate."""
 
@@ -96,6 +105,28 @@ class Model:
         stop = {ids["eos"]} if "eos" in ids else set()
         written = generate(self.module, batch.to(device), strategy, steps=steps, stop=stop)  # type: ignore[arg-type]
         return [[self._decoded(continuation) for continuation in row] for row in written]
+
+    def fill(self, text: str, *, best: int = 5) -> list[list[Filling]]:
+        """What an encoder finds the likeliest at each `[MASK]` of a text, the best first. A space before it belongs to
+        it.
+
+            scaling.load("5d1c").fill("the [MASK] of the law")[0][0].text
+        """
+        from scaling.scoring.masked import MaskedScorer, filled
+
+        if self.family != "encoder":
+            fix = "take `generate`, or an encoder"
+            raise ScalingError(f"a run of the family {self.family} fills no mask", key="prompt", value=text, fix=fix)
+        if self.tokenizer is None:
+            raise ScalingError("this model has no tokenizer", key="prompt", value=text)
+        scorer = MaskedScorer(self.module, self.ids, self.config["size"]["length"])  # type: ignore[arg-type]
+        return [[Filling(*one) for one in row] for row in filled(scorer, self.tokenizer, text, best)]
+
+    @property
+    def ids(self) -> Mapping[str, int]:
+        """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
+        own = {} if self.tokenizer is None else self.tokenizer.specials
+        return {**own, **self.saved.described.ids}
 
     def _encoded(self, text: str) -> list[int]:
         if self.tokenizer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,8 @@ from scaling.api.words import words
 from scaling.errors import ScalingError, nearest
 
 if TYPE_CHECKING:
-    from scaling.data.codec import Codec
+    from scaling.api.model import Model
+    from scaling.scoring.corpus import Document
     from scaling.scoring.likelihood import Scorer
     from scaling.scoring.options import Scored
     from scaling.training.finetune import Pretrained
@@ -82,6 +84,7 @@ def evaluate_options(
         scaling.evaluate_options("3f2a", "copa", shots=0).metrics["bits_per_byte"]
     """
     from scaling.build import build
+    from scaling.data.codec import Codec
     from scaling.data.store import root
     from scaling.metric import bootstrap
     from scaling.scoring.options import NORMALISATIONS, Choosing, Prompting, drawn, questions, scored
@@ -90,12 +93,14 @@ def evaluate_options(
     for flag, value, choices in (("--split", split, SPLITS), ("--normalisation", normalisation, NORMALISATIONS)):
         if value not in choices:
             raise ScalingError("there is no such choice", key=flag, value=value, fix=nearest(value, choices))
+    _check_limit(limit)
     prompting = Prompting(formulation, frame, shots, seed)
     source = pretrained(_name(run), runs)
     if source.family == "encoder":
         what = "an encoder sees what comes after a token, so it has no likelihood of an option"
         raise ScalingError(what, key="RUN", value=source.folder.name, fix="finetune it on the task")
     data = unfinetuned(source, task, words(overrides, settings), runs=runs)
+    assert source.tokenizer is not None
     opened = build("data", data)
     posed = questions(opened.open(split, root(runs)))  # before torch is imported
     head = ""
@@ -104,12 +109,12 @@ def evaluate_options(
         chosen = drawn(train, shots, seed)
         head = prompting.head([train[index] for index in chosen])
         posed = {index: question for index, question in posed.items() if split != "train" or index not in chosen}
-    posed = dict(list(posed.items())[:limit])
+    posed = dict(itertools.islice(posed.items(), limit))
     if not posed:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="--split", value=split, fix=fix)
-    scorer, codec = _scorer(source, runs, device)
-    answers = scored(scorer, codec, posed, prompting, head)
+    scorer = _scorer(_model(source, runs, device), source.size["length"])
+    answers = scored(scorer, Codec.load(source.tokenizer), posed, prompting, head)
     values = bootstrap(Choosing(), answers.examples, answers.examples)
     return OptionEvaluation(
         run=source.folder.name,
@@ -131,20 +136,160 @@ def evaluate_options(
     )
 
 
+@dataclass(frozen=True)
+class CorpusEvaluation:
+    """What the documents of a corpus cost a run that reads them.
+
+    `metrics` are `bits_per_byte`, `nats_per_token` and `perplexity` of all documents together, and `intervals` their
+    95% intervals over the documents. Of an encoder the nats are those of the pseudo-likelihood under `masking`, which
+    is no code length, so that it has no `bits_per_byte`; of others a document that is longer than the window is read
+    in windows, `stride` tokens apart.
+    """
+
+    run: str
+    corpus: str
+    split: Split
+    documents: int
+    tokens: int
+    bytes: int
+    nats: float
+    stride: int | None
+    masking: Literal["token", "word"] | None
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Sequence[float]]
+    scored: Sequence[Document] = field(repr=False, default=())
+
+    def save(self, path: str | Path) -> None:
+        """Write a line for each document, JSON or CSV where the name ends in .csv: `index`, `tokens`, `bytes`, `nats`,
+        `bits_per_byte` and `perplexity`.
+        """
+        more = ("bits_per_byte", "perplexity") if self.masking is None else ("perplexity",)
+        save_rows(path, [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in self.scored])
+
+
+def evaluate_corpus(
+    run: str | Run,
+    corpus: str | None = None,
+    *overrides: str,
+    split: Split = "validation",
+    stride: int | None = None,
+    masking: Literal["token", "word"] | None = None,
+    limit: int | None = None,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> CorpusEvaluation:
+    """Bits per byte and perplexity of a corpus that was prepared with the run's tokenizer, as a whole and by document.
+
+    The corpus is the one that the run was trained on unless one is named. Every token of a document is scored once, the
+    `eos` that ends it too. `stride` is half a window unless given; `limit` takes the first documents only.
+
+        scaling.evaluate_corpus("3f2a", "wikitext103").metrics["bits_per_byte"]
+    """
+    from scaling.data.codec import Codec
+    from scaling.data.store import root
+    from scaling.metric import bootstrap
+    from scaling.scoring.corpus import CodeLength, costs, documents
+    from scaling.training.finetune import corpus as line_of
+    from scaling.training.finetune import pretrained
+
+    if split == "test":
+        raise ScalingError("a corpus has no test split", key="--split", value=split, fix="take validation or train")
+    _check_limit(limit)
+    source = pretrained(_name(run), runs)
+    encoder = source.family == "encoder"
+    for flag, value, wrong in (("--stride", stride, encoder), ("--masking", masking, not encoder)):
+        if value is not None and wrong:
+            raise ScalingError(f"it does not apply to a run of the family {source.family}", key=flag, value=value)
+    if masking not in (None, "token", "word"):
+        raise ScalingError("there is no such choice", key="--masking", value=masking, fix="take token or word")
+    data = line_of(source, corpus, words(overrides, settings), runs=runs)
+    assert source.tokenizer is not None
+    codec = Codec.load(source.tokenizer)
+    opened = _opened(data, split, root(runs), source.tokenizer, codec.sha256, corpus)
+    length = source.size["length"]
+    stride = None if encoder else length // 2 if stride is None else stride
+    if stride is not None and not 0 < stride <= length:
+        raise ScalingError(f"it is from 1 to the window of {length}", key="--stride", value=stride)
+    pairs, model = itertools.islice(opened.documents(), limit), _model(source, runs, device)
+    if encoder:
+        from scaling.scoring.masked import MaskedScorer
+
+        scorer = MaskedScorer(model.module, model.ids, length, masking or "token", codec.words)  # type: ignore[arg-type]
+        ends = set(codec.specials.values())
+        texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in pairs)
+        scored = documents(texts, codec, lambda group: scorer.nats([text.tolist() for _, text in group]))
+    else:
+        reader = _scorer(model, length)
+        scored = documents(pairs, codec, lambda group: costs(reader, group, stride or length))
+    read = [document for document in scored if document.tokens]
+    if not read:
+        raise ScalingError(f"the {split} split has no document", key="--corpus", value=corpus, fix="take another split")
+    values = bootstrap(CodeLength(), read, read)
+    if encoder:
+        values.pop("bits_per_byte", None)
+    return CorpusEvaluation(
+        run=source.folder.name,
+        corpus=corpus or "its own",
+        split=split,
+        documents=len(read),
+        tokens=sum(document.tokens for document in read),
+        bytes=sum(document.bytes for document in read),
+        nats=sum(document.nats for document in read),
+        stride=stride,
+        masking=(masking or "token") if encoder else None,
+        metrics={name: metric.value for name, metric in values.items()},
+        intervals={name: [metric.low, metric.high] for name, metric in values.items()},
+        scored=read,
+    )
+
+
+def _opened(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
+    """The split of a corpus as the run's tokenizer wrote it: the data line as it is, or else with that tokenizer."""
+    from scaling.build import build
+
+    own = {"kind": "File", "path": str(file)}
+    fix = f"run `scaling data prepare {name or ''} data.tokenizer='{{kind: File, path: {file}}}'` with the same runs="
+    first: ScalingError | None = None
+    for line in (data, {**data, "tokenizer": own}):
+        if "tokenizer" not in data:
+            break
+        try:
+            source = build("data", line).open(split, folder)
+        except ScalingError as error:
+            first = first or error
+            continue
+        if getattr(source, "tokenizer", None) == sha256:
+            return source
+    else:
+        if first is None or first.key == "data":
+            what = "it has not been prepared with the run's tokenizer"
+            raise ScalingError(what, key="--corpus", value=name, fix=fix)
+        raise first
+    what = "it is no corpus of texts"
+    raise ScalingError(what, key="--corpus", value=name, fix="name data whose documents are tokenized, as `python`")
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ScalingError("expected a positive number", key="--limit", value=limit)
+
+
 def _name(run: str | Run) -> str:
     return str(run.path) if isinstance(run, Run) else run
 
 
-def _scorer(source: Pretrained, runs: str | Path, device: str | None) -> tuple[Scorer, Codec]:
-    from scaling.api.model import _device
-    from scaling.data.codec import Codec
+def _model(source: Pretrained, runs: str | Path, device: str | None) -> Model:
+    from scaling.api.model import Model
     from scaling.interop.run import read
+
+    return Model(read(source.folder, runs), device)
+
+
+def _scorer(model: Model, length: int) -> Scorer:
     from scaling.scoring.likelihood import Scorer
 
-    saved = read(source.folder, runs)
-    assert source.tokenizer is not None
-    scorer = Scorer(saved.model(_device(device)), saved.described.ids, saved.described.sections["size"]["length"])
-    return scorer, Codec.load(source.tokenizer)
+    return Scorer(model.module, model.saved.described.ids, length)  # type: ignore[arg-type]
 
 
 def save_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:

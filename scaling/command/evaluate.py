@@ -5,6 +5,7 @@ scaling evaluate 8c21                            the validation split of a finet
 scaling evaluate 8c21 --split test
 scaling evaluate 8c21 mnli_mismatched            another task with the same labels
 scaling evaluate 3f2a copa --shots 0             a run that was not finetuned: which option is the likeliest?
+scaling evaluate 3f2a --corpus wikitext103       bits per byte and perplexity; without a name, of what it was trained on
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from scaling.command.document import numbered
 from scaling.errors import ScalingError
 
 OPTIONS = ("shots", "formulation", "frame", "normalisation", "limit", "to")
-"""Flags of a run that was not finetuned."""
+CORPUS = ("stride", "masking", "limit", "to")
+"""Flags of the options of a task, and of a corpus."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--frame", metavar="NAME", help="question: Question: … Answer:; none: the text alone (question)"
     )
     parser.add_argument("--normalisation", metavar="NAME", help="raw, character, token or unconditional (character)")
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N examples alone")
-    parser.add_argument("--to", metavar="FILE", help="write a line for each example: .jsonl, or .csv")
+    parser.add_argument("--corpus", nargs="?", const="", metavar="NAME", help="prepared data (what it was trained on)")
+    parser.add_argument(
+        "--stride", type=int, metavar="N", help="tokens between windows of a long document (half of one)"
+    )
+    parser.add_argument(
+        "--masking", metavar="NAME", help="of an encoder: token, or word to mask the rest of a word too"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="the first N examples or documents alone")
+    parser.add_argument("--to", metavar="FILE", help="write a line for each example or document: .jsonl, or .csv")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, … (cuda where there is one)")
     parser.add_argument("--json", action="store_true", help="the scores as one JSON document")
 
@@ -47,29 +56,67 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.training.finetune import named_run, pretrained
 
     runs = arguments.runs or RUNS
-    given = {name: getattr(arguments, name) for name in OPTIONS if getattr(arguments, name) is not None}
-    if not pretrained(arguments.run, runs).is_finetuned and arguments.task and "=" not in arguments.task:
-        return _options(arguments, runs, given)
-    for name, value in given.items():
-        what = "a finetuned run answers as it was trained"
-        raise ScalingError(what, key=f"--{name}", value=value, fix="leave it out, or name a pretrained run")
+    if arguments.corpus is not None:
+        return _corpus(arguments, runs, _given(arguments, CORPUS, "it does not apply to a corpus"))
+    if arguments.task and "=" not in arguments.task and not pretrained(arguments.run, runs).is_finetuned:
+        return _options(arguments, runs, _given(arguments, OPTIONS, "it does not apply to the options of a task"))
+    _given(arguments, (), "a finetuned run answers as it was trained")
     finetuned = named_run(arguments.run, arguments.task, arguments.words, runs)
     evaluation = evaluate_finetuned(finetuned, arguments.split, runs, arguments.device)
     print(json.dumps(numbered(asdict(evaluation)), indent=2) if arguments.json else _screen(evaluation))
+
+
+def _given(arguments: argparse.Namespace, flags: Sequence[str], wrong: str) -> dict[str, Any]:
+    """The values of some flags; the others are refused."""
+    every = {name: getattr(arguments, name) for name in dict.fromkeys((*OPTIONS, *CORPUS))}
+    given = {name: value for name, value in every.items() if value is not None}
+    for name, value in given.items():
+        if name not in flags:
+            raise ScalingError(wrong, key=f"--{name}", value=value, fix="leave it out")
+    return given
+
+
+def _corpus(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> None:
+    from scaling.api.scores import evaluate_corpus
+
+    named = [word for word in (arguments.corpus, arguments.task) if word]
+    words = [word for word in (*named, *_overrides(arguments)) if "=" in word]
+    names = [word for word in named if "=" not in word]
+    if len(names) > 1:
+        raise ScalingError("a corpus has no task", key="TASK", value=arguments.task, fix="leave one of both out")
+    to = given.pop("to", None)
+    given |= {"split": arguments.split, "device": arguments.device, "runs": runs}
+    evaluation = evaluate_corpus(arguments.run, names[0] if names else None, *words, **given)
+    if to is not None:
+        evaluation.save(to)
+    if arguments.json:
+        print(json.dumps(_document(evaluation), indent=2))
+        return
+    counts = f"{evaluation.documents:,} documents, {evaluation.tokens:,} tokens, {evaluation.bytes:,} bytes"
+    head = f"run {evaluation.run}, {evaluation.corpus}, {evaluation.split} split, {counts}"
+    print("\n".join([head, *_values(evaluation.metrics, evaluation.intervals, {})]))
+
+
+def _document(evaluation: Any) -> dict[str, Any]:
+    kept = {item.name: getattr(evaluation, item.name) for item in fields(evaluation) if item.name != "scored"}
+    return numbered(kept)
+
+
+def _overrides(arguments: argparse.Namespace) -> list[str]:
+    return [word for word in arguments.words if not word.startswith("runs=")]
 
 
 def _options(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> None:
     """The options of a task by their likelihood."""
     from scaling.api.scores import evaluate_options
 
-    to, words = given.pop("to", None), [word for word in arguments.words if not word.startswith("runs=")]
+    to = given.pop("to", None)
     given |= {"split": arguments.split, "device": arguments.device, "runs": runs}
-    evaluation = evaluate_options(arguments.run, arguments.task, *words, **given)
+    evaluation = evaluate_options(arguments.run, arguments.task, *_overrides(arguments), **given)
     if to is not None:
         evaluation.save(to)
     if arguments.json:
-        kept = {item.name: getattr(evaluation, item.name) for item in fields(evaluation) if item.name != "scored"}
-        print(json.dumps(numbered(kept), indent=2))
+        print(json.dumps(_document(evaluation), indent=2))
         return
     lines = [evaluation.prompt] if evaluation.prompt else []
     lines.append(f"run {evaluation.run}, {evaluation.task}, {evaluation.split} split, {evaluation.examples:,} examples")

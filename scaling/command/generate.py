@@ -1,8 +1,10 @@
-"""Let a trained model continue a prompt, or answer one where it is an encoder-decoder.
+"""Let a trained model continue a prompt, answer one where it is an encoder-decoder, or fill its masks where it is an
+encoder.
 
 scaling generate 3f2a --prompt "def main("
 scaling generate gpt2 --prompt "The law of" kind=Sample top_p=0.9 temperature=0.8 seed=1
 scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
+scaling generate bert --prompt "the [MASK] of the law"
 
 key=value sets how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and
 writes token ids. Without --prompt, every line of standard input is one.
@@ -14,9 +16,13 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from scaling.api.model import STRATEGY
 from scaling.errors import ScalingError
+
+if TYPE_CHECKING:
+    from scaling.api.model import Model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +45,8 @@ def run(arguments: argparse.Namespace) -> None:
     build.build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = arguments.prompt or _lines()
     model = load(arguments.run, runs=arguments.runs or RUNS, device=arguments.device)
+    if model.family == "encoder":
+        return _fill(model, texts, arguments)
     rows = model.continuations(texts, steps=arguments.steps, **strategy)
     if arguments.json:
         answers = [
@@ -50,6 +58,25 @@ def run(arguments: argparse.Namespace) -> None:
     between = " " if model.tokenizer is None else ""
     for text, row in zip(texts, rows, strict=True):  # the best continuation, a decoder's behind its prompt
         print((text + between if model.family == "decoder" else "") + row[0].text)
+
+
+def _fill(model: Model, texts: list[str], arguments: argparse.Namespace) -> None:
+    """The likeliest fillings of each mask."""
+    words = [word for word in arguments.words if not word.startswith("runs=")]
+    if words:
+        raise ScalingError("an encoder fills masks and has no strategy", key=words[0], fix="leave it out")
+    rows = [model.fill(text) for text in texts]
+    if arguments.json:
+        answers = [
+            {"prompt": text, "masks": [[asdict(one) for one in mask] for mask in row]}
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        print(json.dumps(answers, indent=2, ensure_ascii=False))
+        return
+    for text, row in zip(texts, rows, strict=True):
+        print(text)
+        for number, mask in enumerate(row, 1):
+            print(f"  mask {number}: " + ", ".join(f"{one.text.strip()} {one.probability:.3f}" for one in mask))
 
 
 def _lines() -> list[str]:

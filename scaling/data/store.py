@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +100,13 @@ class _Series:
         self.tokens = [_mapped(shard.files(folder)[0], dtype) for shard in shards]
         self.ends = [_mapped(shard.files(folder)[1], "<u8") for shard in shards]
 
+    def documents(self) -> Iterator[np.ndarray]:
+        for tokens, ends in zip(self.tokens, self.ends, strict=True):
+            start = 0
+            for end in ends.tolist():
+                yield tokens[start:end]
+                start = end
+
 
 def _mapped(file: Path, dtype: str) -> np.ndarray:
     # A plain array over the map: slicing np.memmap itself costs a microsecond more.
@@ -181,6 +188,10 @@ class PackedSource(_Stored):
     def windows(self, length: int) -> int:
         return self.tokens // length
 
+    def documents(self) -> Iterator[tuple[None, np.ndarray]]:
+        """The tokens of each document with the `eos` that ends it, behind the None that stands for a source."""
+        return ((None, tokens) for tokens in self._text.documents())
+
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         where = self._stream.places(np.asarray(rows, dtype=np.int64) * length)
         tokens = np.empty((len(where), length), dtype=self.manifest.dtype)
@@ -230,6 +241,11 @@ class PairedSource(_Stored):
 
     def windows(self, length: int) -> int:
         return int(self._first[-1])
+
+    def documents(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The source and the target of each pair, whole."""
+        source, text = self._sides
+        return zip(source.documents(), text.documents(), strict=True)
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         shards = np.searchsorted(self._first, rows, side="right") - 1

@@ -174,10 +174,11 @@ def _specials(spec: Mapping[str, Any], runs: Path) -> Mapping[str, int]:
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
-    """The ids that generating needs. Documents are laid end to end, so a decoder's text begins after the end of
-    another; an encoder-decoder's target begins after bos.
+    """The ids that generating and filling masks need. Documents are laid end to end, so a decoder's text begins after
+    the end of another; an encoder-decoder's target begins after bos.
     """
-    ids = {name: specials[name] for name in ("pad", "bos", "eos") if name in specials}
+    frame = ("cls", "sep", "mask") if kind == "Encoder" else ()
+    ids = {name: specials[name] for name in ("pad", "bos", "eos", *frame) if name in specials}
     order = ("bos", "eos") if kind == "EncoderDecoder" else ("eos", "bos")
     start = [ids[name] for name in order if name in ids][:1]
     return {**ids, **({"start": start[0]} if start else {})}

@@ -53,6 +53,7 @@ class Scorer:
             what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
             fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
             raise ScalingError(what, key="RUN", fix=fix)
+        check_head(self.model)
         object.__setattr__(self, "device", next(self.model.parameters()).device)
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
@@ -197,6 +198,13 @@ class Scorer:
 
 Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
 """The hidden vectors that predict continuations, given the context that each belongs to."""
+
+
+def check_head(model: Family) -> None:
+    """Refuse a model whose head predicts no tokens."""
+    if model.head.target != "targets":
+        what = f"its head {type(model.head).__name__} predicts no tokens"
+        raise ScalingError(what, key="RUN", fix="take the run that it was finetuned from")
 
 
 def _selected(memory: Output, rows: Tensor) -> Output:

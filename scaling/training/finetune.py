@@ -308,17 +308,29 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    if source.tokenizer is None:
-        fix = "take a run that was trained on text, or finetune it on the task"
-        raise ScalingError(
-            "the run has no tokenizer, so it reads no text", key="RUN", value=source.folder.name, fix=fix
-        )
-    base = {"model": source.model, "size": source.size, "runs": str(runs), "data": named(task)}
-    data = _loaded({**base, **_tokenized(source)}, words, ()).tree["data"]
+    data = _data(source, {"data": named(task), **_tokenized(source)}, words, runs)
     if data["kind"] != "Task":
         fix = "name one of `scaling tasks` that is made of texts, or its file"
         raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)
     return data
+
+
+def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
+    """The data of a corpus that is named, or of the one that a run was trained on."""
+    if name is None and not source.data:
+        raise ScalingError("what it was trained on is not known here", key="--corpus", fix="name prepared data")
+    return _data(source, {"data": name or source.data}, words, runs)
+
+
+def _data(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:
+    """A line of data beside a run that reads text."""
+    if source.tokenizer is None:
+        fix = "take a run that was trained on text"
+        raise ScalingError(
+            "the run has no tokenizer, so it reads no text", key="RUN", value=source.folder.name, fix=fix
+        )
+    base = {"model": source.model, "size": source.size, "runs": str(runs)}
+    return _loaded({**base, **filled}, words, ()).tree["data"]
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:

@@ -150,6 +150,7 @@ def documents(study, made_study, tmp_path_factory):
             budget = ["train.steps=2", "schedule.warmup=0", "train.parts=head"]
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
+        run("evaluate --corpus", "evaluate", pretrained, "--corpus", "--limit", "3")
         run("evaluate TASK", "evaluate", pretrained, str(folder / "class.yaml"), "--shots", "1")
         early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
         tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
@@ -211,6 +212,8 @@ def documents(study, made_study, tmp_path_factory):
             run("explain", "explain", name)
         run("sweep", "sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
         run("generate", "generate", one, "--prompt", "1 2", "--steps", "2")
+        encoder = ["encoder", *short[1:], "data=files", *text]
+        run("generate", "generate", run("train", "train", *encoder)["run"], "--prompt", "a [MASK]")
         run("export", "export", one, "--to", "exported")
         run("import", "import", "exported", "--to", "imported")
         run("gc", "gc")

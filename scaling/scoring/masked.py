@@ -1,0 +1,126 @@
+"""What an encoder finds likely: the pseudo-likelihood of a text, and what may stand behind a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scaling.batch import IGNORE, Batch
+from scaling.data.codec import Codec
+from scaling.errors import ScalingError
+from scaling.model.family import Family, vectors
+from scaling.scoring.likelihood import TOKENS, check_head
+
+Masking = Literal["token", "word"]
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class MaskedScorer:
+    """−Σ_t ln p(x_t | x without x_t): each token masked in turn. (Salazar et al. 2020)
+
+    Under `word` the tokens of the same word that follow are masked with it, so that no token is guessed from the rest
+    of its word (Kauf & Ivanova 2023, PLL-word-l2r). `words` states of each token whether it begins a word. Of a text that
+    is longer than the window, a token sees the window around it.
+    """
+
+    model: Family
+    ids: Mapping[str, int]
+    length: int
+    masking: Masking = "token"
+    words: np.ndarray | None = None
+    tokens: int = TOKENS
+
+    def __post_init__(self) -> None:
+        check_head(self.model)
+        if "mask" not in self.ids:
+            raise ScalingError("the run has no mask token", key="RUN", fix="take an encoder that was trained on masks")
+
+    def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
+        """The negative pseudo-log-likelihood of each text."""
+        rows = [(number, row) for number, text in enumerate(texts) for row in self._rows(np.asarray(text, np.int64))]
+        rows.sort(key=lambda item: len(item[1][0]))
+        totals, group = np.zeros(len(texts)), []
+        for number, row in rows:
+            if group and (len(group) + 1) * len(row[0]) > self.tokens:
+                self._add(totals, group)
+                group = []
+            group.append((number, row))
+        if group:
+            self._add(totals, group)
+        return totals.tolist()
+
+    def _rows(self, text: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+        """For each token of a text a framed window with its masks, the place in it, and the token."""
+        space = self.length - len(self.framed(np.empty(0, np.int64)))
+        begins = np.ones(len(text), bool) if self.masking == "token" or self.words is None else self.words[text]
+        word = np.cumsum(begins)
+        for at in range(len(text)):
+            first = max(0, min(at - space // 2, len(text) - space))
+            window = text[first : first + space].copy()
+            own = word[first : first + space]
+            window[(np.arange(len(window)) >= at - first) & (own == word[at])] = self.ids["mask"]
+            yield self.framed(window), at - first + ("cls" in self.ids), int(text[at])
+
+    def framed(self, text: np.ndarray) -> np.ndarray:
+        """[CLS] text [SEP], as far as the run knows them."""
+        before, after = ([self.ids[name]] if name in self.ids else [] for name in ("cls", "sep"))
+        return np.concatenate([before, text, after]).astype(np.int64)
+
+    def _add(self, totals: np.ndarray, group: Sequence[tuple[int, tuple[np.ndarray, int, int]]]) -> None:
+        targets = torch.full((len(group), max(len(row) for _, (row, _, _) in group)), IGNORE)
+        for line, (_, (_, place, token)) in enumerate(group):
+            targets[line, place] = token
+        losses = self._losses([row for _, (row, _, _) in group], targets)
+        np.add.at(totals, [number for number, _ in group], losses)
+
+    @torch.inference_mode()
+    def _losses(self, rows: Sequence[np.ndarray], targets: Tensor) -> np.ndarray:
+        hidden, targets = self._hidden(rows), targets.to(next(self.model.parameters()).device)
+        bears = targets != IGNORE
+        return self.model.head.loss(hidden[bears][None], targets[bears][None])[0].double().cpu().numpy()
+
+    def _hidden(self, rows: Sequence[np.ndarray]) -> Tensor:
+        width = max(map(len, rows))
+        tokens = torch.full((len(rows), width), self.ids.get("pad", 0))
+        documents = torch.zeros_like(tokens)
+        for line, row in enumerate(rows):
+            tokens[line, : len(row)], documents[line, : len(row)] = torch.from_numpy(row), 1
+        padded = None if bool(documents.all()) else documents
+        batch = Batch(tokens, tokens, documents=padded).to(next(self.model.parameters()).device)
+        return vectors(self.model.head, self.model(batch), batch)
+
+    @torch.inference_mode()
+    def chances(self, text: Sequence[int]) -> np.ndarray:
+        """[masks v]: how likely each token is behind each mask of a text."""
+        row = self.framed(np.asarray(text, np.int64))
+        if len(row) > self.length:
+            what = f"{len(row):,} tokens are more than the window of {self.length:,}"
+            raise ScalingError(what, key="prompt", fix="shorten the text")
+        masks = torch.from_numpy(row == self.ids["mask"])
+        logits = self.model.head(self._hidden([row])[:, masks])[0]
+        return logits.double().softmax(-1).cpu().numpy()
+
+
+def filled(scorer: MaskedScorer, codec: Codec, text: str, best: int) -> list[list[tuple[str, int, float]]]:
+    """The likeliest tokens at each [MASK] of a text, the best first: how each is spelled, its id, its probability."""
+    parts = text.split(MASK)
+    if len(parts) == 1:
+        raise ScalingError("it has no mask", key="prompt", value=text, fix=f"write {MASK} where a token is asked for")
+    if best < 1:
+        raise ScalingError("expected a positive number", key="best", value=best)
+    # The space before a word is a part of its token.
+    pieces = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
+    ids = [token for piece in pieces[:-1] for token in (*piece, scorer.ids["mask"])] + list(pieces[-1])
+    chances = scorer.chances(ids)[:, : codec.size]
+    chances[:, [token for token in (*codec.specials.values(), *scorer.ids.values()) if token < codec.size]] = 0
+    order = np.argsort(-chances, axis=1, kind="stable")[:, :best]
+    return [
+        [(codec.decode([token]), token, float(row[token])) for token in tokens]
+        for row, tokens in zip(chances, order.tolist(), strict=True)
+    ]

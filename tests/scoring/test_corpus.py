@@ -1,0 +1,133 @@
+"""What documents cost: each token once, with the context that the rule states."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scaling
+from scaling.api.scores import evaluate_corpus
+from scaling.cli import main
+from scaling.data.codec import Codec
+from scaling.decode import prompt
+from scaling.scoring.corpus import windows
+from tests.scoring.conftest import WORDS, Ledger, sentence
+
+IDS = {"start": 1, "bos": 1, "eos": 2}
+
+
+def test_windows_score_each_token_once() -> None:
+    text = list(range(10, 21))
+    asked = [tuple(map(list, one)) for one in windows("decoder", IDS, text, None, 6, 3)]
+    assert asked == [
+        ([1], [10, 11, 12, 13, 14, 15]),
+        ([12, 13, 14, 15], [16, 17, 18]),
+        ([14, 15, 16, 17, 18], [19, 20]),
+    ]
+    assert all(len(context) + len(part) - 1 <= 6 for context, part in asked)
+    asked = [tuple(map(list, one)) for one in windows("encoder_decoder", IDS, text[:5], None, 4, 2)]
+    assert asked == [([2], [10, 11]), ([10, 11, 2], [12, 13]), ([11, 12, 13, 2], [14])]
+    assert list(windows("encoder_decoder", IDS, [5, 2], [7, 2], 4, 2)) == [((7, 2), (5, 2))]
+    assert list(windows("decoder", IDS, [5, 2], [7, 2], 4, 2)) == [((7, 2, 1), (5, 2))]
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_a_corpus_costs_what_its_documents_do(family: str, language: Ledger, tmp_path: Path) -> None:
+    found = evaluate_corpus(language.ids[family], runs=language.runs)
+    assert isinstance(found, scaling.CorpusEvaluation)
+    manifest = json.loads(next((language.runs.parent / "data").glob("*/manifest.json")).read_text())
+    (shard,) = manifest["splits"]["validation"]["text"]
+    assert (found.documents, found.tokens, found.bytes) == (shard["documents"], shard["tokens"], shard["bytes"])
+    assert found.nats == pytest.approx(sum(one.nats for one in found.scored))
+    assert found.metrics["bits_per_byte"] == pytest.approx(found.nats / math.log(2) / found.bytes)
+    assert found.metrics["perplexity"] == pytest.approx(math.exp(found.nats / found.tokens))
+    assert all(low < found.metrics[name] < high for name, (low, high) in found.intervals.items())
+    if family == "decoder":
+        assert found.metrics["nats_per_token"] < 0.8 * math.log(len(WORDS))  # it knows the language
+
+
+def test_a_documents_nats_are_their_definition(language: Ledger, tmp_path: Path) -> None:
+    model = scaling.load(language.ids["decoder"], runs=language.runs)
+    found = evaluate_corpus(language.ids["decoder"], runs=language.runs, limit=3)
+    assert found.documents == 3
+    assert isinstance(model.tokenizer, Codec)
+    texts = {one.index: one for one in found.scored}
+    draw = [json.loads(line)["text"] for line in Path(language.data[0]).read_text().splitlines()]
+    eos = model.tokenizer.specials["eos"]
+    costs = []
+    for text in draw:
+        ids = [*model.tokenizer.encode([text])[0], eos]
+        if len(ids) in {one.tokens for one in found.scored}:
+            with torch.no_grad():
+                logits = model.module.logits(prompt(torch.tensor([[eos, *ids[:-1]]])))  # type: ignore[operator]
+            costs.append(-float(logits.log_softmax(-1)[0].gather(-1, torch.tensor(ids)[:, None]).double().sum()))
+    for one in texts.values():
+        assert np.abs(np.array(costs) - one.nats).min() < 1e-3
+        assert one.perplexity == pytest.approx(math.exp(one.nats / one.tokens))
+
+
+def test_a_long_document_is_read_in_windows_and_written_to_a_file(
+    language: Ledger, tmp_path: Path, capsys: Any
+) -> None:
+    draw = random.Random(2)
+    long = tmp_path / "long.jsonl"
+    long.write_text("".join(json.dumps({"text": " ".join(sentence(draw, n))}) + "\n" for n in (150, 5, 90, 70)))
+    tokenizer = next((language.runs.parent / "data").glob("*/tokenizer.json"))
+    words = ["data.validation=0.5", f"runs={language.runs}"]
+    run, to = language.ids["decoder"], tmp_path / "each.csv"
+    capsys.readouterr()
+    assert main(["evaluate", run, "--corpus", str(long), *words]) == 2
+    told = capsys.readouterr().err
+    assert "not been prepared with the run's tokenizer" in told
+    assert f"data.tokenizer='{{kind: File, path: {tokenizer}}}'" in told
+    assert main(["data", "prepare", str(long), f"data.tokenizer={{kind: File, path: {tokenizer}}}", *words]) == 0
+    capsys.readouterr()
+    assert (
+        main(["evaluate", run, "--corpus", str(long), *words, "--stride", "20", "--split", "train", "--to", str(to)])
+        == 0
+    )
+    assert "bits_per_byte" in capsys.readouterr().out
+    rows = list(csv.DictReader(to.open()))
+    assert main(["evaluate", run, "--corpus", str(long), *words, "--stride", "20", "--split", "train", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["nats"] == pytest.approx(sum(float(row["nats"]) for row in rows))
+    assert max(int(row["tokens"]) for row in rows) > 64
+    for row in rows:
+        assert float(row["bits_per_byte"]) == pytest.approx(float(row["nats"]) / math.log(2) / int(row["bytes"]))
+    own = evaluate_corpus(run, str(long), *words[:1], stride=64, split="train", runs=language.runs)
+    assert own.tokens == document["tokens"]
+    assert own.nats != document["nats"]  # another context
+
+
+BAD = {
+    "another tokenizer": (
+        ["--corpus", "OWN", "data.tokenizer={kind: ByteBPE, vocabulary: 290}"],
+        "prepared with the run",
+    ),
+    "no text": (["--corpus", "synthetic"], "it is no corpus of texts"),
+    "a test split": (["--corpus", "--split", "test"], "a corpus has no test split"),
+    "a stride beyond the window": (["--corpus", "--stride", "65"], "it is from 1 to the window of 64"),
+    "a task too": (["which_language", "--corpus", "OWN"], "a corpus has no task"),
+    "shots": (["--corpus", "--shots", "1"], "it does not apply to a corpus"),
+    "masking of a decoder": (["--corpus", "--masking", "word"], "does not apply to a run of the family decoder"),
+    "no document": (["--corpus", "--limit", "0"], "expected a positive number"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line(case: str, language: Ledger, capsys: Any) -> None:
+    words, told = BAD[case]
+    words = [language.data[0] if word == "OWN" else word for word in words]
+    capsys.readouterr()
+    assert main(["evaluate", language.ids["decoder"], *words, f"runs={language.runs}"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    assert len(said) == 1
+    assert told in said[0]

@@ -1,0 +1,96 @@
+"""Encoders: pseudo-likelihoods against their definition, and what they fill in."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scaling
+from scaling.api.scores import evaluate_corpus
+from scaling.build import build
+from scaling.cli import main
+from scaling.config import load
+from scaling.decode import prompt
+from scaling.errors import ScalingError
+from scaling.scoring.masked import MaskedScorer
+from tests.scoring.conftest import FOLLOWS, WORDS, Ledger, sentence
+
+SIZE = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 11, "length": 8}
+IDS = {"cls": 1, "sep": 2, "mask": 3, "pad": 0}
+
+
+def definition(model: Any, text: list[int], words: list[bool], masking: str) -> float:
+    """A pass for each token, in the window around it."""
+    total = 0.0
+    for at, token in enumerate(text):
+        first = max(0, min(at - 3, len(text) - 6))
+        end = at + 1
+        while masking == "word" and end < len(text) and not words[text[end]]:
+            end += 1
+        seen = [3 if at <= place < end else one for place, one in enumerate(text)][first : first + 6]
+        with torch.no_grad():
+            logits = model.logits(prompt(torch.tensor([[1, *seen, 2]])))[0, 1 + at - first]
+        total -= float(logits.log_softmax(-1)[token])
+    return total
+
+
+@pytest.mark.parametrize("masking", ["token", "word"])
+def test_pseudo_likelihoods_are_their_definition(masking: Any) -> None:
+    torch.manual_seed(1)
+    model: Any = build("model", load("encoder")["model"], SIZE).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    model.eval()
+    words = [True] * 8 + [False] * 3
+    texts = [[4, 8, 9, 5], [6], [5, 9, 10, 8, 4, 7, 8, 6, 10, 4], [7, 7, 9]]
+    found = MaskedScorer(model, IDS, 8, masking, np.array(words), tokens=24).nats(texts)
+    np.testing.assert_allclose(found, [definition(model, text, words, masking) for text in texts], atol=1e-9)
+
+
+def test_an_encoder_finds_its_language_likelier_than_its_words_in_another_order(language: Ledger) -> None:
+    model, draw = scaling.load(language.ids["encoder"], runs=language.runs), random.Random(7)
+    scorer = MaskedScorer(model.module, model.ids, 34)  # type: ignore[arg-type]
+    assert model.tokenizer is not None
+    pairs = []
+    for _ in range(20):
+        words = sentence(draw, 12)
+        pairs += [" ".join(words), " ".join(draw.sample(words, len(words)))]
+    nats = np.array(scorer.nats([list(ids) for ids in model.tokenizer.encode(pairs)])).reshape(-1, 2)
+    assert (nats[:, 0] < nats[:, 1]).mean() >= 0.8
+
+
+def test_a_corpus_has_a_pseudo_perplexity(language: Ledger, capsys: Any) -> None:
+    found = evaluate_corpus(language.ids["encoder"], runs=language.runs, limit=5, masking="word")
+    assert set(found.metrics) == {"nats_per_token", "perplexity"}
+    assert found.metrics["perplexity"] == pytest.approx(math.exp(found.nats / found.tokens))
+    assert (found.masking, found.stride) == ("word", None)
+    with pytest.raises(ScalingError, match="does not apply to a run of the family encoder"):
+        evaluate_corpus(language.ids["encoder"], runs=language.runs, stride=4)
+
+
+def test_masks_are_filled(language: Ledger, capsys: Any) -> None:
+    run, runs = language.ids["encoder"], f"runs={language.runs}"
+    model = scaling.load(run, runs=language.runs)
+    word = WORDS[3]
+    ((best, *_), others) = model.fill(f"{word} [MASK] {FOLLOWS[word][0]} [MASK]", best=3)
+    assert best.text.strip() in WORDS
+    assert len(others) == 3
+    assert [one.probability for one in others] == sorted((one.probability for one in others), reverse=True)
+    capsys.readouterr()
+    assert main(["generate", run, "--prompt", f"{word} [MASK]", runs]) == 0
+    assert "mask 1: " in capsys.readouterr().out
+    assert main(["generate", run, "--prompt", f"{word} [MASK]", runs, "--json"]) == 0
+    (document,) = json.loads(capsys.readouterr().out)
+    assert len(document["masks"]) == 1
+    assert set(document["masks"][0][0]) == {"text", "token", "probability"}
+    for prompt_, told in ((word, "it has no mask"), (f"{word} [MASK]" * 60, "more than the window of 34")):
+        assert main(["generate", run, "--prompt", prompt_, runs]) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(ScalingError, match="fills no mask"):
+        scaling.load(language.ids["decoder"], runs=language.runs).fill("[MASK]")
