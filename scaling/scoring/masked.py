@@ -25,8 +25,8 @@ class MaskedScorer:
     """−Σ_t ln p(x_t | x without x_t): each token masked in turn. (Salazar et al. 2020)
 
     Under `word` the tokens of the same word that follow are masked with it, so that no token is guessed from the rest
-    of its word (Kauf & Ivanova 2023, PLL-word-l2r). `words` states of each token whether it begins a word. Of a text that
-    is longer than the window, a token sees the window around it.
+    of its word (Kauf & Ivanova 2023, PLL-word-l2r). `words` states of each token whether it begins a word. Of a text
+    that is longer than the window, a token sees the window around it.
     """
 
     model: Family
