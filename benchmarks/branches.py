@@ -79,7 +79,7 @@ def table(found: Plan, branches: Mapping[str, Ended], whole: Mapping[str, Ended]
     for one in found.runs:
         size, _, rest = one.name.partition(" tokens=")
         groups.setdefault((size, rest.partition(" ")[0]), []).append(one.run)
-    rows = [heads]
+    rows: list[tuple[str, ...]] = [heads]
     for (size, tokens), runs in groups.items():
         pairs = [(whole[run], branches[run]) for run in runs]
         differences = [branch.loss - full.loss for full, branch in pairs]

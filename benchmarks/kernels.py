@@ -124,7 +124,8 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
             ("attention, a bias that learns", (heads, heads, heads, bias), False),
         ):
             sides = (our_attention(causal), torch_attention(causal))
-            made[name] = (scores.numel(), *(both_ways(side, *inputs) for side in sides))
+            ours, theirs = (both_ways(side, *inputs) for side in sides)
+            made[name] = (scores.numel(), ours, theirs)
     return made
 
 

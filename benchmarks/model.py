@@ -9,6 +9,9 @@ dropout, and the loss its own project trains with. `products` are the matrix pro
 what no implementation of this shape can beat on these kernels.
 """
 
+# pyright: reportMissingImports=false
+# The peers live in an environment of their own.
+
 from __future__ import annotations
 
 import argparse
@@ -104,8 +107,9 @@ def transformers_gpt2(size: Size, attention: str) -> tuple[Any, Callable[[Any], 
 
     shape = {"n_embd": size.width, "n_layer": size.layers, "n_head": size.heads, "n_positions": size.length}
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}
-    ends = {"bos_token_id": 0, "eos_token_id": 0, "loss_type": "ForCausalLM"}
-    config = GPT2Config(vocab_size=size.vocabulary, attn_implementation=attention, **shape, **still, **ends)
+    ends: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "loss_type": "ForCausalLM"}
+    ends["attn_implementation"] = attention
+    config = GPT2Config(vocab_size=size.vocabulary, **shape, **still, **ends)
     model = GPT2LMHeadModel(config)
     return model, lambda tokens: model(input_ids=tokens[:, :-1], labels=tokens[:, 1:].contiguous()).loss
 

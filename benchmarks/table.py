@@ -99,13 +99,19 @@ def figures(
 ) -> Iterator[Figure]:
     first = next(one.counted for one in contestants if one.name == baseline)
     base_ms = statistics.median(map(sum, times[baseline])) * 1e3
-    base_speed = first.row.published.get("step_per_s")
+    base_speed = _speed(first)
     for one in contestants:
         gradient, optimizer = (statistics.median(part) * 1e3 for part in zip(*times[one.name], strict=True))
         whole = statistics.median(map(sum, times[one.name])) * 1e3
-        speed = one.counted.row.published.get("step_per_s")
+        speed = _speed(one.counted)
         published = base_speed / speed if base_speed and speed else None
         yield Figure(one.name, gradient, optimizer, whole / base_ms, one.counted.flops / first.flops, published)
+
+
+def _speed(counted: Counted) -> float | None:
+    """The published steps per second."""
+    speed = counted.row.published.get("step_per_s")
+    return None if speed is None else float(speed)
 
 
 def markdown(found: Sequence[Figure]) -> str:

@@ -14,7 +14,7 @@ import pstats
 import re
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -116,11 +116,11 @@ def shares(words: Sequence[str], steps: int = 20) -> dict[str, float]:
         for step in range(3, one.steps):
             update(step, batches[step])
         seconds = time.perf_counter() - started
-    spent: Counter[str] = Counter()
-    for event in watched.events():
+    spent: dict[str, float] = defaultdict(float)
+    for event in watched.events() or ():
         spent[_kind(event)] += 1e-6 * event.self_cpu_time_total
-    spent["Python and dispatch"] += seconds - spent.total()
-    return {kind: value / seconds for kind, value in spent.most_common()}
+    spent["Python and dispatch"] += seconds - sum(spent.values())
+    return {kind: value / seconds for kind, value in sorted(spent.items(), key=lambda item: -item[1])}
 
 
 def _kind(event) -> str:

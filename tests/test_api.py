@@ -104,6 +104,7 @@ def test_a_mistake_is_an_error_with_its_fields():
     with pytest.raises(scaling.ScalingError) as caught:
         scaling.train("decoder", optimizer__lrr=1e-3)
     assert caught.value.key == "optimizer.lrr"
+    assert caught.value.fix is not None
     assert "lr" in caught.value.fix
 
 
@@ -138,7 +139,7 @@ def test_a_fit_is_the_command_s(table, tmp_path, capsys):
         assert fit.intervals[name].low == pytest.approx(interval["low"])
     assert fit.predictions.loc[0, "run_high"] == pytest.approx(document["predictions"][0]["interval_run"]["high"])
     assert len(fit.held_out) == 8
-    assert fit.held_out["covered"].all()
+    assert all(fit.held_out["covered"])
 
 
 def test_a_fit_tests_itself_on_its_own_runs(table):
@@ -206,7 +207,7 @@ def test_an_isoflop_analysis_has_an_optimum_and_no_law():
     assert fit.estimates["a"] == pytest.approx(0.5, abs=0.01)
     assert fit.optimum(C=1e20)["N"] * fit.optimum(C=1e20)["D"] == pytest.approx(1e20 / 6, rel=0.1)
     assert list(fit.minima["N"] * fit.minima["D"]) == pytest.approx(list(fit.minima["C"] / 6), rel=0.1)
-    assert fit.minima["refused"].isna().all()
+    assert all(fit.minima["refused"].isna())
     assert fit.back_test.empty
     assert fit.checklist.empty
     with pytest.raises(scaling.ScalingError, match="no law of the loss"):

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -68,6 +69,8 @@ def test_a_mistake_is_one_line_and_exit_2(words, told, capsys):
 def verb(monkeypatch, run):
     class Command:
         """A verb of the test's."""
+
+        run: Callable[..., int]
 
         @staticmethod
         def add_arguments(parser):

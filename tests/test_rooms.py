@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ FLOORS = """
     metric data objective law picture published fit_report coverage
     ledger decode interop scoring training studies sweeps tables report api command cli __main__ __init__
 """
-ROOMS = FLOORS.split()
+ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
     "config": {"omegaconf", "yaml"},
     "metric": {"numpy", "scipy"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose
 FADE = 0.8  # decay of the averaged fraction: a run's first steps are slow
 
 
-def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[Made]:
+def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Generator[Made, None, None]:
     """`make(item)` for each item in order; where making takes long, up to `depth` are made before they are asked for.
 
     An error of `make` is raised where its item would have come.

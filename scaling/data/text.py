@@ -10,8 +10,8 @@ from scaling import atomic
 from scaling.build import Recipe
 from scaling.data.corpus.document import Corpus, Snapshot
 from scaling.data.manifest import FORMAT, Manifest, digest
-from scaling.data.source import SPLITS, Source
-from scaling.data.store import open_split
+from scaling.data.source import SPLITS
+from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.errors import ScalingError, nearest
 from scaling.number import BelowOne, Long
 
@@ -42,7 +42,7 @@ class Text:
     def key(self) -> str:
         return digest({"format": FORMAT, **self.request})[:16]
 
-    def open(self, split: str, folder: Path) -> Source:
+    def open(self, split: str, folder: Path) -> PackedSource | PairedSource:
         if split not in SPLITS:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
         home = self.home(folder)

@@ -121,7 +121,7 @@ class Residual(Protocol):
 
     def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
         """Each matrix that starts otherwise than drawn, and the factor, in a model of that many branches."""
-        ...
+        return iter(())
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.batches import Features
+from scaling.data.batches import Features, Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.encoded import Encoded
 from scaling.data.task.source import Examples, Goal
@@ -34,7 +34,8 @@ class Answer:
     families = ("encoder", "decoder", "encoder_decoder")
     separates: tuple[Family, ...] = ()
     is_code = False
-    others, takes = 0, "examples"
+    others = 0
+    takes: Takes = "examples"
 
     def __init__(
         self,

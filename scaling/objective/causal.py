@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaling.batch import IGNORE, Batch
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.objective.layout import tensor
 from scaling.objective.objective import Family, meet
@@ -17,7 +18,8 @@ class Causal:
 
     families = separates = ("decoder",)
     is_code = True
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         meet(self, family, self.families)

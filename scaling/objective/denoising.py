@@ -8,6 +8,7 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import choose, distinct, shuffled
@@ -18,7 +19,8 @@ from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, mee
 
 class _Denoising(ABC):
     families = EVERY_TEXT_TO_TEXT
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)

@@ -6,6 +6,7 @@ import numpy as np
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.number import Fraction, OpenFraction
@@ -25,7 +26,8 @@ class Masked:
     """
 
     families = separates = ("encoder",)
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.number import Fraction, OpenFraction
@@ -25,7 +26,8 @@ class NextSentence:
 
     families = ("encoder",)
     labels = "class"
-    others, takes = 1, "windows"
+    others = 1
+    takes: Takes = "windows"
 
     def __init__(
         self,

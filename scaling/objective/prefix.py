@@ -6,6 +6,7 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.objective.causal import next_tokens
 from scaling.objective.layout import Text, pack, tensor, text_to_text
@@ -21,7 +22,8 @@ class Prefix:
 
     families, separates = EVERY_TEXT_TO_TEXT, ("decoder",)
     is_code = True
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from scaling.batch import Batch
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.objective.layout import Text, text_to_text
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, meet
@@ -16,7 +17,8 @@ class Sequence:
     """
 
     families = EVERY_TEXT_TO_TEXT
-    others, takes = 0, "pairs"
+    others = 0
+    takes: Takes = "pairs"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         self.family: Family = meet(self, family, self.families)

@@ -6,6 +6,7 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.number import OpenFraction, Range
 from scaling.objective.choose import choose, distinct, ends_of_parts, first_of_runs, runs
@@ -22,7 +23,8 @@ class SpanCorruption:
     """
 
     families = EVERY_TEXT_TO_TEXT
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(
         self,

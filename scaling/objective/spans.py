@@ -4,6 +4,7 @@ import numpy as np
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
+from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.number import Fraction, OpenFraction, SmallInt
@@ -22,7 +23,8 @@ class Spans:
     """
 
     families = separates = ("encoder",)
-    others, takes = 0, "windows"
+    others = 0
+    takes: Takes = "windows"
 
     def __init__(
         self,

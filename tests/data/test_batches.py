@@ -75,6 +75,7 @@ def test_every_window_once_a_pass(count, size, seed):
 
 
 def test_a_pass_of_pairs_has_every_pair_once_in_batches_of_about_one_size():
+    assert PAIRS.lengths is not None
     plan = Buckets(PAIRS.lengths, 64, tokens=320, seed=0)
     passed = [plan.drawn(step) for step in range(len(plan._batches))]
     assert sorted(np.concatenate([drawn.rows for drawn in passed])) == list(range(300))

@@ -339,7 +339,7 @@ def saved(folder: Path) -> None:
     rows = {"content": REVIEWS, "label": [number % 2 for number in range(len(REVIEWS))]}
     one = datasets.Dataset.from_dict(rows, features=features)
     one.save_to_disk(str(folder / "one"))
-    both = datasets.DatasetDict(train=one.select(range(180)).shuffle(seed=1), test=one.select(range(180, 200)))
+    both = datasets.DatasetDict({"train": one.select(range(180)).shuffle(seed=1), "test": one.select(range(180, 200))})
     both.save_to_disk(str(folder / "both"))
     one.with_format("numpy").save_to_disk(str(folder / "formatted"))
 

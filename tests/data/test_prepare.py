@@ -31,6 +31,12 @@ from scaling.errors import BAD_INPUT, DISK, ScalingError
 Line = Callable[..., Text]
 
 
+def packed(folder: Path, split: str) -> PackedSource:
+    source = open_split(folder, split)
+    assert isinstance(source, PackedSource)
+    return source
+
+
 def documents(source: PackedSource) -> list[str]:
     """Every document of a split, decoded."""
     held = []
@@ -44,7 +50,7 @@ def documents(source: PackedSource) -> list[str]:
 
 def test_the_corpus_comes_out_again_whole_and_split(text: Line, corpus: Path, root: Path) -> None:
     home = prepare(text(), root)
-    train, validation = (open_split(home, split) for split in ("train", "validation"))
+    train, validation = (packed(home, split) for split in ("train", "validation"))
     held = documents(train), documents(validation)
     written = "\n\n".join(file.read_text() for file in sorted(corpus.iterdir())).split("\n\n")
     assert sorted(held[0] + held[1]) == sorted(written)
@@ -57,10 +63,10 @@ def test_the_corpus_comes_out_again_whole_and_split(text: Line, corpus: Path, ro
 
 
 def test_the_split_knows_neither_tokenizer_nor_place(text: Line, corpus: Path, root: Path) -> None:
-    first = set(documents(open_split(prepare(text(), root), "validation")))
+    first = set(documents(packed(prepare(text(), root), "validation")))
     (corpus / "0.txt").rename(corpus / "9.txt")
     other = text(tokenizer={"kind": "Byte"}, shard=999)
-    assert set(documents(open_split(prepare(other, root), "validation"))) == first
+    assert set(documents(packed(prepare(other, root), "validation"))) == first
 
 
 def test_equal_documents_are_never_in_both_splits(text: Line, tmp_path: Path, root: Path) -> None:
@@ -68,7 +74,7 @@ def test_equal_documents_are_never_in_both_splits(text: Line, tmp_path: Path, ro
     (tmp_path / "copies.txt").write_text("\n".join(copies))
     line = text(corpus={"kind": "Files", "files": str(tmp_path / "copies.txt"), "document": "line"}, validation=0.3)
     home = prepare(line, root)
-    train, validation = (set(documents(open_split(home, split))) for split in ("train", "validation"))
+    train, validation = (set(documents(packed(home, split))) for split in ("train", "validation"))
     assert train
     assert validation
     assert not train & validation
@@ -79,7 +85,7 @@ def test_what_is_published_for_validation_is_left_out_of_training(text: Line, tm
     (tmp_path / "held.txt").write_text("\n".join(f"line {number}" for number in range(90, 120)))
     files = {"files": str(tmp_path / "train.txt"), "validation": str(tmp_path / "held.txt"), "document": "line"}
     home = prepare(text(corpus={"kind": "Files", **files}), root)
-    train, validation = (documents(open_split(home, split)) for split in ("train", "validation"))
+    train, validation = (documents(packed(home, split)) for split in ("train", "validation"))
     assert sorted(train) == sorted(f"line {number}" for number in range(90))
     assert sorted(validation) == sorted(f"line {number}" for number in range(90, 120))
 
@@ -114,7 +120,7 @@ def test_every_tokenizer_prepares_what_opens_again(text: Line, root: Path, token
 def test_the_size_of_shards_changes_no_token(text: Line, root: Path, size: int) -> None:
     homes = [prepare(text(shard=shard), root / str(shard)) for shard in (4000, size)]
     for split in ("train", "validation"):
-        one, other = (open_split(home, split) for home in homes)
+        one, other = (packed(home, split) for home in homes)
         assert documents(one) == documents(other)
         assert one.tokens == other.tokens
         assert one.fingerprint == other.fingerprint

@@ -76,7 +76,9 @@ _held: dict[str, PackedSource] = {}
 def held(request: pytest.FixtureRequest) -> None:
     """A source for the property test, which may not take a fixture that is made anew for each of its examples."""
     if request.node.originalname == "test_documents_are_numbered_by_where_they_end":
-        _held["source"] = open_split(request.getfixturevalue("home"), "train")
+        source = open_split(request.getfixturevalue("home"), "train")
+        assert isinstance(source, PackedSource)
+        _held["source"] = source
 
 
 def test_pairs_are_read_as_they_were_written(pairs: Path) -> None:

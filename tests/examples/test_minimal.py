@@ -35,6 +35,7 @@ NAMES = {
 def minimal():
     path = Path(__file__).parents[2] / "examples" / "minimal.py"
     spec = importlib.util.spec_from_file_location("minimal", path)
+    assert spec is not None
     module = sys.modules["minimal"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module

@@ -40,7 +40,7 @@ class Skewed(Llama):
 '''
 
 
-def sections(model: str, lines: dict[str, Any] | None = None, **sizes: Any) -> dict[str, Any]:
+def sections(model: str, lines: dict[str, Any] | None = None, /, **sizes: Any) -> dict[str, Any]:
     return {"model": overlay(load(model)["model"], lines or {}), "size": {**parity.SIZE, **sizes}}
 
 

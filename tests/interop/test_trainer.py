@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -78,13 +78,14 @@ def copied(linear: torch.nn.Linear) -> torch.nn.Linear:
 def their_classifier(name: str, folder: Path, experiment: Experiment) -> torch.nn.Module:
     """Their model with the head that our run begins with, and with the rows that it drew for new tokens."""
     ours = experiment.initial_model()
+    head = cast(Any, ours.head)
     table = next(tensor for key, tensor in ours.named_parameters() if key.endswith("embedding.table"))
     if name == "gpt2":
         base = transformers.GPT2Model.from_pretrained(folder)
-        model: Any = GPT2Classifier(base, copied(ours.head.out))
+        model: Any = GPT2Classifier(base, copied(head.out))
     else:
         model = base = transformers.BertForSequenceClassification.from_pretrained(folder, num_labels=2)
-        model.bert.pooler.dense, model.classifier = copied(ours.head.pool), copied(ours.head.out)
+        model.bert.pooler.dense, model.classifier = copied(head.pool), copied(head.out)
     base.resize_token_embeddings(len(table))
     base.get_input_embeddings().weight.data.copy_(table)
     return model

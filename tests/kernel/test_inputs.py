@@ -265,7 +265,7 @@ FOLLOWING = {"h": "g", "g": "h", "d": "c"}  # no heads of queries without those 
 
 @pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize(("name", "dimension"), EMPTY)
-def test_an_empty_dimension_gives_what_torch_gives(name, dimension, dtype):
+def test_an_empty_dimension_gives_what_torch_gives(name: str, dimension: str, dtype: torch.dtype):
     """Among them a rank's batch without rows, before a bias that all rows share."""
     kernel = KERNELS[name]
     if dtype not in kernel.types:

@@ -160,7 +160,8 @@ def test_attention(size, added):
     inputs = [draw(3, t, h, d, dtype=torch.float32)]
     inputs += [draw(3, s, g, width, dtype=torch.float32, seed=seed) for seed, width in ((1, d), (2, e))]
     if added is not None:
-        sizes = [{"h": h, "t": t}.get(one, one) for one in added]
+        named = {"h": h, "t": t}
+        sizes = [named[one] if isinstance(one, str) else one for one in added]
         inputs.append(draw(*sizes, s, dtype=torch.float32, seed=3))
 
     def plain(q, k, v, added=None):
@@ -197,8 +198,8 @@ def test_causal_attention(length):
 
 
 def test_a_query_that_may_see_nothing_has_an_average():
-    inputs = [draw(1, 6, 1, 4, dtype=torch.float32, seed=seed) for seed in range(3)]
-    mixed = attention(*inputs, torch.full((1, 1, 6, 6), torch.finfo(torch.float32).min), scale=1.0, causal=False)
+    q, k, v = inputs = [draw(1, 6, 1, 4, dtype=torch.float32, seed=seed) for seed in range(3)]
+    mixed = attention(q, k, v, torch.full((1, 1, 6, 6), torch.finfo(torch.float32).min), scale=1.0, causal=False)
     torch.testing.assert_close(mixed, inputs[2].mean(1, keepdim=True).expand_as(mixed))
     assert all(x.isfinite().all() for x in torch.autograd.grad(mixed.sum(), inputs))
 
@@ -262,13 +263,17 @@ def test_depthwise(own, rows, dtype, tolerance, length, taps, width):
     compare(lambda x, weights: depthwise(x, weights, seen), plain, inputs, tolerance)
 
 
+def attend_alone(x: Tensor) -> Tensor:
+    return attention(x, x, x, None, scale=1.0, causal=False)
+
+
 CASES = {
     "gelu": lambda x: activate("gelu", x),
     "silu": lambda x: gated("silu", x, torch.ones_like(x)),
     "layer norm": lambda x: layer_norm(x, None, None, 1e-5),
     "rms norm": lambda x: rms_norm(x, None, 1e-6),
     "softmax": lambda x: softmax(x[None] * 1, None, heads=1, scale=1.0, causal=False)[0],
-    "attention": lambda x: attention(*[x[:, None, None].float()] * 3, None, scale=1.0, causal=False)[:, 0, 0],
+    "attention": lambda x: attend_alone(x[:, None, None].float())[:, 0, 0],
 }
 
 
@@ -312,10 +317,11 @@ def test_the_number_of_threads_changes_no_bit(dtype):
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("shape", [(5, 48), (6, 400, 5, 48)])
 def test_the_number_of_threads_changes_no_bit_of_a_convolution(shape):
-    inputs, made = [draw(6, 404, 48, dtype=torch.float32), draw(*shape, dtype=torch.float32, seed=1)], []
+    x, taps = inputs = [draw(6, 404, 48, dtype=torch.float32), draw(*shape, dtype=torch.float32, seed=1)]
+    made = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        mixed = depthwise(*inputs, None)
+        mixed = depthwise(x, taps, None)
         made.append([mixed, *torch.autograd.grad(mixed, inputs, mixed.detach())])
     for other in made[1:]:
         assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))
@@ -324,12 +330,12 @@ def test_the_number_of_threads_changes_no_bit_of_a_convolution(shape):
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("added", [None, (1, 4, 60, 60), (6, 1, 60, 60), (1, 1, 60, 60), (6, 4, 60, 60)])
 def test_the_number_of_threads_changes_no_bit_of_attention(added):
-    inputs = [draw(6, 60, heads, 8, dtype=torch.float32, seed=heads) for heads in (4, 2, 2)]
+    q, k, v = inputs = [draw(6, 60, heads, 8, dtype=torch.float32, seed=heads) for heads in (4, 2, 2)]
     inputs += [] if added is None else [draw(*added, dtype=torch.float32)]
     made = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        mixed = attention(*inputs[:3], None if added is None else inputs[3], scale=0.3, causal=False)
+        mixed = attention(q, k, v, None if added is None else inputs[3], scale=0.3, causal=False)
         made.append([mixed, *torch.autograd.grad(mixed, inputs, mixed.detach())])
     for other in made[1:]:
         assert all(torch.equal(one, two) for one, two in zip(made[0], other, strict=True))

@@ -18,7 +18,7 @@ POINTS = from_columns(TABLE)
 CHINCHILLA = "E + A*N^-alpha + B*D^-beta"
 
 
-def law(text, points=POINTS, **limits):
+def law(text, points=POINTS, /, **limits):
     return formula(Written(text, bounds=limits), points)
 
 

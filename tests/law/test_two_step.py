@@ -15,7 +15,7 @@ LAW = Composed(CHINCHILLA, SIGMOID)
 FAR = {"N": 8e9, "D": 3.2e11}
 
 
-def study(noise=0.005, examples=2000, seed=0, shared=0.0, sizes=(1e8, 3e9)):
+def study(noise=0.005, examples=2000, seed=0, shared=0.0, sizes: tuple[float, float] = (1e8, 3e9)):
     """30 runs; `shared` is an error of the score that a run's error of the loss brings, in scores per nat."""
     rng = np.random.default_rng(seed)
     N = np.repeat(np.geomspace(*sizes, 5), 6)

@@ -141,6 +141,7 @@ def test_a_damaged_plan_is_named_with_its_key(ledger, tmp_path, capsys):
     shutil.copytree(ledger, tmp_path / "runs")
     path = tmp_path / "runs" / "studies" / "s" / "plan.json"
     plan = read(path)
+    assert plan is not None
     plan["runs"][0]["overrides"] = [{"a": 1}]
     path.write_bytes(seal(plan))
     assert main(["report", "s", f"runs={tmp_path / 'runs'}"]) == 2
@@ -153,7 +154,9 @@ def test_a_result_of_another_form_is_no_result(ledger, tmp_path):
     found = Ledger.open(tmp_path / "runs")
     run = next(run for run in found.runs() if found.result(run) is not None)
     path = found.folder(run) / "result.json"
-    path.write_bytes(seal({**read(path), "tokens": "many"}))
+    result = read(path)
+    assert result is not None
+    path.write_bytes(seal({**result, "tokens": "many"}))
     assert found.result(run) is None
     assert found.status(run).state == "stopped"
 

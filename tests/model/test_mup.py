@@ -5,6 +5,8 @@ not grow with width; under the standard parametrization it does."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 
 from scaling.batch import Batch
@@ -37,7 +39,7 @@ def movement(parametrization, width: int) -> dict[str, float]:
         seen = {}
         handles = [
             block.register_forward_hook(lambda _, __, out, i=i: seen.__setitem__(f"block {i}", out.detach()))
-            for i, block in enumerate(model.decoder.stack.blocks)
+            for i, block in enumerate(cast(Any, model).decoder.stack.blocks)
         ]
         with torch.no_grad():
             seen["logits"] = model.logits(batch)

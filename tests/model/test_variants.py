@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -319,7 +320,7 @@ def test_padding_changes_nothing(case):
     for left in (False, True):
         width = (extra, 0) if left else (0, extra)
 
-        def pad(tensor, fill=0, width=width):
+        def pad(tensor: torch.Tensor | None, fill=0, width=width) -> Any:  # None of None
             return None if tensor is None else torch.nn.functional.pad(tensor, width, value=fill)
 
         real = pad(torch.ones_like(plain.tokens))
@@ -340,7 +341,13 @@ def test_padding_changes_nothing(case):
 def test_packed_documents_do_not_see_one_another(case):
     model = build(*case).double()
     a, b = batch_for(model, 1, 7), Batch(**{**vars(batch_for(model, 1, 5)), "tokens": tokens(1, 5, 9)})
-    join = lambda x, y: None if x is None else torch.cat([x, y], 1)  # noqa: E731
+
+    def join(x: torch.Tensor | None, y: torch.Tensor | None) -> Any:  # None of None
+        if x is None:
+            return None
+        assert y is not None
+        return torch.cat([x, y], 1)
+
     documents = torch.tensor([[1] * 7 + [2] * 5])
     packed = Batch(
         join(a.tokens, b.tokens),

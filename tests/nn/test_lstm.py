@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_backwards_it_reads_the_prefix_only():
 
 def test_it_is_torchs():
     piece, x = made(LSTM), inputs()
-    theirs = torch.nn.LSTM(WIDTH, WIDTH, batch_first=True).double()
+    theirs = cast(Any, torch.nn.LSTM(WIDTH, WIDTH, batch_first=True).double())  # with parameters by name
     order = torch.cat([torch.arange(4 * WIDTH).chunk(4)[part] for part in (0, 1, 3, 2)])  # theirs: i, f, g, o
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(piece.forwards.input.weight[order])

@@ -47,7 +47,7 @@ def test_equals_the_formula(scale, smoothing):
     prior = softmax(h @ head.prior.weight.detach().numpy().T)
     maps = head.latent.weight.detach().numpy().reshape(K, W, W)
     table = head.weight.detach().numpy()
-    p = sum(prior[..., k, None] * softmax(np.tanh(h @ maps[k].T) @ table.T) for k in range(K))
+    p = np.asarray(sum(prior[..., k, None] * softmax(np.tanh(h @ maps[k].T) @ table.T) for k in range(K)))
     np.testing.assert_allclose(head(hidden).detach().numpy(), np.log(p), atol=1e-12)
     chosen = np.log(np.take_along_axis(p, targets.clamp(min=0).numpy()[..., None], -1)[..., 0])
     expected = np.where(targets == IGNORE, 0, -(1 - smoothing) * chosen - smoothing * np.log(p).mean(-1))

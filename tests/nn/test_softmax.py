@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
 from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
+from scaling.nn.position import RelativeBias
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH, VALUE = 3, 9, 4, 6, 5
@@ -23,7 +26,9 @@ SHAPE = Shape.of(
 )
 PACKED = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [0] * 2 + [1] * 7])
 KERNELS = {"explicit": softmax._explicit, "fused": softmax._fused}
-WAYS = {name: (kernel, torch.float64, 1e-12) for name, kernel in KERNELS.items()}
+WAYS: dict[str, tuple[Callable[..., Tensor], torch.dtype, float]] = {
+    name: (kernel, torch.float64, 1e-12) for name, kernel in KERNELS.items()
+}
 if absent() is None:
     WAYS["one pass"] = (lambda *given: softmax._in_one_pass(*given[:5]), torch.float32, 1e-5)
 POSITIONS = sorted(kinds("position"))
@@ -39,11 +44,12 @@ def _context(pattern=None, position: str = "NoPosition", documents: Tensor | Non
     return Context(places, places, render(pattern, places, places), hooks)
 
 
-def _inputs(dtype: torch.dtype, key_heads: int = HEADS) -> list[Tensor]:
+def _inputs(dtype: torch.dtype, key_heads: int = HEADS) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
     shapes = [(HEADS, WIDTH), (key_heads, WIDTH), (key_heads, VALUE)]
     drawn = [torch.randn(ROWS, LENGTH, *shape, generator=draw, dtype=torch.float64) for shape in shapes]
-    return [tensor.to(dtype).requires_grad_() for tensor in drawn]
+    q, k, v = (tensor.to(dtype).requires_grad_() for tensor in drawn)
+    return q, k, v
 
 
 def _written_out(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
@@ -62,7 +68,7 @@ def _written_out(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float
     return mixed
 
 
-def _with_gradients(mixed: Tensor, inputs: list[Tensor], context: Context) -> list[Tensor]:
+def _with_gradients(mixed: Tensor, inputs: Sequence[Tensor], context: Context) -> list[Tensor]:
     """What padding attends to bears no loss, so nothing comes down to it."""
     documents = context.places.documents
     seen = torch.ones(1, dtype=torch.bool) if documents is None else (documents > 0)[:, :, None, None]
@@ -72,9 +78,9 @@ def _with_gradients(mixed: Tensor, inputs: list[Tensor], context: Context) -> li
 
 def _agree(kernel, context: Context, dtype: torch.dtype, tolerance: float, key_heads: int = HEADS) -> None:
     inputs = _inputs(dtype, key_heads)
-    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    q, k, v = exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     found = _with_gradients(kernel(*inputs, context, 0.3, 0.0), inputs, context)
-    expected = _with_gradients(_written_out(*exact, context, 0.3), exact, context)
+    expected = _with_gradients(_written_out(q, k, v, context, 0.3), exact, context)
     for ours, truth in zip(found, expected):
         torch.testing.assert_close(ours.double(), truth, atol=tolerance, rtol=tolerance)
 
@@ -115,15 +121,18 @@ def test_positions(kernel, dtype, tolerance, position, documents):
 def test_a_position_s_table_learns_through_every_kernel(kernel, dtype, tolerance):
     context = _context(position="RelativeBias")
     kernel(*_inputs(dtype), context, 0.3, 0.0).square().sum().backward()
-    found = context.position.table.grad
+    found = cast(RelativeBias, context.position).table.grad
     context = _context(position="RelativeBias")
     _written_out(*_inputs(torch.float64), context, 0.3).square().sum().backward()
-    torch.testing.assert_close(found, context.position.table.grad, atol=tolerance, rtol=tolerance)
+    expected = cast(RelativeBias, context.position).table.grad
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 
 def test_gradient_by_differences():
     context = _context(documents=PACKED.clamp(min=1))
-    assert torch.autograd.gradcheck(lambda *x: softmax._explicit(*x, context, 0.3, 0.0), _inputs(torch.float64))
+    assert torch.autograd.gradcheck(
+        lambda q, k, v: softmax._explicit(q, k, v, context, 0.3, 0.0), _inputs(torch.float64)
+    )
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
@@ -177,7 +186,8 @@ def test_the_kernel_follows_length_and_type(monkeypatch: pytest.MonkeyPatch, dty
     monkeypatch.setattr(attention, "_pays", lambda: absent() is None)
     q = torch.zeros(1, keys, 1, 2, dtype=dtype)
     for device in ("cpu", "meta"):
-        softmax.attend(*[q.to(device)] * 3, _context(), scale=1.0, dropout=0.0)
+        x = q.to(device)
+        softmax.attend(x, x, x, _context(), scale=1.0, dropout=0.0)
     assert taken == [way if way != "_in_one_pass" or absent() is None else "_fused", "_fused"]
 
 

@@ -141,17 +141,18 @@ def test_a_span_has_a_loss_for_its_start_and_its_end():
 def test_padding_changes_no_loss(kind, family, left):
     model = built(family, f"model.head={{kind: {kind}{KEYS.get(kind, '')}}}").double()
     plain = batch_for(model)
-    if plain.reads is None:
-        plain = replace(plain, reads=torch.tensor([[11], [5], [7]]))
+    reads = torch.tensor([[11], [5], [7]]) if plain.reads is None else plain.reads
+    plain = replace(plain, reads=reads)
     pad = (4, 0) if left else (0, 4)
     shift = 4 if left else 0
+    assert plain.labels is not None
     labels = plain.labels + shift if kind == "Span" else plain.labels
     padded = Batch(
         F.pad(plain.tokens, pad, value=3),
         F.pad(plain.targets, pad, value=IGNORE),
         documents=F.pad(torch.ones_like(plain.tokens), pad),
         labels=labels,
-        reads=torch.where(plain.reads < 0, -1, plain.reads + shift),
+        reads=torch.where(reads < 0, -1, reads + shift),
     )
     plain = replace(plain, segments=None)
     torch.testing.assert_close(model.losses(padded), model.losses(plain), rtol=0, atol=1e-9)

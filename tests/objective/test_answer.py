@@ -278,6 +278,7 @@ def test_logits_that_say_the_truth_predict_it(kind, family, padding, opened):
     objective = answer(source, family, length=32, padding=padding, stride=6)
     batch = in_order(source, objective)
     rows = len(batch.tokens)
+    assert batch.labels is not None
     if kind in ("class", "pair", "options"):
         logits = torch.nn.functional.one_hot(batch.labels, 3).float()
     elif kind == "classes":
@@ -325,7 +326,8 @@ def test_what_a_model_writes_is_parsed_and_nothing_else_is_valid(kind, text, exp
 
 
 def test_an_encoder_cannot_answer_in_text(opened):
-    for kind, keys in (("text", {}), ("class", {"form": "text"})):
+    lines: list[tuple[str, dict[str, Any]]] = [("text", {}), ("class", {"form": "text"})]
+    for kind, keys in lines:
         source = opened(kind)
         with pytest.raises(ScalingError, match="an encoder cannot write"):
             batches(source, answer(source, "encoder", **keys))

@@ -27,13 +27,13 @@ class Reader(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
         self.inside: list[tuple[str, str]] = []
         self._at = ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))  # `hidden` is `hidden=""`
         self._at = tag
 
     def handle_endtag(self, tag):
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
     def handle_data(self, data):
         self.inside.append((self._at, data))
 
-    def all(self, tag: str) -> list[dict[str, str | None]]:
+    def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
     def text(self, tag: str) -> str:
@@ -170,6 +170,7 @@ def test_too_few_runs_for_a_law_are_shown_without_one(made_study, tmp_path):
     text = path.read_text(encoding="utf-8")
     assert findings.document is None
     assert ">no law yet<" in text
+    assert findings.reason is not None
     assert findings.reason in unescape(text)
     assert 'id="law"' not in text
     assert "2 finished, 8 not done" in text

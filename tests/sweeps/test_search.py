@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def test_random_draws_have_the_distribution_of_the_servers(kind):
     theirs = [cell["optimizer.lr"] for cell in itertools.islice(draw.configs(swept, random.Random(7)), 400)]
     if kind == "categorical":
         ours, theirs = ([ord(value) for value in drawn] for drawn in (ours, theirs))
-    assert stats.ks_2samp(ours, theirs).pvalue > 1e-3
+    assert cast(Any, stats.ks_2samp(ours, theirs)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def transcribed(rule: Hyperband, history: list[float], others: list[list[float]]
             break
         there = np.sort([one[bracket] for one in everyone if len(one) > bracket])
         threshold, at = there[int(1.0 / rule.eta * len(there))], bracket
-    if at is None:
+    if at is None or threshold is None:
         return False
     return bool((history[at] if rule.strict else np.min(history)) > threshold)
 

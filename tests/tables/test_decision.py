@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_the_seeds_say_what_noise_leaves():
     assert decide(small, Scale("large", {"a": [1.0], "b": [2.0]})).by_seeds == pytest.approx(
         stats.t.cdf(2.0 / error, 2)
     )
-    made = [decide(*drawn(30, 0.5, 3, 0.0, seed)) for seed in range(20)]
+    made: list[Any] = [decide(*drawn(30, 0.5, 3, 0.0, seed)) for seed in range(20)]
     expected, came = (np.mean([vars(decision)[name] for decision in made]) for name in ("by_seeds", "accuracy"))
     assert expected == pytest.approx(came, abs=0.02)
     assert np.mean([decision.separated_accuracy for decision in made]) > 0.97
@@ -68,7 +69,7 @@ def test_the_seeds_say_what_noise_leaves():
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0, 1e6])
 def test_probabilities_hold_whatever_the_larger_scale_changes(shift):
-    made = [decide(*drawn(30, 0.3, 3, shift, seed)) for seed in range(20)]
+    made: list[Any] = [decide(*drawn(30, 0.3, 3, shift, seed)) for seed in range(20)]
     bins = [each for decision in made for each in decision.bins]
     pairs = np.array([each.pairs for each in bins])
     predicted, won = (

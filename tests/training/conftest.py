@@ -36,7 +36,7 @@ TINY = {
 }
 
 
-def words(runs: Path, name: str = "decoder", **changes: Any) -> list[str]:
+def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
     """The words of a command line: the tiny run, with changes (`train__steps=20` is `train.steps=20`)."""
     own = {key.replace("__", "."): str(value) for key, value in changes.items()}
     told = {**TINY, **own, "runs": str(runs)}

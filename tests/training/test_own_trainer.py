@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import lightning
 import pytest
 import torch
@@ -33,6 +35,7 @@ class Losses(lightning.Callback):
         self.seen = []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        assert isinstance(outputs, Mapping)
         self.seen.append(float(outputs["loss"]))
 
 

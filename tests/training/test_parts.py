@@ -42,7 +42,7 @@ def config(runs: Path, name: str = "decoder", **changes: Any) -> list[str]:
     return words(runs, name, **told)
 
 
-def experiment(name: str = "decoder", **changes: Any) -> Experiment:
+def experiment(name: str = "decoder", /, **changes: Any) -> Experiment:
     return assemble(load(config(Path("/nowhere/runs"), name, **changes)))
 
 

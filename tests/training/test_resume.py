@@ -85,9 +85,9 @@ def at_file_operation(number: int) -> Callable[[], None]:
                 if seen[0] == number:
                     die()
 
-        def counted(*given):
+        def counted(self, step, module):
             saves[0] += 1
-            before(*given)
+            before(self, step, module)
             saves[0] += saves[0] == 2
 
         recorder.Recorder._save = counted
@@ -185,10 +185,10 @@ def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, u
     def at_that_step() -> None:
         before = module.TrainingModule.training_step
 
-        def heard(self, batch, number_of_batch):
-            if number_of_batch == step - 1:
+        def heard(self, batch, batch_idx):
+            if batch_idx == step - 1:
                 os.kill(os.getpid(), number)
-            return before(self, batch, number_of_batch)
+            return before(self, batch, batch_idx)
 
         module.TrainingModule.training_step = heard
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import stats
@@ -57,7 +57,7 @@ def _values(line: Mapping[str, Any]) -> list[Any]:
 def quantile(line: Mapping[str, Any], x: float) -> Any:
     """The value of a parameter at the share `x` of its distribution."""
     line = _filled(line)
-    kind, low, high = line["distribution"], line.get("min"), line.get("max")
+    kind, low, high = line["distribution"], cast(Any, line.get("min")), cast(Any, line.get("max"))
     mu, sigma = line.get("mu", 0.0), line.get("sigma", 1.0)
     a, b = line.get("a", 1), line.get("b", 1)
     if kind == "constant":

@@ -63,7 +63,8 @@ class _Parser:
             word = self.next()
             title = self.next() if self.peek() not in ("{", "(") else ""
             if word == "fragment":
-                self.next(), self.next()  # on Type
+                self.next()  # on
+                self.next()  # the type
                 fragments[title] = self.selection()
                 continue
             kind, name = word, title
@@ -84,7 +85,8 @@ class _Parser:
         name = self.next()
         if name == "...":
             if self.peek() == "on":
-                self.next(), self.next()
+                self.next()
+                self.next()
                 return Field("...", "", {}, self.selection())
             if self.peek() == "{":
                 return Field("...", "", {}, self.selection())
@@ -96,7 +98,8 @@ class _Parser:
         if self.peek() == "(":
             arguments = self.arguments()
         while self.peek() == "@":
-            self.next(), self.next()
+            self.next()
+            self.next()
             if self.peek() == "(":
                 self.arguments()
         return Field(name, alias, arguments, self.selection() if self.peek() == "{" else [])

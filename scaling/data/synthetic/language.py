@@ -13,7 +13,7 @@ import numpy as np
 
 from scaling.build import check_fields
 from scaling.data import hashing
-from scaling.data.source import Rows, Source
+from scaling.data.source import Rows
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
@@ -86,7 +86,7 @@ class Synthetic:
         offsets %= self.symbols
         return offsets.T, ranks.T
 
-    def open(self, split: str, folder: Path) -> Source:
+    def open(self, split: str, folder: Path) -> Language:
         return Language(self, split)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from scaling.build import check_fields
 from scaling.data import hashing
-from scaling.data.source import Rows, Source
+from scaling.data.source import Rows
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
 from scaling.data.synthetic.ranks import Ranks
@@ -80,7 +80,7 @@ class SyntheticPairs:
             target[:, place] = before
         return target
 
-    def open(self, split: str, folder: Path) -> Source:
+    def open(self, split: str, folder: Path) -> Translation:
         return Translation(self, split)
 
 

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import datasets
 import huggingface_hub.errors
@@ -184,7 +184,7 @@ def test_a_copy_that_changed_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reading", ["streaming", "cached"])
 def test_a_limit(reading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     tables(tmp_path / "set", [{"text": "0123456789"}] * 50)
     corpus = folder_of(tmp_path / "set", limit=95, reading=reading)
     assert len(list(corpus.snapshot(tmp_path).documents())) == 10
@@ -219,7 +219,7 @@ def test_a_bad_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     import httpx
 
     def unknown(*_: object, **__: object) -> None:
-        response = httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1"))
+        response = cast(Any, httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1")))
         raise huggingface_hub.errors.RevisionNotFoundError("404\nInvalid rev id: nowhere", response=response)
 
     monkeypatch.setattr(hub, "_reach", lambda _: None)
