@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.api.words import SHORT, words
 from scaling.config import print_remarks
-from scaling.errors import ScalingError
+from scaling.errors import DISK, ScalingError
 
 if TYPE_CHECKING:
     import pandas
 
     from scaling.studies.launch import Unfinished
     from scaling.tables.decision import Decision
+    from scaling.tables.downstream import Downstream
     from scaling.tables.lines import Printed
     from scaling.tables.results import Results
     from scaling.tables.table import Table as TableFile
@@ -43,13 +44,17 @@ class Table:
 
     @property
     def runs(self) -> pandas.DataFrame:
-        """A row of the DataFrame is a planned run: its row of the table, its seed, its status and its losses."""
+        """A row of the DataFrame is a planned run: its row of the table, seed, status, losses and scores."""
         import pandas
 
         from scaling.tables.results import Point
 
         points = () if self.results is None else self.results.points
-        return pandas.DataFrame([vars(point) for point in points], columns=list(Point.__dataclass_fields__))
+        columns = [name for name in Point.__dataclass_fields__ if name != "scores"]
+        runs = pandas.DataFrame([vars(point) for point in points], columns=columns)
+        for column in () if self.results is None else self.results.downstream:
+            runs[f"{column.name}_score"] = [point.scores.get(column.name) for point in points]
+        return runs
 
     @property
     def baseline(self) -> str:
@@ -155,12 +160,14 @@ def decide(
     source: str | Path | None = None,
     larger: str | Path | None = None,
     study: str | None = None,
+    downstream: bool | str | Sequence[str] = False,
     **settings: Any,
 ) -> Decisions:
     """How often the better of two rows at a small scale is the better at a larger one, with calibrated probabilities.
 
     The runs of `source` are compared early with their end, and both with the paper's final losses, or with the runs of
-    `larger`. Where `source` is the points.csv of a study that compares rows, its smaller sizes and budgets are compared
+    `larger`; where they have scores of tasks (`downstream` as for `table`), losses with scores, and scores with the
+    paper's. Where `source` is the points.csv of a study that compares rows, its smaller sizes and budgets are compared
     with the largest.
 
         scaling.decide("narang2021_cpu", source="docs/results/narang2021/points.csv")
@@ -175,7 +182,8 @@ def decide(
             raise ScalingError("are the points of a study", key="--from", value=str(source), fix=fix)
         kept = {row.name for row in file.rows}
         return _decided(file, of_study(Path(source), kept))
-    results = _read(file, given, source, study)
+    columns = _columns(file, downstream, train=False)
+    results = _read(file, given, source, study, columns, others=downstream is True)
     scale = None
     if larger is not None:
         scale = final_of(_read(file, given, larger, None), str(larger))
@@ -200,11 +208,14 @@ def table(
     workers: int | None = None,
     retry_failed: bool = False,
     progress: bool = True,
+    downstream: bool | str | Sequence[str] = False,
     **settings: Any,
 ) -> Table:
     """A table with what a ledger, kept points or W&B (`source`) hold of it; with `train` what is missing is trained.
 
-    `counts` asks for parameters and operations alone. `seeds=3` is how many runs a row has.
+    `counts` asks for parameters and operations alone. `seeds=3` is how many runs a row has. `downstream` names tasks,
+    or with `True` those of the table: with `train` each run is finetuned on them, else the scores that the source holds
+    are read.
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
     """
@@ -222,22 +233,50 @@ def table(
             given.append(SHORT.get(key, key) + word[word.index("=") :])
     if counts and source:
         raise ScalingError("counts are of no runs", key="--from", fix="leave it or --counts out")
+    if counts and downstream:
+        raise ScalingError("counts are of no runs", key="--downstream", fix="leave it or --counts out")
+    columns = _columns(file, downstream, train=train)
     results: Results | None = None
     missing: Unfinished | None = None
     if train:
         results, missing = _trained(
-            file, given, source, study, workers=workers, retry_failed=retry_failed, progress=progress
+            file, given, source, study, columns, workers=workers, retry_failed=retry_failed, progress=progress
         )
     elif not counts:
-        results = _read(file, given, source, study)
+        results = _read(file, given, source, study, columns, others=downstream is True)
     show = printed(file, counted(file, given or (results.settings if results else ())), results)
     if counts:
         print_remarks(file.load(row.name, given) for row in file.rows)
     return Table(show, results, missing)
 
 
-def _read(table: TableFile, given: Sequence[str], source: str | Path | None, study: str | None) -> Results:
-    """What a ledger, kept points or W&B hold of the table."""
+def _columns(table: TableFile, requested: bool | str | Sequence[str], *, train: bool) -> tuple[Downstream, ...]:
+    """The columns of scores that are requested: the table's own, or those of the tasks that are named."""
+    from scaling.tables.downstream import chosen
+
+    if requested is False:
+        return ()
+    words = [] if requested is True else [requested] if isinstance(requested, str) else requested
+    names = [name.strip() for word in words for name in word.split(",") if name.strip()]
+    if names:
+        return chosen(table.downstream, names, table.published)
+    own = tuple(column for column in table.downstream if column.tasks)
+    if train and not own:
+        fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
+        raise ScalingError(f"{table.name} names no tasks", key="--downstream", fix=fix)
+    return own
+
+
+def _read(
+    table: TableFile,
+    given: Sequence[str],
+    source: str | Path | None,
+    study: str | None,
+    columns: Sequence[Downstream] = (),
+    *,
+    others: bool = False,
+) -> Results:
+    """What a ledger, kept points or W&B hold of the table, with the scores in these columns and in its own."""
     from scaling.ledger import Ledger
     from scaling.tables import points
     from scaling.tables.results import results
@@ -245,7 +284,9 @@ def _read(table: TableFile, given: Sequence[str], source: str | Path | None, stu
     if isinstance(source, str) and source.startswith(WANDB):
         source, study = _pulled(table, given, source.removeprefix(WANDB), study)
     folder = Path(source or table.load(table.baseline, given)["runs"])
-    return points.read(folder, table) if folder.suffix == ".csv" else results(Ledger.open(folder), table, study)
+    if folder.suffix == ".csv":
+        return points.read(folder, table).with_columns(columns)
+    return results(Ledger.open(folder), table, study, columns, others=others)
 
 
 def _pulled(table: TableFile, given: Sequence[str], name: str, study: str | None) -> tuple[str, str]:
@@ -267,33 +308,48 @@ def _trained(
     given: Sequence[str],
     source: str | Path | None,
     study: str | None,
+    columns: Sequence[Downstream],
     *,
     workers: int | None,
     retry_failed: bool,
     progress: bool,
 ) -> tuple[Results, Unfinished | None]:
-    """What the table's runs gave, once those that `source` lacks are trained; and which of them could not be."""
+    """What the table's runs gave, once those that `source` lacks are trained, and each is finetuned on the tasks of the
+    columns; and which of them could not be.
+    """
     from scaling.api.studies import listener
     from scaling.number import plural
     from scaling.studies.launch import train
     from scaling.studies.plan import plan
     from scaling.studies.record import enter
     from scaling.tables.results import joined, results
-    from scaling.tables.study import lacking, question
+    from scaling.tables.study import check, finetunings, lacking, question
 
     study_question = question(table, given, study)
     planned, kept = plan(study_question, given), None
     if source:
-        kept = _read(table, given, source, None)
-        planned = lacking(planned, kept, str(source))
+        kept = _read(table, given, source, None, columns)
+        planned = lacking(planned, kept, str(source), columns)
         if not planned.runs:
             return kept, None
+    check(planned, columns)
     name, ledger = planned.question.name, planned.ledger()
     enter(ledger, name, planned)
     print_remarks(run.experiment.config for run in planned.runs)
+    choices: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed}
     if progress:
         print(f"study {name}: {plural(len(planned.runs), 'run')} in {ledger.root}", file=sys.stderr)
     with listener(progress) as heard:
-        missing = train(ledger, name, planned, heard, workers=workers, retry_failed=retry_failed)
-    trained = results(ledger, table, name)
+        missing = train(ledger, name, planned, heard, **choices)
+    finetuned = finetunings(ledger, planned, columns) if columns and (missing is None or missing.code != DISK) else None
+    if finetuned is not None:
+        name = finetuned.question.name
+        enter(ledger, name, finetuned)
+        if progress:
+            count = f"{plural(len(finetuned.runs), 'finetuning')} of {plural(len(finetuned.question.tasks), 'task')}"
+            print(f"study {name}: {count} in {ledger.root}", file=sys.stderr)
+        with listener(progress) as heard:
+            lacking_scores = train(ledger, name, finetuned, heard, **choices)
+        missing = missing or lacking_scores
+    trained = results(ledger, table, planned.question.name, columns)
     return joined(kept, trained) if kept else trained, missing

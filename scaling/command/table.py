@@ -8,6 +8,7 @@ scaling table narang2021_cpu --from wandb:me/scaling       what W&B does
 scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md    a page, and the points to print it from
 scaling table narang2021_cpu --from runs --decide          how often the better of two rows early is so at the end
 scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv seeds=5    train what those lack
+scaling table narang2021_cpu --train --downstream cola,sst2           finetune each run on tasks
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how often the better of two rows early, or at a small size, is the better later, for the paper, or in "
         "the larger runs of SOURCE",
     )
+    parser.add_argument(
+        "--downstream",
+        nargs="*",
+        metavar="TASK",
+        help="with --train: finetune each run on the tasks of the table, or on these; else read what the source holds",
+    )
     parser.add_argument("--row", action="append", default=[], metavar="ROW", help="this row alone; repeats")
     parser.add_argument("--study", metavar="NAME", help="the study to read, or the name to train under")
     parser.add_argument(
@@ -66,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from scaling.api.tables import table
 
+    arguments.words += [word for word in arguments.downstream or () if "=" in word]  # overrides that follow the flag
     if arguments.counts and arguments.keep:
         raise ScalingError("counts are of no runs", key="--keep", fix="leave it or --counts out")
     if arguments.decide is not None and (arguments.counts or arguments.keep):
@@ -83,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         study=arguments.study,
         workers=arguments.workers,
         retry_failed=arguments.retry_failed,
+        downstream=_tasks(arguments),
     )
     if shown.missing is not None:
         print(f"scaling: the table is not done: {shown.missing}", file=sys.stderr)
@@ -102,6 +111,11 @@ def count(name: str, words: Sequence[str], as_json: bool) -> None:
     _print(table(name, *words, counts=True), "terminal", as_json)
 
 
+def _tasks(arguments: argparse.Namespace) -> bool | list[str]:
+    """The tasks that are named; without a name whether those of the table are requested."""
+    return [word for word in arguments.downstream or () if "=" not in word] or arguments.downstream is not None
+
+
 def _decide(arguments: argparse.Namespace) -> int:
     from scaling.api.tables import decide
 
@@ -112,6 +126,7 @@ def _decide(arguments: argparse.Namespace) -> int:
         source=arguments.source,
         larger=arguments.decide or None,
         study=arguments.study,
+        downstream=_tasks(arguments),
     )
     print(
         json.dumps(numbered(decision.to_json()), indent=1)

@@ -50,7 +50,15 @@ def _words(show: Printed, results: Results) -> str:
     planned = {row: runs.planned for row, runs in results.rows.items()}
     others = max((count for row, count in planned.items() if not show.table.is_baseline(row)), default=1)
     seeds = f"seeds={{baseline: {planned.get(show.table.baseline, others)}, others: {others}}}"
-    return " ".join(map(shlex.quote, [*results.settings, seeds]))
+    return " ".join(map(shlex.quote, [*results.settings, seeds, *_downstream(show, results)]))
+
+
+def _downstream(show: Printed, results: Results) -> list[str]:
+    """The flag of the tasks that were measured, with their names where they are not those of the table."""
+    measured = [column.name for column in results.downstream if column.metric is not None]
+    own = [column.name for column in show.table.downstream if column.tasks]
+    names = [] if set(measured) == set(own) else [",".join(measured)]
+    return ["--downstream", *names] if measured else []
 
 
 def _effort(results: Results, rows: int) -> str:
@@ -60,6 +68,11 @@ def _effort(results: Results, rows: int) -> str:
     how = [f"{len(results.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(results.points), 'run')} done"]
     how += [f"{scientific(flops)} FLOPs"] if (flops := sum(point.flops or 0 for point in done)) else []
     how += [f"{span(sum(timed))} of worker time" + _of(timed, done) + _each(" on ", done, "hardware")] if timed else []
+    finetuned = [point for point in done if point.finetuning_flops is not None]
+    if finetuned:
+        took = sum(point.finetuning_worker_seconds or 0 for point in finetuned)
+        flops = scientific(sum(point.finetuning_flops or 0 for point in finetuned))
+        how += [f"{len(finetuned)} of them finetuned in {flops} FLOPs and {span(took)}"]
     days = [point.day for point in done if point.day]
     return (f"{min(days)}: " if days else "") + ", ".join(how) + _each("; ", done, "versions")
 

@@ -18,7 +18,8 @@ from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import Question
-from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE, name_of, scores
+from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE, scores
+from scaling.training.finetune import name_of
 from scaling.training.point import point
 
 if TYPE_CHECKING:

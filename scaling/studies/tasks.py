@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError
@@ -16,7 +15,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import flat, word_of
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.finetune import answer_of, check_task, compose
+from scaling.training.finetune import answer_of, check_task, compose, composed, name_of, planned
 
 BESIDE = "-tasks"
 SCORE, EXAMPLES, CHANCE = "_score", "_examples", "_chance"
@@ -37,11 +36,6 @@ class TaskRun(Run):
     """Classes of the task's answers, where there are any."""
 
 
-def name_of(task: str) -> str:
-    """A task in the names of columns, runs and figures: a shipped one's own, or that of its file."""
-    return Path(task).stem
-
-
 def beside(study: str) -> str:
     """The study of a study's finetuned runs."""
     return study + BESIDE
@@ -57,11 +51,13 @@ def with_tasks(plan: Plan, tasks: Sequence[str]) -> Plan:
     return replace(plan, question=question)
 
 
-def task_plan(ledger: Ledger, plan: Plan) -> Plan | None:
-    """A finetuning of every finished run on every task of the study; None where there are none."""
+def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan | None:
+    """A finetuning of every finished run on every task of the study; None where there are none. The keys `inherited`
+    have the values that they have in the run.
+    """
     question = plan.question
     runs = [
-        _task_run(ledger, run, task, settings)
+        _task_run(ledger, run, task, _words(run, settings, inherited))
         for run in plan.runs
         for task, settings in question.tasks.items()
         if (result := ledger.result(run.run)) is not None and result["outcome"] == "finished"
@@ -73,12 +69,29 @@ def task_plan(ledger: Ledger, plan: Plan) -> Plan | None:
     return Plan(own, tuple(runs), {})
 
 
-def _task_run(ledger: Ledger, run: Run, task: str, settings: Mapping[str, Any]) -> TaskRun:
-    words = (
+def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence[str] = ()) -> Experiment:
+    """The finetuning of a run as far as it is known before the run is trained: all but the weights that it starts from.
+    What is wrong with it is reported.
+    """
+    experiment = run.experiment
+    runs = experiment.config["runs"]
+    config = composed(planned(experiment.spec, runs), task, _words(run, settings, inherited), runs=runs)
+    return assemble(replace(config, tree={**config.tree, "start": None}))
+
+
+def _words(run: Run, settings: Mapping[str, Any], inherited: Sequence[str]) -> tuple[str, ...]:
+    """The overrides of a finetuning of the run."""
+    log = [word for word in run.overrides if word.startswith("log.") and not word.startswith("log.group=")]
+    given = {word.partition("=")[0] for word in log}
+    return (
         f"log.group={_group(run)}{BESIDE}",
-        *(word for word in run.overrides if word.startswith("log.") and not word.startswith("log.group=")),
+        *log,
+        *(word_of(key, run.experiment.config[key]) for key in inherited if key not in given),
         *(word_of(key, value) for key, value in flat(settings).items()),
     )
+
+
+def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> TaskRun:
     experiment = assemble(compose(run.run, task, words, runs=ledger.root))
     answer, labels = answer_of(experiment.config["data"], task)
     return TaskRun(

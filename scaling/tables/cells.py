@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from scaling.tables.lines import Line, Printed
+from scaling.tables.lines import Line, Measured, Printed
 from scaling.tables.statistics import Mean
 from scaling.tables.table import MEASURES
 
-NOTHING = "–"
+NOTHING, UNMEASURED = "–", "not measured"
 Column = tuple[str, Callable[[Line], str]]
 
 
@@ -32,6 +32,7 @@ def columns(printed: Printed) -> list[Column]:
         (f"Ops ({unit}), as run", lambda line: f"{line.counted.flops / 2 / scale:.3f}"),
     ]
     if not printed.trained:
+        shown += [_of_paper(measured) for measured in printed.downstream]
         return [column for column in shown if _is_shown(column, printed)]
     speeds = {line.counted.row.name: line.runs.steps_per_second for line in printed.lines if line.runs}
     baselines = printed.table.baselines
@@ -47,8 +48,31 @@ def columns(printed: Printed) -> list[Column]:
         ("difference", _difference),
         ("verdict", lambda line: line.difference.verdict if line.difference else NOTHING),
         ("runs", lambda line: f"{len(line.runs.final)}" if line.runs else "0"),
+        *(column for measured in printed.downstream for column in _downstream(measured)),
     ]
     return [column for column in shown if _is_shown(column, printed)]
+
+
+def _downstream(measured: Measured) -> list[Column]:
+    """The paper's scores, ours and what they show; of what was not measured only that."""
+    name, ours = measured.column.name, f"{measured.column.title}, ours"
+    if measured.comparison is None:
+        return [_of_paper(measured), (ours, lambda _: UNMEASURED)]
+    return [
+        _of_paper(measured),
+        (ours, lambda line: _interval(line.scores[name].mean) if name in line.scores else UNMEASURED),
+        (f"{measured.column.heading}, verdict", partial(_verdict, name=name)),
+    ]
+
+
+def _of_paper(measured: Measured) -> Column:
+    published = measured.column.published or ""
+    return f"{measured.column.heading}, paper", partial(_published, column=published, form="{}")
+
+
+def _verdict(line: Line, name: str) -> str:
+    difference = line.scores[name].difference if name in line.scores else None
+    return NOTHING if difference is None else difference.verdict
 
 
 def _is_shown(column: Column, printed: Printed) -> bool:

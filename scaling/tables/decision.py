@@ -258,9 +258,9 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     """What a table's runs decide early for their end, and both for the paper's figures, or for `larger` runs."""
     score = table.judged_by == "score"
     rows = {row.name for row in table.rows}
-    early = Scale(_early(results), {row: runs.early for row, runs in results.rows.items() if row in rows})
+    early = Scale(_early(results), _of_rows({row: runs.early for row, runs in results.rows.items()}, rows))
     final = final_of(results, "our score" if score else "our final loss")
-    final = replace(final, values={row: values for row, values in final.values.items() if row in rows})
+    final = replace(final, values=_of_rows(final.values, rows))
     pairs = [(early, final)]
     if larger is not None:
         pairs += [(early, larger), (final, larger)]
@@ -273,8 +273,19 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
             for column, title in PUBLISHED.items()
         }
         pairs += [(scale, paper["final_loss"]) for scale in (early, final, paper["early_loss"])]
+    if larger is None:
+        for column in results.downstream:
+            ours = Scale(f"our {column.title}", _of_rows(results.scores(column), rows), higher_is_better=True)
+            theirs = {row.name: row.published.get(column.published or "") for row in table.rows}
+            figures = {row: (value,) for row, value in theirs.items() if isinstance(value, float)}
+            paper = Scale(f"the paper's {column.heading}", figures, higher_is_better=True)
+            pairs += [(final, ours), (ours, paper)]
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     return [decision for pair in pairs if (decision := decide(*pair, baselines)) is not None]
+
+
+def _of_rows(values: Mapping[str, Sequence[float]], rows: Collection[str]) -> dict[str, Sequence[float]]:
+    return {row: own for row, own in values.items() if row in rows}
 
 
 def final_of(results: Results, name: str) -> Scale:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from scaling.fit_report.formats import latex_text, markdown_text
 from scaling.tables.cells import columns
@@ -95,12 +96,19 @@ def table_csv(printed: Printed) -> str:
 
 def flat(line: Line) -> dict[str, object]:
     """A line's figures under plain names."""
+    return _flat(line.to_json())
+
+
+def _flat(figures: Mapping[str, Any], above: str = "") -> dict[str, object]:
     cells: dict[str, object] = {}
-    for key, value in line.to_json().items():
-        if isinstance(value, dict):
-            cells |= {f"{key}_{inner}": cell for inner, cell in value.items()}
+    for key, value in figures.items():
+        if isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values()):
+            for name, inner in value.items():
+                cells |= _flat(inner, f"{above}{key}_{name}_")
+        elif isinstance(value, dict):
+            cells |= {f"{above}{key}_{inner}": cell for inner, cell in value.items()}
         elif not isinstance(value, tuple) and value is not None:
-            cells[key] = value
+            cells[above + key] = value
     return cells
 
 

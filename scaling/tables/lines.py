@@ -5,14 +5,55 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scaling.number import plural
 from scaling.tables.count import Counted
+from scaling.tables.downstream import Downstream
 from scaling.tables.results import Results, Runs
 from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, Scatter, agreement, compare
 from scaling.tables.table import Table
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a row on the tasks of a column, by seed."""
+
+    values: tuple[float, ...]
+    mean: Mean | None
+    difference: Difference | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scores": self.values,
+            "mean": _plain(self.mean),
+            "difference": _plain(self.difference),
+            "verdict": None if self.difference is None else self.difference.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A column of scores: what its verdicts rest on, and how the rows' order by it agrees with that by the paper's
+    column and by our loss. None of them has a value where nothing was measured.
+    """
+
+    column: Downstream
+    comparison: Comparison | None = None
+    with_paper: Agreement | None = None
+    with_loss: Agreement | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        agreements = {"published": self.with_paper, "loss": self.with_loss}
+        comparison = self.comparison
+        return {
+            **self.column.to_json(),
+            "name": self.column.name,
+            "pools": {} if comparison is None else _pools(comparison),
+            "own_scatter": [] if comparison is None else list(comparison.strange),
+            "agreement": {name: agreed and vars(agreed) for name, agreed in agreements.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -24,6 +65,7 @@ class Line:
     early: Mean | None = None
     final: Mean | None = None
     difference: Difference | None = None
+    scores: Mapping[str, Scored] = field(default_factory=dict)  # by the names of the columns that were measured
 
     def to_json(self) -> dict[str, Any]:
         row, runs = self.counted.row, self.runs
@@ -48,6 +90,7 @@ class Line:
             "final": _plain(self.final),
             "difference": _plain(self.difference),
             "verdict": None if self.difference is None else self.difference.verdict,
+            **({"downstream": {name: scored.to_json() for name, scored in self.scores.items()}} if self.scores else {}),
         }
 
 
@@ -62,6 +105,7 @@ class Printed:
     early_at: float | None = None
     comparison: Comparison | None = None
     agreements: Mapping[str, Agreement] = field(default_factory=dict)  # by the published column
+    downstream: Sequence[Measured] = ()
 
     @property
     def trained(self) -> bool:
@@ -78,7 +122,8 @@ class Printed:
         }
         if self.comparison is None:
             return document
-        pools = {baseline: _scatter(pool) for baseline, pool in self.comparison.pools.items()}
+        pools = _pools(self.comparison)
+        downstream = {"downstream": [measured.to_json() for measured in self.downstream]} if self.downstream else {}
         return document | {
             "judged_by": self.table.judged_by,
             "studies": list(self.studies),
@@ -87,6 +132,7 @@ class Printed:
             "pools": pools,
             "own_scatter": list(self.comparison.strange),
             "agreement": {column: vars(agreement) for column, agreement in self.agreements.items()},
+            **downstream,
             "said": notes(self),
         }
 
@@ -94,7 +140,8 @@ class Printed:
 def printed(table: Table, counted: Sequence[Counted], results: Results | None = None) -> Printed:
     """The counts next to the runs' results, where runs are requested."""
     if results is None:
-        return Printed(table, [Line(line) for line in counted])
+        unmeasured = [Measured(column) for column in table.downstream]
+        return Printed(table, [Line(line) for line in counted], downstream=unmeasured)
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     score = table.judged_by == "score"
     final = compare({row: runs.final for row, runs in results.rows.items()}, baselines, higher_is_better=score)
@@ -114,7 +161,45 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         for column, of in ((("early_loss", "early"), ("final_loss", "final")) if not score else ())
         if (agreed := _agreement(lines, column, of)) is not None
     }
-    return Printed(table, lines, results.settings, results.studies, results.early, final, agreements)
+    measured, scores = _scored(lines, table, results, baselines)
+    lines = [replace(line, scores=scores.get(line.counted.row.name, {})) for line in lines]
+    return Printed(table, lines, results.settings, results.studies, results.early, final, agreements, measured)
+
+
+def _scored(
+    lines: Sequence[Line], table: Table, results: Results, baselines: Mapping[str, str]
+) -> tuple[list[Measured], dict[str, dict[str, Scored]]]:
+    """The columns of scores, those of the table first, and each row's scores by the columns' names."""
+    columns = {column.name: column for column in (*table.downstream, *results.downstream)}
+    scores: dict[str, dict[str, Scored]] = {}
+    measured = []
+    for name, column in columns.items():
+        values = results.scores(column)
+        if not values:
+            measured.append(Measured(replace(column, metric=None)))
+            continue
+        comparison = compare(values, baselines, higher_is_better=True)
+        for row, own in values.items():
+            scored = Scored(own, comparison.means.get(row), comparison.differences.get(row))
+            scores.setdefault(row, {})[name] = scored
+        means = {row: mean.value for row, mean in comparison.means.items()}
+        theirs = {line.counted.row.name: line.counted.row.published.get(column.published or "") for line in lines}
+        losses = {line.counted.row.name: line.final.value for line in lines if line.final is not None}
+        measured.append(
+            Measured(
+                column,
+                comparison,
+                _of_both(means, {row: value for row, value in theirs.items() if isinstance(value, float)}),
+                _of_both(losses, means) if table.judged_by == "loss" else None,
+            )
+        )
+    return measured, scores
+
+
+def _of_both(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement | None:
+    """The agreement over the rows that have both."""
+    rows = [row for row in ours if row in theirs]
+    return agreement([ours[row] for row in rows], [theirs[row] for row in rows])
 
 
 def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
@@ -132,13 +217,7 @@ def notes(table: Printed) -> list[str]:
     if comparison is None:
         return []
     sentences = []
-    if scatter := [(baseline, pool) for baseline, pool in comparison.pools.items() if pool is not None]:
-        rows = {baseline: f"the rows compared with {baseline}" for baseline, _ in scatter}
-        pooled = "; ".join(
-            f"{pool.deviation:.4f} of a run pooled over {'all rows' if len(comparison.pools) == 1 else rows[baseline]} "
-            f"({pool.freedom} degrees of freedom)"
-            for baseline, pool in scatter
-        )
+    if pooled := _deviations(comparison):
         sentences.append(
             f"Intervals are of 95%, by a standard deviation of {pooled}; verdicts are after Holm's correction over "
             f"{plural(len(comparison.differences), 'row')}."
@@ -160,7 +239,54 @@ def notes(table: Printed) -> list[str]:
             f"Rank correlation with the paper's {column.replace('_', ' ')} over {agreed.rows} rows (Spearman): "
             f"{agreed.value:.2f}, interval {agreed.low:.2f} to {agreed.high:.2f}."
         )
-    return sentences + _missing(table)
+    return sentences + _missing(table) + [note for measured in table.downstream for note in _of_scores(measured, table)]
+
+
+def _of_scores(measured: Measured, table: Printed) -> list[str]:
+    """What a column of scores rests on, and what is missing of it."""
+    column, comparison = measured.column, measured.comparison
+    if comparison is None:
+        return []
+    scatter = _deviations(comparison)
+    tested = f"; verdicts are after Holm's correction over {plural(len(comparison.differences), 'row')}"
+    interval = f"intervals are of 95%, by a standard deviation of {scatter}{tested}"
+    sentences = [f"{column.title}: {interval if scatter else 'no row has two scores, so no difference can be tested'}."]
+    if comparison.strange:
+        sentences.append(
+            f"{column.heading}: these scatter more than the rest and are judged by their own runs: "
+            f"{_list(comparison.strange)}."
+        )
+    for agreed, what, meaning in (
+        (measured.with_paper, "our score with the paper's", ""),
+        (
+            measured.with_loss,
+            "our final loss with our score",
+            "; -1 is the same order of rows, since a lower loss is better",
+        ),
+    ):
+        if agreed is not None:
+            sentences.append(
+                f"{column.heading}: rank correlation of {what} over {agreed.rows} rows (Spearman): {agreed.value:.2f}, "
+                f"interval {agreed.low:.2f} to {agreed.high:.2f}{meaning}."
+            )
+    counts = [
+        (line.counted.row.name, len(line.scores[column.name].values) if column.name in line.scores else 0, done)
+        for line in table.lines
+        if (done := len(line.runs.final) if line.runs else 0)
+    ]
+    fewer = [f"{row} ({scored} of {plural(done, 'run')})" for row, scored, done in counts if scored < done]
+    return [*sentences, *([f"{column.heading}: not scored: {_list(fewer)}."] if fewer else [])]
+
+
+def _deviations(comparison: Comparison) -> str:
+    """The standard deviation of a run, for each pool of rows; empty where there is none."""
+    scatter = [(baseline, pool) for baseline, pool in comparison.pools.items() if pool is not None]
+    one = len(comparison.pools) == 1
+    return "; ".join(
+        f"{pool.deviation:.4f} of a run pooled over {'all rows' if one else f'the rows compared with {baseline}'} "
+        f"({pool.freedom} degrees of freedom)"
+        for baseline, pool in scatter
+    )
 
 
 def _missing(table: Printed) -> list[str]:
@@ -182,6 +308,10 @@ def _missing(table: Printed) -> list[str]:
 
 def _list(names: Sequence[str]) -> str:
     return "; ".join(names)
+
+
+def _pools(comparison: Comparison) -> dict[str, Any]:
+    return {baseline: _scatter(pool) for baseline, pool in comparison.pools.items()}
 
 
 def _scatter(pool: Scatter | None) -> dict[str, Any] | None:

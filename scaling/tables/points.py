@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from scaling import atomic
 from scaling.errors import ScalingError, from_os
+from scaling.studies.tasks import SCORE
+from scaling.tables.downstream import Downstream
 from scaling.tables.results import Point, Results
 from scaling.tables.table import Table
 
@@ -21,21 +23,30 @@ TYPES: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("seed", "steps", "tokens"), int),
     **dict.fromkeys(("early_at", "early", "loss", "steps_per_second", "flops", "worker_seconds"), float),
     **dict.fromkeys(("day", "hardware", "versions"), str),
-    "score": float,
+    **dict.fromkeys(("score", "finetuning_flops", "finetuning_worker_seconds"), float),
 }
-OPTIONAL = frozenset({"score"})  # written where a run has it: points kept before it was a column stay as they are
+# Written where a run has them: points kept before these were columns stay as they are.
+OPTIONAL = frozenset({"score", "finetuning_flops", "finetuning_worker_seconds"})
+DOWNSTREAM = "downstream"  # the columns of scores, in JSON as `OF_ALL`, where there are any
 
 
 def write(results: Results, path: Path) -> None:
     """The points as CSV: the same bytes for the same runs."""
     text = io.StringIO()
-    rows = [asdict(point) for point in results.points]
+    rows = [asdict(point) | _scores(point, results.downstream) for point in results.points]
     columns = [name for name in TYPES if name not in OPTIONAL or any(row[name] is not None for row in rows)]
-    writer = csv.DictWriter(text, [*columns, *OF_ALL], lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
     of_all = {name: json.dumps(getattr(results, name)) for name in OF_ALL}
+    if results.downstream:
+        of_all[DOWNSTREAM] = json.dumps([column.to_json() for column in results.downstream])
+    scores = [column.name + SCORE for column in results.downstream]
+    writer = csv.DictWriter(text, [*columns, *scores, *of_all], lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
     writer.writerows({**row, **of_all} for row in rows)
     atomic.write(path, text.getvalue())
+
+
+def _scores(point: Point, columns: Sequence[Downstream]) -> dict[str, float | None]:
+    return {column.name + SCORE: point.scores.get(column.name) for column in columns}
 
 
 def read(path: Path, table: Table) -> Results:
@@ -46,25 +57,38 @@ def read(path: Path, table: Table) -> Results:
         raise from_os(error, f"{path} cannot be read") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ScalingError(f"not a CSV file: {error}", file=path) from None
-    columns = {*TYPES, *OF_ALL}
+    downstream = _downstream(lines[0], path) if lines and DOWNSTREAM in lines[0] else ()
+    own = {DOWNSTREAM, *(column.name + SCORE for column in downstream)} if downstream else set()
+    columns = {*TYPES, *OF_ALL, *own}
     if not lines or not columns - OPTIONAL <= set(lines[0]) <= columns:
         listed = ", ".join([*TYPES, *OF_ALL])
         raise ScalingError("these are no points of a table", file=path, fix=f"its columns are {listed}")
-    points = tuple(_point(line, path, number) for number, line in enumerate(lines, 2))
+    points = tuple(_point(line, downstream, path, number) for number, line in enumerate(lines, 2))
     if not {point.row for point in points} & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=points[0].row)
     of_all = {name: _words(lines[0], name, path) for name in OF_ALL}
-    return Results(**of_all, points=points, judged_by=table.judged_by)
+    return Results(**of_all, points=points, judged_by=table.judged_by, downstream=downstream)
 
 
-def _point(line: Mapping[str, str], path: Path, number: int) -> Point:
+def _point(line: Mapping[str, str], downstream: Sequence[Downstream], path: Path, number: int) -> Point:
+    scores = {column.name: column.name + SCORE for column in downstream}
+    types = {**TYPES, **dict.fromkeys(scores.values(), float)}
     fields: dict[str, Any] = {}
-    for column in [column for column in TYPES if column in line]:
+    for column in [column for column in types if column in line]:
         try:
-            fields[column] = TYPES[column](line[column]) if line[column] else None
+            fields[column] = types[column](line[column]) if line[column] else None
         except (TypeError, ValueError):
             raise ScalingError("not a number", file=path, line=number, key=column, value=line[column]) from None
-    return Point(**fields)
+    own = {name: fields.pop(column) for name, column in scores.items()}
+    return Point(**fields, scores={name: score for name, score in own.items() if score is not None})
+
+
+def _downstream(line: Mapping[str, str], path: Path) -> tuple[Downstream, ...]:
+    try:
+        return tuple(map(Downstream.of_json, json.loads(line[DOWNSTREAM])))
+    except (TypeError, ValueError, KeyError):
+        what = "no columns of scores in JSON"
+        raise ScalingError(what, file=path, line=2, key=DOWNSTREAM, value=line[DOWNSTREAM]) from None
 
 
 def _words(line: Mapping[str, str], column: str, path: Path) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,11 +16,13 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
 from scaling.studies.question import WHOLE
+from scaling.tables.downstream import Downstream
+from scaling.tables.scores import Scores, is_of_tasks, scores
 from scaling.tables.table import Table
 
 logger = logging.getLogger(__name__)
 
-MISSING = "missing"  # a run's status before it has ended
+MISSING, FINISHED = "missing", "finished"  # a run's status before it has ended, and once it came to its end
 EARLY = 1 / 8  # of the steps: 65,536 of 524,288
 OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one setting differ
 
@@ -58,6 +60,10 @@ class Point:
     versions: str | None = None
     score: float | None = None
     """Of a task, by its metric."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Of its finetunings, by the names of downstream columns."""
+    finetuning_flops: float | None = None
+    finetuning_worker_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,8 @@ class Results:
     settings: tuple[str, ...]
     points: tuple[Point, ...]
     judged_by: Literal["loss", "score"] = "loss"
+    downstream: tuple[Downstream, ...] = ()
+    """The columns that its points may have scores of."""
 
     @cached_property
     def rows(self) -> Mapping[str, Runs]:
@@ -77,6 +85,20 @@ class Results:
             by_row.setdefault(point.row, []).append(point)
         return {row: _runs(points, self.judged_by) for row, points in by_row.items()}
 
+    def scores(self, column: Downstream) -> Mapping[str, tuple[float, ...]]:
+        """The scores of each row that has some, by seed."""
+        by_row: dict[str, list[float]] = {}
+        for point in sorted(self.points, key=lambda point: point.seed):
+            if column.name in point.scores:
+                by_row.setdefault(point.row, []).append(point.scores[column.name])
+        return {row: tuple(values) for row, values in by_row.items()}
+
+    def with_columns(self, columns: Sequence[Downstream]) -> Results:
+        """The results with these columns too, where nothing of them was measured."""
+        names = {column.name for column in self.downstream}
+        further = tuple(column for column in columns if column.name not in names)
+        return replace(self, downstream=(*self.downstream, *further))
+
     @property
     def early(self) -> float | None:
         """The fraction of the steps at which early losses were read."""
@@ -84,8 +106,17 @@ class Results:
         return statistics.median(shares) if shares else None
 
 
-def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
-    """The runs of a study, or of all studies of this table, which must then agree in what they set."""
+def results(
+    ledger: Ledger,
+    table: Table,
+    study: str | None = None,
+    columns: Sequence[Downstream] = (),
+    *,
+    others: bool = False,
+) -> Results:
+    """The runs of a study, or of all studies of this table, which must then agree in what they set; their scores are
+    those of the table's tasks, of the `columns`, and with `others` of every task that the ledger holds.
+    """
     names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
     settings: set[tuple[str, ...]] = set()
     runs: dict[str, dict[int, Mapping[str, Any]]] = {}
@@ -106,8 +137,14 @@ def results(ledger: Ledger, table: Table, study: str | None = None) -> Results:
         )
     if runs and not runs.keys() & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
-    points = (_point(ledger, row, seed, run) for row, seeds in runs.items() for seed, run in seeds.items())
-    return Results(tuple(names), next(iter(settings), ()), tuple(points), table.judged_by)
+    points = [_point(ledger, row, seed, run) for row, seeds in runs.items() for seed, run in seeds.items()]
+    starts = [point.run for point in points if point.status == FINISHED]
+    requested = {column.name: column for column in (*table.downstream, *columns)}
+    scored, by_run = scores(ledger, table.config, starts, list(requested.values()), others=others)
+    points = [_with_scores(point, by_run[point.run]) if point.run in by_run else point for point in points]
+    named = {column.name for column in columns}
+    shown = tuple(column for column in scored if column.metric is not None or column.name in named)
+    return Results(tuple(names), next(iter(settings), ()), tuple(points), table.judged_by, shown)
 
 
 def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
@@ -120,18 +157,45 @@ def joined(kept: Results, trained: Results) -> Results:
     ended = [point for point in kept.points if point.status != MISSING]
     points = {(point.row, point.seed): point for point in (*kept.points, *trained.points, *ended)}
     rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
+    scored = {(point.row, point.seed): point for point in trained.points if point.scores}
+    points |= {key: _joined(points[key], point) for key, point in scored.items()}
+    columns = {column.name: column for column in (*kept.downstream, *trained.downstream)}
+    measured = {column.name: column for column in kept.downstream if column.metric is not None}
     return Results(
         tuple(dict.fromkeys((*kept.studies, *trained.studies))),
         trained.settings,
         tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
         trained.judged_by,
+        tuple((columns | measured).values()),
+    )
+
+
+def _joined(point: Point, scored: Point) -> Point:
+    """A point with the scores that another of the same run has beyond its own."""
+    if scored.scores.keys() <= point.scores.keys():
+        return point
+    return _with_scores(
+        point,
+        Scores({**scored.scores, **point.scores}, scored.finetuning_flops, scored.finetuning_worker_seconds),
+    )
+
+
+def _with_scores(point: Point, scores: Scores) -> Point:
+    return replace(
+        point,
+        scores=scores.by_column,
+        finetuning_flops=scores.flops,
+        finetuning_worker_seconds=scores.worker_seconds,
     )
 
 
 def _asks(ledger: Ledger, study: str) -> Any:
-    """The config that a study varies; None where its plan cannot be read, which is no fault of other studies."""
+    """The config whose rows a study has; None where it has finetunings of such rows, or where its plan cannot be read,
+    which is no fault of other studies.
+    """
     try:
-        return ledger.plan(study)["study"]["base"]
+        plan = ledger.plan(study)
+        return None if is_of_tasks(plan) else plan["study"]["base"]
     except ScalingError as error:
         logger.warning("study %s is passed over: %s", study, error)
         return None
@@ -154,7 +218,7 @@ def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> P
         hardware=hardware(circumstances),
         versions=", ".join(" ".join(version) for version in sorted(circumstances.get("versions", {}).items())) or None,
     )
-    if ended.status != "finished":
+    if ended.status != FINISHED:
         return ended
     history, steps = ledger.history(run), result["step"]
     looks = [entry for entry in history if entry["kind"] == "evaluate" and entry["step"] < steps]
@@ -173,7 +237,7 @@ def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> P
 
 
 def _runs(points: Sequence[Point], judged_by: Literal["loss", "score"]) -> Runs:
-    finished = [point for point in points if point.status == "finished"]
+    finished = [point for point in points if point.status == FINISHED]
     values = [getattr(point, judged_by) for point in finished]
     if judged_by == "score" and None in values:
         row = finished[values.index(None)].row
@@ -183,6 +247,6 @@ def _runs(points: Sequence[Point], judged_by: Literal["loss", "score"]) -> Runs:
         planned=len(points),
         final=tuple(value for value in values if value is not None),
         early=tuple(point.early for point in finished if point.early is not None and judged_by == "loss"),
-        unfinished=Counter(point.status for point in points if point.status != "finished"),
+        unfinished=Counter(point.status for point in points if point.status != FINISHED),
         steps_per_second=statistics.median(speeds) if speeds else None,
     )

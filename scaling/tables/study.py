@@ -1,19 +1,26 @@
-"""A table's runs as a study: rows times seeds, with as many seeds as the table asks for."""
+"""A table's runs as a study: rows times seeds, with as many seeds as the table asks for; and their finetunings."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from scaling.config import SECTIONS, load
 from scaling.errors import ScalingError
-from scaling.studies.plan import Plan
+from scaling.ledger import Ledger
+from scaling.studies.plan import Plan, Run
 from scaling.studies.question import Question, compared
-from scaling.tables.results import MISSING, Results, by_key
+from scaling.studies.tasks import task_plan, unstarted
+from scaling.tables.downstream import Downstream
+from scaling.tables.results import FINISHED, MISSING, Results, by_key
 from scaling.tables.table import Table
+from scaling.training.finetune import check_task, name_of, named
+
+INHERITED = ("seed", "log.wandb", "log.project")
+"""Keys of a run that its finetunings have too: another seed draws another head and another order of the examples."""
 
 
 def question(table: Table, words: Sequence[str] = (), name: str | None = None) -> Question:
@@ -33,8 +40,9 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     )
 
 
-def lacking(plan: Plan, kept: Results, where: str) -> Plan:
-    """The plan without the runs that have ended in `kept`, as a study of its own; all of it where none has.
+def lacking(plan: Plan, kept: Results, where: str, columns: Collection[Downstream] = ()) -> Plan:
+    """The plan without the runs that have ended in `kept`, as a study of its own; all of it where none has. A finished
+    run without the score of one of the columns is among them: its weights are needed, and points have none.
 
     A run that both have shows that data and settings are alike, so one at least is required.
     """
@@ -51,8 +59,10 @@ def lacking(plan: Plan, kept: Results, where: str) -> Plan:
                 value=done[row, seed],
                 fix="ask for the data and the settings that it was trained with, or train without --from",
             )
-    runs = tuple(cell for cell in plan.runs if cells[cell.run] not in done)
-    if len(runs) == len(plan.runs):
+    names = {column.name for column in columns}
+    unscored = {point.run for point in kept.points if point.status == FINISHED and not names <= point.scores.keys()}
+    runs = tuple(cell for cell in plan.runs if cells[cell.run] not in done or cell.run in unscored)
+    if not done.keys() & cells.values():
         raise ScalingError(
             "it holds no run that is requested here, so nothing shows that the data and the settings are the same",
             file=where,
@@ -60,6 +70,45 @@ def lacking(plan: Plan, kept: Results, where: str) -> Plan:
         )
     name = f"{plan.question.name}-{_digest([cell.run for cell in runs])}"
     return replace(plan, question=replace(plan.question, name=name), runs=runs)
+
+
+def check(plan: Plan, columns: Sequence[Downstream]) -> None:
+    """Refuse what some row cannot be finetuned on, before anything is trained: a task that does not suit its family,
+    or whose files are missing.
+    """
+    for column in columns:
+        for task, settings in column.tasks.items():
+            try:
+                check_task(task)
+            except ScalingError as error:
+                raise _under(column, name_of(task), error) from None
+            for run in _first_of_rows(plan):
+                try:
+                    unstarted(run, task, settings, INHERITED)
+                except ScalingError as error:
+                    raise _under(column, f"{name_of(task)}, {run.name}", error) from None
+
+
+def _first_of_rows(plan: Plan) -> list[Run]:
+    """A run of each row: its seeds are alike in all that is checked."""
+    rows: dict[str | None, Run] = {}
+    for run in plan.runs:
+        rows.setdefault(next((word for word in run.overrides if word.startswith("row=")), None), run)
+    return list(rows.values())
+
+
+def _under(column: Downstream, where: str, error: ScalingError) -> ScalingError:
+    return ScalingError(f"{where}: {error}", key="downstream", value=column.heading, code=error.code)
+
+
+def finetunings(ledger: Ledger, plan: Plan, columns: Sequence[Downstream]) -> Plan | None:
+    """A finetuning of every finished run of the plan on every task of the columns, as a study; None where there are
+    none. The study's name has a hash of the tasks, so that other tasks, or other keys, are another study.
+    """
+    tasks = {task: settings for column in columns for task, settings in column.tasks.items()}
+    data = {task: load("decoder", [f"data={named(task)}"]).tree["data"] for task in tasks}
+    name = f"{plan.question.name}-{_digest([[name_of(task), tasks[task], data[task]] for task in sorted(tasks)])}"
+    return task_plan(ledger, replace(plan, question=replace(plan.question, name=name, tasks=tasks)), INHERITED)
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:

@@ -13,6 +13,8 @@ from scaling.build import check
 from scaling.config import Config, TableFile, load, table_file
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
+from scaling.tables import downstream
+from scaling.tables.downstream import Downstream
 
 KEYS: dict[str, Any] = {
     "title": str,
@@ -23,6 +25,7 @@ KEYS: dict[str, Any] = {
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
     "judged_by": Literal["loss", "score"],
+    "downstream": Any,  # tasks, or keys by heading, checked with the published columns
     "seeds": int | dict[str, Any],
 }
 MEANINGS = {
@@ -34,6 +37,8 @@ MEANINGS = {
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",
+    "downstream": "tasks that each run is finetuned on, [cola, sst2], or by heading, "
+    "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
 }
 MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
@@ -71,7 +76,8 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """`config` is what `load` takes; `baselines` has the row that each row is compared with; `columns` are the titles
-    of published columns without a column of ours, `measures` what is measured beyond size and operations.
+    of published columns without a column of ours, `measures` what is measured beyond size and operations, and
+    `downstream` the columns of scores.
     """
 
     name: str
@@ -84,6 +90,12 @@ class Table:
     columns: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     judged_by: Literal["loss", "score"] = "loss"
+    downstream: tuple[Downstream, ...] = ()
+
+    @property
+    def published(self) -> frozenset[str]:
+        """The columns that the paper printed."""
+        return frozenset(column for row in self.rows for column in row.published)
 
     @property
     def baseline(self) -> str:
@@ -156,6 +168,7 @@ def read(name: str) -> Table:
         columns=columns,
         measures=tuple(measures),
         judged_by=fields.get("judged_by", "loss"),
+        downstream=downstream.read(file, published),
     )
 
 

@@ -114,6 +114,11 @@ def tokenizer(spec: Mapping[str, Any], runs: str | Path) -> Path | None:
     return path if prepared and path.is_file() else None
 
 
+def planned(spec: Mapping[str, Any], runs: str | Path) -> Pretrained:
+    """A run of the ledger that is not trained yet, by its spec: it has no weights to start from."""
+    return Pretrained(Path(runs), {}, spec["model"], spec["size"], spec, tokenizer(spec, runs))
+
+
 def _own(folder: Path) -> Pretrained:
     tree, file = load(str(folder / "config.yaml")).tree, folder / TOKENIZER
     start = {"folder": str(folder)}
@@ -147,7 +152,18 @@ def compose(
         )
     if extend is not None:
         build.extend(extend)
-    source = pretrained(run, runs)
+    return composed(pretrained(run, runs), task, words, runs=runs, overlays=overlays)
+
+
+def composed(
+    source: Pretrained,
+    task: str,
+    words: Sequence[str] = (),
+    *,
+    runs: str | Path = "runs",
+    overlays: Sequence[str | Path] = (),
+) -> Config:
+    """The config that finetunes a model on a task."""
     base = {
         "model": source.model,
         "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
@@ -171,6 +187,11 @@ def compose(
         f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in {"model", "size", "runs", *given}
     ]
     return replace(config, remarks=(*config.remarks, *remarks))
+
+
+def name_of(task: str) -> str:
+    """A task in the names of columns, runs and figures: a shipped one's own, or that of its file."""
+    return Path(task).stem
 
 
 def named(task: str) -> str:
@@ -225,6 +246,12 @@ def answer_of(data: Mapping[str, Any], task: str) -> tuple[str, tuple[str, ...]]
     """What a task of this `data` line asks for, and its labels."""
     goal = _goal(data, task)
     return goal.answer, goal.labels
+
+
+def metric_of(data: Mapping[str, Any]) -> str:
+    """The main value of the metric of a task's `data` line."""
+    task = build.build("data", {key: value for key, value in data.items() if key != "fingerprint"})
+    return getattr(task, "goal", task).metric.main
 
 
 def check_task(task: str) -> None:

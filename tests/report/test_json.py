@@ -16,6 +16,9 @@ import pytest
 from scaling.cli import VERBS, main
 from scaling.command.document import SCHEMA
 from scaling.studies import findings
+from scaling.tables import points as table_points
+from scaling.tables.downstream import Downstream
+from scaling.tables.results import Point, Results
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -190,6 +193,14 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, *steps, "--intervals", "none")
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml", "--from", "runs")
+        scored = [
+            Point(row, seed, "0", "finished", early=3.0, loss=2.0, scores={"cola": 0.1 * seed})
+            for row in "AB"
+            for seed in (0, 1)
+        ]
+        column = Downstream("cola", {"cola": {}}, metric="mcc")
+        table_points.write(Results(("one",), (), tuple(scored), downstream=(column,)), folder / "scores.csv")
+        run("table", "table", "table.yaml", "--from", "scores.csv")
         kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
         run("table", "table", "narang2021_cpu", "--from", kept, "--decide")
         run("inspect", "inspect", "decoder", "size=tiny")

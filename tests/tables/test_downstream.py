@@ -1,0 +1,328 @@
+"""Downstream columns: a table's runs finetuned on tasks, their scores next to the paper's, kept and read again."""
+
+import csv
+import html
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import scaling
+from scaling.cli import main
+from scaling.ledger import Ledger
+from scaling.studies.plan import plan
+from scaling.studies.record import enter
+from scaling.studies.work import work
+from scaling.tables import points
+from scaling.tables.downstream import Downstream, chosen
+from scaling.tables.results import Point, Results, joined, results
+from scaling.tables.statistics import compare
+from scaling.tables.study import finetunings, lacking, question
+from scaling.tables.table import read
+
+SHORT = "train.steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
+TABLE = f"""
+base: decoder
+size: {{width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null, length: 16}}
+data: {{kind: Synthetic, symbols: 16, order: 1}}
+train: {{batch: 8, steps: 8, checkpoint_every: 1000}}
+evaluate: {{points: 4, windows: 16}}
+log.wandb: disabled
+table:
+  title: Mine
+  published: own.csv
+  seeds: 2
+  downstream:
+    GLUE: {{published: glue}}
+    "Which & <language>": {{task: which_language, published: which, {SHORT}}}
+    Both: {{task: [which_language, rank_tags], {SHORT}}}
+rows:
+  first: {{}}
+  second: {{optimizer.lr: 0.01}}
+"""
+PUBLISHED = "row,heading,final_loss,which,glue\nfirst,,2.0,60.5,80.1\nsecond,,1.9,61.5,\n"
+
+
+def written(folder: Path, table: str = TABLE, published: str = PUBLISHED) -> str:
+    (folder / "own.csv").write_text(published)
+    (folder / "own.yaml").write_text(table)
+    return str(folder / "own.yaml")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A table of two rows and two seeds, finetuned on its two tasks."""
+    folder = tmp_path_factory.mktemp("own")
+    name, words = written(folder), [f"runs={folder / 'runs'}"]
+    table = read(name)
+    planned = plan(question(table, words), words)
+    ledger = planned.ledger()
+    enter(ledger, planned.question.name, planned)
+    work(ledger, planned)
+    finetuned = finetunings(ledger, planned, table.downstream)
+    assert finetuned is not None
+    enter(ledger, finetuned.question.name, finetuned)
+    work(ledger, finetuned)
+    return name, ledger, finetuned
+
+
+def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
+    name, ledger, finetuned = trained
+    assert len(finetuned.runs) == 8
+    specs = [ledger.spec(run.run) for run in finetuned.runs]
+    assert sorted(spec["seed"] for spec in specs) == [0] * 4 + [1] * 4
+    assert {ledger.spec(run.start)["seed"] == spec["seed"] for run, spec in zip(finetuned.runs, specs)} == {True}
+    held = results(ledger, read(name))
+    of_run = {(run.start, run.task): ledger.result(run.run)["score"] for run in finetuned.runs}
+    for point in held.points:
+        which, ranks = (of_run[point.run, task] for task in ("which_language", "rank_tags"))
+        assert point.scores == {"which_language": which, "both": pytest.approx((which + ranks) / 2)}
+    assert [(column.title, column.published) for column in held.downstream] == [
+        ("Which & <language> (accuracy)", "which"),
+        ("Both (accuracy, mean of 2 tasks)", None),
+    ]
+
+
+def test_the_table_prints_ours_next_to_the_papers_and_what_was_not_measured(trained, capsys):
+    name, ledger, _ = trained
+    assert main(["table", name, "--from", str(ledger.root), "--format", "csv"]) == 0
+    first, second = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert first["published_which"] == "60.5"
+    assert second["downstream_both_verdict"] in ("better", "worse", "no difference shown")
+    assert float(second["downstream_which_language_mean_low"]) <= float(second["downstream_which_language_mean_value"])
+    assert main(["table", name, "--from", str(ledger.root), "--format", "html"]) == 0
+    text = capsys.readouterr().out
+    titles = [html.unescape(cell.partition("</th>")[0]) for cell in text.splitlines()[3].split("<th>")[1:]]
+    assert titles[titles.index("runs") + 1 :] == [
+        "GLUE, paper",
+        "GLUE, ours",
+        "Which & <language>, paper",
+        "Which & <language> (accuracy), ours",
+        "Which & <language>, verdict",
+        "Both (accuracy, mean of 2 tasks), ours",
+        "Both, verdict",
+    ]
+    assert text.count("<td>not measured</td>") == 2
+    assert "<language>" not in text
+    assert main(["table", name, "--from", str(ledger.root), "--format", "latex"]) == 0
+    assert r"Which \& \textless{}language\textgreater{}, paper" in capsys.readouterr().out
+
+
+def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
+    name, ledger, _ = trained
+    page, kept = tmp_path / "own.md", tmp_path / "own" / "points.csv"
+    assert main(["table", name, "--from", str(ledger.root), "--keep", str(page)]) == 0
+    whole, pages, lines = capsys.readouterr().out, page.read_bytes(), kept.read_bytes()
+    assert "--downstream`" in page.read_text()
+    assert "4 of them finetuned in" in page.read_text()
+    assert "not measured" in whole
+    assert main(["table", name, "--from", str(kept), "--keep", str(page)]) == 0
+    assert capsys.readouterr().out == whole
+    assert (page.read_bytes(), kept.read_bytes()) == (pages, lines)
+    for form in ("markdown", "latex", "csv", "html"):
+        words = ["table", name, "--format", form, "--from"]
+        assert main([*words, str(ledger.root)]) == 0
+        before = capsys.readouterr().out
+        assert main([*words, str(kept)]) == 0
+        assert capsys.readouterr().out == before
+    document = scaling.table(name, source=kept).to_json()
+    assert document == scaling.table(name, source=ledger.root).to_json()
+    assert [(column["heading"], column["metric"]) for column in document["downstream"]] == [
+        ("GLUE", None),
+        ("Which & <language>", "accuracy"),
+        ("Both", "accuracy"),
+    ]
+    assert set(document["rows"][0]["downstream"]) == {"which_language", "both"}
+    assert list(scaling.table(name, source=kept).runs.columns)[-2:] == ["which_language_score", "both_score"]
+    sides = [each["large"] for each in scaling.decide(name, source=kept).to_json()["decisions"]]
+    assert "our Which & <language> (accuracy)" in sides
+
+
+def test_a_ledger_shows_the_tasks_that_the_table_does_not_name(trained):
+    name, ledger, _ = trained
+    lines = TABLE.splitlines(keepends=True)
+    Path(name).write_text("".join(line for line in lines if line[:4] != "    " and "downstream" not in line))
+    try:
+        assert not scaling.table(name, source=ledger.root).printed.downstream
+        shown = scaling.table(name, source=ledger.root, downstream=True).printed.downstream
+        assert [measured.column.title for measured in shown] == ["which_language (accuracy)", "rank_tags (accuracy)"]
+        (only,) = scaling.table(name, source=ledger.root, downstream="cola").printed.downstream
+        assert (only.column.heading, only.comparison) == ("cola", None)
+    finally:
+        Path(name).write_text(TABLE)
+
+
+ROWS = ("one", "two", "three", "four", "five", "six")
+
+
+def large(column: str, family: str = "decoder") -> str:
+    head = f"base: {family}\nsize: tiny\ntable: {{published: own.csv, downstream: [{column}]}}\nrows:\n"
+    return head + "".join(f"  {row}: {{optimizer.lr: {place + 1}e-3}}\n" for place, row in enumerate(ROWS))
+
+
+def drawn(seeds: int = 3) -> Results:
+    """Runs of six rows whose score falls with their loss, but for noise; the last row has no score."""
+    rng = np.random.default_rng(0)
+    column = Downstream("SST-2", {"sst2": {}}, "sst2", "accuracy")
+    runs = []
+    for place, row in enumerate(ROWS):
+        for seed in range(seeds):
+            loss = 3 - 0.1 * place + 0.01 * rng.standard_normal()
+            own = {"sst_2": 0.6 + 0.05 * place + 0.01 * rng.standard_normal()} if row != "six" else {}
+            runs.append(Point(row, seed, f"{place}{seed}", "finished", early=loss, loss=loss, scores=own))
+    return Results(("one",), (), tuple(runs), downstream=(column,))
+
+
+def test_verdicts_and_correlations_are_those_of_the_scores(tmp_path):
+    published = "row,heading,sst2\n" + "".join(f"{row},,{90 - place**2}\n" for place, row in enumerate(ROWS))
+    name = written(tmp_path, large("{SST-2: {task: sst2, published: sst2}}"), published)
+    points.write(drawn(), tmp_path / "points.csv")
+    shown = scaling.table(name, source=tmp_path / "points.csv")
+    (measured,) = shown.printed.downstream
+    values = drawn().scores(measured.column)
+    expected = compare(values, "one", higher_is_better=True)
+    lines = {line.counted.row.name: line for line in shown.printed.lines}
+    assert {row: lines[row].scores["sst_2"].mean for row in ROWS[:5]} == expected.means
+    assert {row: lines[row].scores["sst_2"].difference for row in ROWS[1:5]} == expected.differences
+    assert [lines[row].scores["sst_2"].to_json()["verdict"] for row in ROWS[:5]] == [None, *["better"] * 4]
+    assert lines["six"].scores == {}
+    means = [float(np.mean(values[row])) for row in ROWS[:5]]
+    losses = [float(np.mean(drawn().rows[row].final)) for row in ROWS[:5]]
+    assert measured.with_paper is not None
+    assert measured.with_loss is not None
+    assert measured.with_paper.value == pytest.approx(stats.spearmanr(means, [90 - i**2 for i in range(5)])[0])
+    assert measured.with_loss.value == pytest.approx(stats.spearmanr(losses, means)[0])
+    assert (measured.with_loss.rows, measured.with_loss.high < 1) == (5, True)
+    notes = " ".join(shown.notes)
+    assert "SST-2: rank correlation of our score with the paper's over 5 rows (Spearman): -1.00" in notes
+    assert "SST-2: rank correlation of our final loss with our score over 5 rows (Spearman): -1.00" in notes
+    assert "SST-2: not scored: six (0 of 3 runs)" in notes
+
+
+def test_points_without_scores_have_no_column_of_them(tmp_path):
+    finished = Point("one", 0, "0", "finished", loss=1.0)
+    points.write(Results(("one",), (), (finished,)), tmp_path / "points.csv")
+    assert not {"downstream", *points.OPTIONAL} & set((tmp_path / "points.csv").read_text().split("\n")[0].split(","))
+    name = written(tmp_path, large("sst2"), "row,heading,sst2\n")
+    points.write(drawn(), tmp_path / "points.csv")
+    assert points.read(tmp_path / "points.csv", read(name)) == drawn()
+
+
+def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
+    own = read(written(tmp_path)).downstream
+    settings = {"train.steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
+    assert own[1].tasks == {"which_language": settings}
+    assert own[2].tasks == dict.fromkeys(("which_language", "rank_tags"), settings)
+    assert chosen(own, ["Both", "which_language"], ()) == (own[2], own[1])
+    assert chosen(own, ["rank_tags"], ()) == (Downstream("rank_tags", {"rank_tags": settings}),)
+    assert chosen(own, ["cola"], {"cola"}) == (Downstream("cola", {"cola": {}}, "cola"),)
+
+
+def test_a_task_is_a_file_next_to_the_table(tmp_path):
+    (tmp_path / "mine.yaml").write_text("data: {kind: WhichLanguage}\nobjective: Answer\n")
+    (column,) = read(written(tmp_path, large("mine.yaml"), "row,heading,mine\none,,1\n")).downstream
+    assert column == Downstream("mine", {str(tmp_path / "mine.yaml"): {}}, "mine")
+
+
+@pytest.mark.parametrize(
+    ("column", "words", "what"),
+    [
+        ("rank_tagz", ["--train", "--downstream"], "did you mean 'rank_tags'"),
+        ("rank_tags", ["--train", "--downstream", "col"], "did you mean 'cola'"),
+        ("{Ranks: {task: rank_tags}}", ["--train", "--downstream", "ranx"], "did you mean 'Ranks'"),
+        ("{Ranks: {task: rank_tags, published: tags}}", [], "nothing of that name was published"),
+        ("{Ranks: {task: 3}}", [], "expected a task"),
+        ("{Ranks: {train.steps: 3}}", [], "it names neither a task nor a published column"),
+        ("{A-B: cola}, {a_b: cola}", [], "it is too like the heading 'A-B'"),
+        ("cola, {C: {task: cola, train.steps: 3}}", [], "cola has other keys under another heading"),
+        ("3", [], "expected tasks"),
+        ("", ["--train", "--downstream"], "names no tasks"),
+        ("cola", ["--train", "--downstream", "train.steps=8"], "the task has not been prepared"),
+        ("{T: {task: trec, data.files: {train: no.jsonl}}}", ["--train", "--downstream", "train.steps=8"], "no.jsonl"),
+        ("{R: {task: rank_tags, train.stepz: 3}}", ["--train", "--downstream", "train.steps=8"], "'steps'"),
+        ("python", ["--train", "--downstream", "train.steps=8"], "it is no task"),
+        ("text.yaml", ["--train", "--downstream", "train.steps=8"], "text, row=one seed=0: "),
+        ("cola", ["--counts", "--downstream"], "counts are of no runs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_finetuned_is_one_line_before_anything_is_trained(column, words, what, tmp_path, capsys):
+    (tmp_path / "text.jsonl").write_text("".join(f'{{"q": "{i} or so", "a": "{i % 3}"}}\n' for i in range(40)))
+    text = 'data: {kind: Task, answer: text, text: "{q}", label: "{a}", prompt: "{q}", metric: ExactMatch, '
+    text += f"files: {{train: {tmp_path}/text.jsonl}}, tokenizer: {{kind: ByteBPE, vocabulary: 260}}}}\n"
+    (tmp_path / "text.yaml").write_text(text + "objective: Answer\n")
+    table = large(column, "encoder")
+    name = written(tmp_path, table, "row,heading,final_loss\n")
+    assert main(["table", name, *words, f"runs={tmp_path / 'runs'}"]) == 2
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n")) == ("", 1)
+    assert what in error
+    assert not (tmp_path / "runs" / "store").exists()
+
+
+def test_a_kept_run_without_a_score_is_trained_again_and_keeps_its_loss(trained):
+    name, ledger, _ = trained
+    table = read(name)
+    held, words = results(ledger, table), [f"runs={ledger.root}"]
+    planned, columns = plan(question(table, words), words), table.downstream[1:]
+    assert not lacking(planned, held, "kept", columns).runs
+    bare = Results(
+        held.studies, held.settings, tuple(Point(p.row, p.seed, p.run, p.status, loss=9.0) for p in held.points)
+    )
+    assert not lacking(planned, bare, "kept").runs
+    assert len(lacking(planned, bare, "kept", columns).runs) == 4
+    both = joined(bare, held)
+    assert {point.loss for point in both.points} == {9.0}
+    assert [point.scores for point in both.points] == [point.scores for point in held.points]
+    assert both.downstream == held.downstream
+
+
+@pytest.mark.slow
+def test_the_whole_command_is_killed_and_goes_on(tmp_path):
+    """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
+    name = written(tmp_path)
+    words = [sys.executable, "-m", "scaling", "table", name, "--train", "--workers", "1", "--downstream"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen([*words, f"runs={tmp_path / 'runs'}"], env=env, stderr=subprocess.DEVNULL)
+    finetuned = 0
+    while not finetuned and killed.poll() is None:
+        time.sleep(0.2)
+        finetuned = sum('"score"' in path.read_text() for path in (tmp_path / "runs").glob("store/*/result.json"))
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert 0 < finetuned < 8
+    ledger = Ledger.open(tmp_path / "runs")
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("store/*/result.json")}
+    again = [*words, f"runs={tmp_path / 'runs'}", "--keep", str(tmp_path / "a.md")]
+    subprocess.run(again, env=env, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    whole = [*words, f"runs={tmp_path / 'whole'}", "--keep", str(tmp_path / "b.md")]
+    subprocess.run(whole, env=env, check=True, capture_output=True)
+    scores = [
+        [(line["run"], line["which_language_score"], line["both_score"]) for line in csv.DictReader(file.open())]
+        for file in (tmp_path / "a" / "points.csv", tmp_path / "b" / "points.csv")
+    ]
+    assert scores[0] == scores[1]
+    assert all(all(cells) for cells in scores[0])
+
+    # Another task is another study, and what is done is not trained again.
+    subprocess.run([*words, "language_switch", f"runs={tmp_path / 'runs'}"], env=env, check=True, capture_output=True)
+    assert len([study for study in ledger.studies() if study.endswith("-tasks")]) == 2
+    # Kept points have no weights: what lacks a score is trained in a new ledger, and scored.
+    kept = tmp_path / "a" / "points.csv"
+    more = [*words, "language_switch", "--from", str(kept), f"runs={tmp_path / 'new'}", "--json"]
+    document = json.loads(subprocess.run(more, env=env, check=True, capture_output=True).stdout)
+    assert {column["heading"]: column["metric"] for column in document["downstream"]} == {
+        "GLUE": None,
+        "Which & <language>": "accuracy",
+        "Both": "accuracy",
+        "language_switch": "exact_match",
+    }
+    shutil.rmtree(tmp_path / "new")
