@@ -47,7 +47,7 @@ class Evaluation:
 
     `metrics` has every value of the task's metric, and `intervals` its 95% interval over the examples. `counts` are
     `references`, `predictions` and `correct` of each class. `invalid` is the fraction of outputs that are no answer, of
-    a model that writes.
+    a model that writes. `signature` states the settings and the version of the package that computes BLEU or ROUGE.
     """
 
     run: str
@@ -58,6 +58,7 @@ class Evaluation:
     intervals: Mapping[str, Sequence[float]]
     counts: Mapping[str, Mapping[str, int]]
     invalid: float | None = None
+    signature: str | None = None
 
 
 @dataclass(frozen=True)
@@ -182,6 +183,7 @@ def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, dev
         intervals=scored["intervals"],
         counts=source.task.metric.counts(*pairs),
         invalid=scored.get("invalid"),
+        signature=source.task.metric.signature(pairs[1]),
     )
 
 

@@ -48,6 +48,12 @@ class Metric(ABC):
         """By class: how many `references` and `predictions` are of it, and in how many both agree (`correct`)."""
         return {}
 
+    def signature(self, references: Sequence[Any]) -> str | None:
+        """The settings of the package that computes it and its version, as papers cite them; None of what is computed
+        here.
+        """
+        return None
+
 
 def checked_rows(
     metric: Metric, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ class BLEU(Metric):
     tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a"
     lowercase: bool = False
     main = "bleu"
+    version = 2  # the precisions are smoothed, as sacrebleu's are
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
@@ -42,7 +44,15 @@ class BLEU(Metric):
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
         whole = sums.round().astype(int).tolist()
-        return {"bleu": np.array([bleu.compute_bleu(row[:4], row[4:8], row[8], row[9]).score for row in whole])}
+        scores = (bleu.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score for row in whole)
+        return {"bleu": np.array([*scores])}
+
+    def signature(self, references: Sequence[Any]) -> str:
+        """sacrebleu's own."""
+        scorer = _package("sacrebleu", "sacrebleu.metrics").BLEU(tokenize=self.tokenize, lowercase=self.lowercase)
+        counts = {len(texts(reference)) for reference in references}
+        scorer.num_refs = counts.pop() if len(counts) == 1 else -1  # which its signature states as `var`
+        return str(scorer.get_signature())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,3 +77,9 @@ class ROUGE(Metric):
             name: ratio(sums[:, index], sums[:, 3], np.nan)
             for index, name in enumerate(("rouge_1", "rouge_2", "rouge_l"))
         }
+
+    def signature(self, references: Sequence[Any]) -> str:
+        """rouge-score has none: which values, whether words are stemmed, what several references count, its version."""
+        _package("rouge-score", "rouge_score.rouge_scorer")
+        stem = "yes" if self.stem else "no"
+        return f"rouge1,rouge2,rougeL|stem:{stem}|refs:best|package:rouge-score|version:{version('rouge-score')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 from scaling import build
 from scaling.errors import ScalingError
 from scaling.metric import bootstrap
-from scaling.metric.answers import squad, token_f1, trivia
+from scaling.metric.answers import squad, texts, token_f1, trivia
 from scaling.metric.tags import entities
 
 LINES = {
@@ -259,6 +260,27 @@ def test_rouge_is_that_of_the_example_in_rouge_scores_manual():
     # README: rouge1 precision 0.75, recall 2/3; rougeL precision 0.625, recall 0.5556
     assert found["rouge_1"] == pytest.approx(2 * 0.75 * (2 / 3) / (0.75 + 2 / 3))
     assert found["rouge_l"] == pytest.approx(2 * 0.625 * (5 / 9) / (0.625 + 5 / 9))
+
+
+@pytest.mark.parametrize(
+    "references", [["a cat", "a dog"], [["a cat", "one cat"], ["a dog", "x"]], ["a cat", ["a", "b"]]]
+)
+def test_the_signature_of_bleu_is_what_sacrebleu_prints_for_its_score(references):
+    sacrebleu = pytest.importorskip("sacrebleu.metrics")
+    most = max(len(texts(reference)) for reference in references)
+    streams = [[(texts(one) + [None] * most)[place] for one in references] for place in range(most)]
+    for kwargs in ({}, {"tokenize": "intl", "lowercase": True}):
+        theirs = sacrebleu.BLEU(**kwargs)
+        value = theirs.corpus_score(["the cat sat", "a dog is there"], streams).score
+        ours = build.build("metric", {"kind": "BLEU", **kwargs})
+        assert ours.signature(references) == str(theirs.get_signature())
+        assert ours.score(["the cat sat", "a dog is there"], references)["bleu"] == pytest.approx(value)
+
+
+def test_the_signature_of_rouge_states_its_settings_and_version():
+    signature = build.build("metric", {"kind": "ROUGE", "stem": False}).signature(["a"])
+    assert signature == f"rouge1,rouge2,rougeL|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
+    assert build.build("metric", "Accuracy").signature(["a"]) is None
 
 
 @pytest.mark.parametrize("kind", ["BLEU", "ROUGE"])

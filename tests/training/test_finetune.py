@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import signal
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,18 @@ def test_what_is_filled_in_is_told_and_can_be_said_otherwise(pretrained, tmp_pat
     assert not any(word.startswith("filled in train.epochs") for word in other.remarks)
     # The head of the start leaves nothing behind.
     assert set(other["model.head"]) == {"kind", "classes", "activation", "dropout"}
+
+
+def test_a_score_of_bleu_is_printed_with_its_signature(pretrained, tmp_path, capsys):
+    task = written_task(tmp_path, "text", metric="BLEU")
+    run = finetuned(pretrained, "encoder_decoder", task, "train.epochs=1")["run"]
+    capsys.readouterr()
+    assert main(["evaluate", run, f"runs={pretrained[0]}"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["evaluate", run, "--json", f"runs={pretrained[0]}"]) == 0
+    signature = json.loads(capsys.readouterr().out)["signature"]
+    assert signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version('sacrebleu')}"
+    assert f"\n  {signature}\n" in printed
 
 
 def test_the_commands_print_json(pretrained, tmp_path, capsys):
