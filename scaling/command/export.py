@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     described = peft.merged(trained.described)
     form = huggingface.write(folder, described, name)
     if trained.tokenizer is not None:
-        huggingface.write_tokenizer(folder, trained.tokenizer)
+        huggingface.write_tokenizer(folder, trained.tokenizer, described)
     _print(arguments, folder, form.architecture, described.tensors)
 
 

@@ -116,13 +116,37 @@ def write(folder: str | Path, described: Described, name: str | None = None) -> 
     return form
 
 
-def write_tokenizer(folder: Path, tokenizer: Path) -> None:
-    """Put a tokenizer next to the weights, and state which of its tokens are special."""
-    codec = Codec.load(tokenizer)
+def write_tokenizer(folder: Path, tokenizer: Path, described: Described) -> None:
+    """Put a tokenizer next to the weights, and state which of its tokens are special; as `bos_token`, which stands for
+    an empty text in transformers, the one that a decoder's texts begin after.
+    """
+    codec, kind = Codec.load(tokenizer), described.sections["model"]["kind"]
     spelled = {f"{name}_token": codec.tokenizer.id_to_token(token) for name, token in codec.specials.items()}
+    start = codec.tokenizer.id_to_token(described.ids["start"]) if "start" in described.ids else None
+    if kind == "Decoder" and start is not None:
+        spelled["bos_token"] = start
     special = {name: spelled[name] for name in _SPECIALS if name in spelled}
-    atomic.write(folder / TOKENIZER, tokenizer.read_bytes())
+    adds = codec.tokenizer.num_special_tokens_to_add(is_pair=False) > 0
+    text = _ended(codec) if kind == "EncoderDecoder" and not adds else codec.text
+    atomic.write(folder / TOKENIZER, text)
     atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special})
+
+
+def _ended(codec: Codec) -> str:
+    """The tokenizer's file, so that eos ends every text, as it ends a source of an encoder-decoder."""
+    tree, number = json.loads(codec.text), codec.specials["eos"]
+    eos = str(codec.tokenizer.id_to_token(number))
+    token = {"SpecialToken": {"id": eos, "type_id": 0}}
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    template = {
+        "type": "TemplateProcessing",
+        "single": [first, token],
+        "pair": [first, token, second, token],
+        "special_tokens": {eos: {"id": eos, "ids": [number], "tokens": [eos]}},
+    }
+    own = tree.get("post_processor")
+    tree["post_processor"] = template if own is None else {"type": "Sequence", "processors": [own, template]}
+    return json.dumps(tree, indent=2, ensure_ascii=False)
 
 
 def formats() -> dict[str, type[Format]]:
