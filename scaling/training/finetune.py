@@ -67,7 +67,9 @@ class Pretrained:
 
 
 def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
-    """The run that a word names: the beginning of an id, a folder, or a study and the row of it, `STUDY:ROW`."""
+    """The run that a word names: the beginning of an id, a folder, or the beginning of a study's name
+    and a row of it, `STUDY:ROW`.
+    """
     folder = Path(name).expanduser()
     study, colon, row = name.partition(":")
     if folder.is_dir():
@@ -78,9 +80,22 @@ def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
         return _theirs(folder)
     ledger = Ledger.open(runs)
     if colon:
+        study = _study(ledger, study)
         return _of_ledger(ledger, _planned(ledger, study, row), {"study": study, "row": row})
     run = ledger.find(name)
     return _of_ledger(ledger, run, {"run": run})
+
+
+def _study(ledger: Ledger, beginning: str) -> str:
+    """The one study whose name begins so: the name of a table's ends in a digest of its rows."""
+    names = ledger.studies()
+    matches = (
+        [beginning] if beginning in names else [name for name in names if beginning and name.startswith(beginning)]
+    )
+    if len(matches) > 1:
+        what = f"{len(matches)} studies begin so: {', '.join(matches[:4])}"
+        raise ScalingError(what, key="RUN", value=beginning, fix="write more of the name")
+    return matches[0] if matches else beginning
 
 
 def _planned(ledger: Ledger, study: str, row: str) -> str:

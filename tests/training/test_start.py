@@ -18,6 +18,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop.run import Run, read, write
 from scaling.ledger import Ledger, run_id
 from scaling.training.experiment import assemble
+from scaling.training.finetune import pretrained
 from scaling.training.run import train
 from tests.training.conftest import load, same, words
 from tests.training.test_early_stop import the
@@ -110,6 +111,11 @@ def test_a_study_is_named_with_its_row(ledger, base):
     third = train(load(words(ledger, seed=4)))["run"]
     names = {run: "row=Plain GeLU seed=0", second: "row=Plain GeLU seed=3", third: "row=Other seed=0"}
     held.save_plan("mine", {"runs": [{"run": one, "name": name} for one, name in names.items()]})
+
+    assert pretrained("mine:Other", ledger).folder.name == pretrained("mi:Other", ledger).folder.name == third
+    held.save_plan("minor", {"runs": []})
+    with pytest.raises(ScalingError, match="2 studies begin so: mine, minor"):
+        pretrained("mi:Other", ledger)
 
     def place(**start: Any) -> str:
         return assemble(load(words(ledger, start__study="mine", **start))).spec["start"]["run"]
