@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from scaling.api.runs import runs as runs
     from scaling.api.runs import train as train
     from scaling.api.scores import CorpusEvaluation as CorpusEvaluation
+    from scaling.api.scores import HarnessEvaluation as HarnessEvaluation
     from scaling.api.scores import OptionEvaluation as OptionEvaluation
     from scaling.api.scores import evaluate_corpus as evaluate_corpus
+    from scaling.api.scores import evaluate_harness as evaluate_harness
     from scaling.api.scores import evaluate_options as evaluate_options
     from scaling.api.studies import Study as Study
     from scaling.api.studies import StudyPlan as StudyPlan
@@ -63,7 +65,14 @@ _MODULES = {
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),
     "runs": ("Run", "runs", "train"),
-    "scores": ("CorpusEvaluation", "OptionEvaluation", "evaluate_corpus", "evaluate_options"),
+    "scores": (
+        "CorpusEvaluation",
+        "HarnessEvaluation",
+        "OptionEvaluation",
+        "evaluate_corpus",
+        "evaluate_harness",
+        "evaluate_options",
+    ),
     "studies": ("Study", "StudyPlan", "plan", "study"),
     "sweeps": ("Sweep", "sweep"),
     "tables": ("Decisions", "Table", "decide", "table"),

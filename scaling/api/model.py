@@ -175,20 +175,13 @@ def _device(name: str | None) -> Any:
 
 def _batch(rows: list[list[int]], family: str, ids: Mapping[str, int]) -> Batch:
     """The prompts as a model of the family reads them: as sources that end in eos, or behind the start token."""
-    import torch
+    from scaling.decode import prompts
 
-    from scaling.decode import aligned, prompt
-
-    pad = ids.get("pad", 0)
     if family == "encoder_decoder":
         end = [ids["eos"]] if "eos" in ids else []
-        source, documents = aligned([[*row, *end] for row in rows], pad)
-        start = torch.full((len(rows), 1), ids.get("start", ids.get("bos", 0)))
-        return prompt(start, source=source, source_documents=documents)
+        return prompts([[*row, *end] for row in rows], family, ids)
     start = [ids[name] for name in ("start", "bos") if name in ids][:1]
     rows = [[*start, *row] for row in rows]
     if not all(rows):
         raise ScalingError("there is nothing to continue", key="prompt", value="", fix="write a token id at least")
-    tokens, documents = aligned(rows, pad)
-    # A prefix LM sees its prompt whole; other decoders do not look.
-    return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))
+    return prompts(rows, family, ids)

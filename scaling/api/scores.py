@@ -244,6 +244,109 @@ def evaluate_corpus(
     )
 
 
+@dataclass(frozen=True)
+class HarnessEvaluation:
+    """What lm-evaluation-harness gives a run. `document` is its own, with the `results` of each task and group by the
+    names of its metrics, and `table` its own table of them.
+
+    `shots` and `generation` replaced what the tasks state, and `limit` took the first examples of each.
+    """
+
+    run: str
+    lm_eval_version: str
+    shots: int | None
+    limit: int | None
+    generation: Mapping[str, Any]
+    document: Mapping[str, Any]
+    table: str
+    scored: Mapping[str, Sequence[Mapping[str, Any]]] = field(repr=False, default_factory=dict)
+
+    @property
+    def results(self) -> Mapping[str, Mapping[str, Any]]:
+        """The values of each task and group, as `acc,none`: a metric and the filter that answers went through."""
+        return self.document["results"]
+
+    def save(self, path: str | Path) -> None:
+        """Write a line for each example, JSON or CSV where the name ends in .csv: `task`, `index`, `filter`, `prompt`,
+        `target`, the `responses` and the example's `metrics`.
+        """
+        rows = [
+            {
+                "task": task,
+                "index": one["doc_id"],
+                "filter": one["filter"],
+                "prompt": one["arguments"][0][0],
+                "target": one["target"],
+                "responses": one["filtered_resps"],
+                "metrics": {name: one[name] for name in one["metrics"]},
+            }
+            for task, examples in self.scored.items()
+            for one in examples
+        ]
+        save_rows(path, rows)
+
+
+def evaluate_harness(
+    run: str | Run,
+    tasks: str | Sequence[str],
+    *overrides: str,
+    shots: int | None = None,
+    limit: int | None = None,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> HarnessEvaluation:
+    """Score a decoder or an encoder-decoder on tasks of lm-evaluation-harness (`pip install 'scaling[harness]'`).
+
+    A task is a name of its registry, a YAML file, or a folder of these. `shots` examples come before each question
+    instead of as many as the task states; overrides replace its `generation_kwargs`.
+
+        scaling.evaluate_harness("3f2a", ["arc_easy", "own.yaml"], limit=100).results["arc_easy"]["acc,none"]
+    """
+    from scaling.config.override import overrides as parsed
+    from scaling.training.finetune import pretrained
+
+    names = [tasks] if isinstance(tasks, str) else list(tasks)
+    _check_limit(limit)
+    if shots is not None and shots < 0:
+        raise ScalingError("expected no negative number", key="--shots", value=shots)
+    for name in names:
+        if name.endswith((".yaml", ".yml")) and not Path(name).expanduser().is_file():
+            raise ScalingError("there is no such file", key="--harness", value=name)
+    generation = parsed(words(overrides, settings), ())[1].plain()
+    source = pretrained(_name(run), runs)
+    if source.family == "encoder":
+        what = "an encoder sees what comes after a token, so it neither scores nor writes a continuation"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix="finetune it on the task")
+    if source.tokenizer is None:
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
+    try:
+        import lm_eval
+    except ImportError:
+        fix = "pip install 'scaling[harness]'"
+        raise ScalingError("it needs the package lm_eval", key="--harness", fix=fix) from None
+    from scaling.data.codec import Codec
+    from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
+
+    length = source.size["length"]
+    model = HarnessModel(
+        Codec.load(source.tokenizer), source.family, length, lambda: _scorer(_model(source, runs, device), length)
+    )
+    results = run_tasks(model, names, shots, limit, generation)
+    samples = plain(results.pop("samples"))
+    return HarnessEvaluation(
+        run=source.folder.name,
+        lm_eval_version=lm_eval.__version__,
+        shots=shots,
+        limit=limit,
+        generation=generation,
+        document=plain(results),
+        table=table(results),
+        scored=samples,
+    )
+
+
 def _opened(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
     """The split of a corpus as the run's tokenizer wrote it: the data line as it is, or else with that tokenizer."""
     from scaling.build import build

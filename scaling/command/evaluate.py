@@ -6,6 +6,7 @@ scaling evaluate 8c21 --split test
 scaling evaluate 8c21 mnli_mismatched            another task with the same labels
 scaling evaluate 3f2a copa --shots 0             a run that was not finetuned: which option is the likeliest?
 scaling evaluate 3f2a --corpus wikitext103       bits per byte and perplexity; without a name, of what it was trained on
+scaling evaluate 3f2a --harness arc_easy,own.yaml   tasks of lm-evaluation-harness
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from scaling.errors import ScalingError
 
 OPTIONS = ("shots", "formulation", "frame", "normalisation", "limit", "to")
 CORPUS = ("stride", "masking", "limit", "to")
-"""Flags of the options of a task, and of a corpus."""
+HARNESS = ("shots", "limit", "to")
+"""Flags of the options of a task, of a corpus, and of the harness."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "task", nargs="?", metavar="TASK", help="a task; of a finetuned run one of its labels (its own)"
     )
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of the task, as data.files.test=FILE")
-    parser.add_argument("--split", default="validation", choices=SPLITS, help="validation, unless another is named")
-    parser.add_argument("--shots", type=int, metavar="N", help="training examples before each question (5)")
+    parser.add_argument("--split", choices=SPLITS, help="validation, unless another is named")
+    parser.add_argument(
+        "--shots", type=int, metavar="N", help="training examples before each question (5; of the harness, the task's)"
+    )
     parser.add_argument("--formulation", metavar="NAME", help="cloze: the options' texts; letters: A, B, … (cloze)")
     parser.add_argument(
         "--frame", metavar="NAME", help="question: Question: … Answer:; none: the text alone (question)"
@@ -45,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--masking", metavar="NAME", help="of an encoder: token, or word to mask the rest of a word too"
     )
+    parser.add_argument(
+        "--harness", metavar="TASKS", help="names of lm-evaluation-harness, YAML files or folders, by commas"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N examples or documents alone")
     parser.add_argument("--to", metavar="FILE", help="write a line for each example or document: .jsonl, or .csv")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, … (cuda where there is one)")
@@ -56,6 +63,9 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.training.finetune import named_run, pretrained
 
     runs = arguments.runs or RUNS
+    if arguments.harness is not None:
+        return _harness(arguments, runs, _given(arguments, HARNESS, "it does not apply to tasks of the harness"))
+    arguments.split = arguments.split or "validation"
     if arguments.corpus is not None:
         return _corpus(arguments, runs, _given(arguments, CORPUS, "it does not apply to a corpus"))
     if arguments.task and "=" not in arguments.task and not pretrained(arguments.run, runs).is_finetuned:
@@ -95,6 +105,34 @@ def _corpus(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> 
     counts = f"{evaluation.documents:,} documents, {evaluation.tokens:,} tokens, {evaluation.bytes:,} bytes"
     head = f"run {evaluation.run}, {evaluation.corpus}, {evaluation.split} split, {counts}"
     print("\n".join([head, *_values(evaluation.metrics, evaluation.intervals, {})]))
+
+
+def _harness(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> None:
+    """Tasks of lm-evaluation-harness; what is set by key=value is how texts are written."""
+    from scaling.api.scores import evaluate_harness
+
+    if arguments.split is not None:
+        raise ScalingError("a task of the harness states its split", key="--split", fix="leave it out")
+    if arguments.corpus is not None:
+        raise ScalingError("tasks of the harness have no corpus", key="--corpus", fix="leave one of both out")
+    others = [word for word in (arguments.task, *_overrides(arguments)) if word]
+    tasks = [*arguments.harness.split(","), *(word for word in others if "=" not in word)]
+    to = given.pop("to", None)
+    settings = [word for word in others if "=" in word]
+    evaluation = evaluate_harness(
+        arguments.run, [task for task in tasks if task], *settings, runs=runs, device=arguments.device, **given
+    )
+    if to is not None:
+        evaluation.save(to)
+    if arguments.json:
+        kept = ("run", "lm_eval_version", "shots", "limit", "generation")
+        print(
+            json.dumps(
+                numbered({**{name: getattr(evaluation, name) for name in kept}, **evaluation.document}), indent=2
+            )
+        )
+        return
+    print(f"run {evaluation.run}, lm_eval {evaluation.lm_eval_version}\n{evaluation.table}")
 
 
 def _document(evaluation: Any) -> dict[str, Any]:
@@ -143,6 +181,8 @@ def _screen(evaluation: Evaluation) -> str:
     if evaluation.invalid is not None:
         width = max(map(len, evaluation.metrics))
         lines.append(f"  {'invalid':<{width}}  {evaluation.invalid:8.4f}  of the outputs, counted as wrong")
+    if evaluation.signature is not None:
+        lines.append(f"  {evaluation.signature}")
     if evaluation.counts:
         widest = max(map(len, ("class", *evaluation.counts)))
         lines += ["", f"{'class':<{widest}}  references  predictions  correct"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -26,6 +26,16 @@ def aligned(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor
 def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | None) -> Batch:
     """A batch that is to be continued: it has no targets."""
     return Batch(tokens, torch.full_like(tokens, IGNORE), documents=documents, **rest)
+
+
+def prompts(rows: Sequence[Sequence[int]], family: str, ids: Mapping[str, int]) -> Batch:
+    """Texts of unequal length that a model of the family continues, or answers where it is an encoder-decoder."""
+    tokens, documents = aligned(rows, ids.get("pad", 0))
+    if family == "encoder_decoder":
+        start = torch.full((len(rows), 1), ids.get("start", ids.get("bos", 0)))
+        return prompt(start, source=tokens, source_documents=documents)
+    # A prefix LM sees its prompt whole; other decoders do not look.
+    return prompt(tokens, documents, prefix=torch.tensor([len(row) for row in rows]))
 
 
 class Reader:

@@ -20,9 +20,11 @@ from scaling.decode import aligned, prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family, Output, vectors
 from scaling.nn.context import Cache
+from scaling.nn.head.log_chances import log_softmax
 from scaling.scoring.request import Request
 
 TOKENS = 1 << 14  # of one forward pass
+ROWS = 1 << 10  # targets whose chances of all tokens are held at once
 Item = TypeVar("Item")
 
 
@@ -58,21 +60,38 @@ class Scorer:
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
+        return self._each(requests, self.losses)
+
+    def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
+        """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
+        each = self._each(requests, self._losses_and_greedy)
+        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in each]
+
+    def _each(self, requests: Sequence[Request], measure: Callable[[Pass], np.ndarray]) -> list[np.ndarray]:
+        """What is measured of each target of a pass, by request."""
         by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
         fitted = [self.fitted(request) for request in requests]
         for batch in self.passes(fitted):
-            losses = self.losses(batch)
             ends = np.cumsum([len(fitted[index].continuation) for index in batch.requests])
-            for index, part in zip(batch.requests, np.split(losses, ends[:-1]), strict=True):
+            for index, part in zip(batch.requests, np.split(measure(batch), ends[:-1]), strict=True):
                 by_request[index] = part
         return by_request
 
     @torch.inference_mode()
     def losses(self, batch: Pass) -> np.ndarray:
         """The loss of every target of a pass, row after row."""
-        bears = batch.targets != IGNORE
-        hidden, targets = batch.hidden[bears][None], batch.targets[bears][None]
-        return self.model.head.loss(hidden, targets)[0].double().cpu().numpy()
+        hidden, targets = _bearing(batch)
+        return self.model.head.loss(hidden[None], targets[None])[0].double().cpu().numpy()
+
+    @torch.inference_mode()
+    def _losses_and_greedy(self, batch: Pass) -> np.ndarray:
+        """[n 2]: the loss of every target of a pass, and 1 where no token is likelier."""
+        parts = []
+        for hidden, targets in zip(*(tensor.split(ROWS) for tensor in _bearing(batch)), strict=True):
+            chances = log_softmax(self.model.head(hidden[None])[0])
+            losses = -chances.gather(-1, targets[:, None])[:, 0]
+            parts.append(torch.stack([losses.double(), (chances.argmax(-1) == targets).double()], 1).cpu())
+        return torch.cat(parts).numpy()
 
     def fitted(self, request: Request) -> Request:
         """The request within the window: without the first tokens of a context that is too long."""
@@ -109,7 +128,7 @@ class Scorer:
         """Context and continuation in one row."""
 
         widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
-        for part in _batches(widths, self.tokens):
+        for part in batches(widths, self.tokens):
             rows = [(*requests[index].context, *requests[index].continuation) for index in part]
             tokens, documents = self._filled([row[:-1] for row in rows])
             targets, _ = self._filled([row[1:] for row in rows], IGNORE)
@@ -127,11 +146,11 @@ class Scorer:
         read: Callable[[Sequence[tuple[int, ...]]], Shared],
     ) -> Iterator[Pass]:
         """Each context once, then its continuations, short ones with short ones."""
-        for group in _batches({context: len(context) for context in contexts}, self.tokens):
+        for group in batches({context: len(context) for context in contexts}, self.tokens):
             shared = read(group)
             owners = {index: place for place, context in enumerate(group) for index in members[context]}
             widths = {index: len(group[-1]) + len(requests[index].continuation) for index in owners}
-            for part in _batches(widths, self.tokens):
+            for part in batches(widths, self.tokens):
                 rows = [requests[index].continuation for index in part]
                 targets, _ = self._filled(rows, IGNORE)
                 owner = torch.tensor([owners[index] for index in part], device=self.device)
@@ -207,11 +226,17 @@ def check_head(model: Family) -> None:
         raise ScalingError(what, key="RUN", fix="take the run that it was finetuned from")
 
 
+def _bearing(batch: Pass) -> tuple[Tensor, Tensor]:
+    """The hidden vectors [n w] that have a target, and the targets [n]."""
+    bears = batch.targets != IGNORE
+    return batch.hidden[bears], batch.targets[bears]
+
+
 def _selected(memory: Output, rows: Tensor) -> Output:
     return replace(memory.select(rows), auxiliary={})
 
 
-def _batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
+def batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
     """The keys in order of their widths, in batches of about that many tokens, padding counted."""
     batch: list[Item] = []
     for item in sorted(widths, key=lambda item: widths[item]):

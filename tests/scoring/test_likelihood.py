@@ -96,3 +96,21 @@ def test_the_context_of_several_continuations_is_read_once(monkeypatch: pytest.M
     context = tuple(range(4, 11)) * 2
     Scorer(made, IDS, 24).nats([Request(context, (token, 5)) for token in range(4, 11)])
     assert seen == [14, 7]
+
+
+@pytest.mark.parametrize("name", ["position Rotary", "t5", "adaptive softmax"])
+def test_a_continuation_is_greedy_where_each_of_its_tokens_is_the_likeliest(name: str) -> None:
+    made, asked = model(name), requests()
+    scorer = Scorer(made, IDS, 24, tokens=40)
+    likeliest = []
+    for context, _ in asked[:4]:  # what greedy decoding writes, found by scoring every token
+        written: tuple[int, ...] = ()
+        for _ in range(3):
+            each = [Request(context, (*written, token)) for token in range(11)]
+            nats = [one[-1] for one in scorer.nats(each)]
+            written += (int(np.argmin(nats)),)
+        likeliest += [Request(context, written), Request(context, (*written[:-1], (written[-1] + 1) % 11))]
+    found = scorer.nats_and_greedy([*likeliest, *asked])
+    assert [greedy for _, greedy in found[: len(likeliest)]] == [True, False] * 4
+    for (nats, _), expected in zip(found, scorer.nats([*likeliest, *asked]), strict=True):
+        np.testing.assert_allclose(nats, expected, atol=1e-5)
