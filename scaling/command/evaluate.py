@@ -125,12 +125,9 @@ def _harness(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) ->
     if to is not None:
         evaluation.save(to)
     if arguments.json:
-        kept = ("run", "lm_eval_version", "shots", "limit", "generation")
-        print(
-            json.dumps(
-                numbered({**{name: getattr(evaluation, name) for name in kept}, **evaluation.document}), indent=2
-            )
-        )
+        kept = {name: getattr(evaluation, name) for name in ("run", "lm_eval_version", "shots", "limit", "generation")}
+        document = {key.replace("-", "_"): value for key, value in evaluation.document.items()}
+        print(json.dumps(numbered({**kept, **document}), indent=2))
         return
     print(f"run {evaluation.run}, lm_eval {evaluation.lm_eval_version}\n{evaluation.table}")
 

@@ -107,6 +107,21 @@ TASK = {
     "tokenizer": "Byte",
     "files": {"train": "class.jsonl", "validation": "class.jsonl"},
 }
+HARNESS = """task: choose
+dataset_path: json
+dataset_kwargs: {data_files: {test: class.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{text}}"
+doc_to_choice: [a, b]
+doc_to_target: label
+"""
+WRITE = """task: write
+output_type: generate_until
+doc_to_target: label
+doc_to_choice: null
+metric_list: [{metric: exact_match}]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +170,11 @@ def documents(study, made_study, tmp_path_factory):
         run("evaluate", "evaluate", tuned)
         run("evaluate --corpus", "evaluate", pretrained, "--corpus", "--limit", "3")
         run("evaluate TASK", "evaluate", pretrained, str(folder / "class.yaml"), "--shots", "1")
+        group = "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
+        for name, text_of_task in (("choose", HARNESS), ("group", f"group: all\ntask: [choose, write]\n{group}")):
+            (folder / f"{name}.yaml").write_text(text_of_task)
+        (folder / "write.yaml").write_text(f"include: choose.yaml\n{WRITE}")
+        run("evaluate --harness", "evaluate", pretrained, "--harness", str(folder / "group.yaml"), "max_gen_toks=2")
         early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
         tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
         run("evaluate", "evaluate", tuned_class)

@@ -167,9 +167,10 @@ def test_the_command_prints_the_harness_own_table_and_nothing_else(local: Local,
     written, also = capsys.readouterr()
     assert leaked == also == ""
     document = json.loads(written)
-    assert told == f"run gpt2, lm_eval {document['lm_eval_version']}\n{make_table(document).rstrip()}\n"
-    assert told.splitlines()[1].startswith("| Tasks |") or told.splitlines()[1].startswith("|   Tasks   |")
-    assert document["n-samples"]["own_choice"] == {"original": 12, "effective": 5}
+    table = make_table({**document, "n-shot": document["n_shot"]}).rstrip()
+    assert told == f"run gpt2, lm_eval {document['lm_eval_version']}\n{table}\n"
+    assert told.splitlines()[1].startswith("|   Tasks   |Version|Filter|n-shot|")
+    assert document["n_samples"]["own_choice"] == {"original": 12, "effective": 5}
     rows = [json.loads(line) for line in (tmp_path / "each.jsonl").read_text().splitlines()]
     assert [(row["task"], row["index"]) for row in rows] == [
         (task, index) for task in ("own_choice", "own_rolling") for index in range(5)
