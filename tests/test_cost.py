@@ -46,6 +46,13 @@ def test_exact_counts_of_bert_gpt_and_t5(row):
     assert found == int(row["params_computed"])
 
 
+def test_a_longformer_has_what_its_released_weights_have():
+    """RoBERTa, 3,584 more positions, and three more maps for the global token in each layer."""
+    found = count_of("longformer", "longformer/base")
+    more = 3584 * 768 + 12 * 3 * (768 * 768 + 768)
+    assert found == count_of("roberta", "roberta/base") + more
+
+
 @pytest.mark.parametrize("row", published("pythia_sizes"), ids=lambda row: row["model"])
 def test_exact_counts_of_pythia(row):
     config = load("pythia", [f"size=pythia/{row['model'].lower()}"])
@@ -100,11 +107,13 @@ def test_every_variation_of_vaswani(row, size, vocabulary):
 
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 SMALL = "size={width: 32, layers: 2, heads: 4, vocabulary: 96, length: 16}"
+FITTED = {"longformer": ["model.block.mixer.window=3"], "bigbird": ["model.block.mixer.block=1"]}  # to the length
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_equal_torchs_counter_on_real_tensors(name):
-    config = load(name, [SMALL, *(["size.key_heads=2"] if load(name)["size"].get("key_heads") else [])])
+    key_heads = ["size.key_heads=2"] if load(name)["size"].get("key_heads") else []
+    config = load(name, [SMALL, *key_heads, *FITTED.get(name, [])])
     found = cost(config)
     model = config.build("model", config["size"])
     x = torch.randint(0, 96, (1, 16))

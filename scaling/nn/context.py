@@ -64,19 +64,41 @@ class Places:
         return Places(positions, pick(self.documents), pick(self.prefix), self.plain)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where the keys lie that a query may see, so that attention reads these and not the square.
+
+    They are the places from `back` before it to `ahead` after it, every `step`-th of them. With `block` the bounds are
+    counted from the ends of the query's block of so many places. The `first` tokens of a document are seen by all that
+    may look there, and see all that they may. `drawn` maps numbers of blocks [c] to the blocks that each sees besides
+    [c r], −1 for none.
+    """
+
+    back: int
+    ahead: int
+    step: int = 1
+    block: int | None = None
+    first: int = 0
+    drawn: Callable[[Tensor], Tensor] | None = None
+
+
 @runtime_checkable
 class Pattern(Protocol):
-    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it.
-
-    `band` is how many places before a query and after it are the furthest that it sees, where there are such bounds.
-    """
+    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it."""
 
     ahead: bool
 
     @property
-    def band(self) -> tuple[int, int] | None: ...
+    def layout(self) -> Layout | None:
+        """Where these keys lie; None: anywhere."""
+        return None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
+
+
+def layout_of(pattern: Pattern | None) -> Layout | None:
+    """A pattern's layout; one of a user's own need not have any."""
+    return getattr(pattern, "layout", None)
 
 
 @runtime_checkable

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.nn.context import Mask, Pattern, Places
-from scaling.number import PositiveInt
+from scaling.nn.pattern_around import BlockLocal, Global, RandomBlocks, Window
+
+__all__ = ["Bidirectional", "BlockLocal", "Causal", "Global", "Prefix", "RandomBlocks", "Window", "render"]
 
 
 class Bidirectional:
     """Every token sees every token. (BERT; the encoders of Vaswani et al. 2017)"""
 
-    ahead, band = True, None
+    ahead, layout = True, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         return None
@@ -23,7 +24,7 @@ class Bidirectional:
 class Causal:
     """A token sees itself and what came before. (Vaswani et al. 2017, the decoder)"""
 
-    ahead, band = False, None
+    ahead, layout = False, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         return k.positions[:, None, :] <= q.positions[:, :, None]
@@ -34,34 +35,13 @@ class Prefix:
     LM)
     """
 
-    ahead, band = True, None
+    ahead, layout = True, None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         causal = k.positions[:, None, :] <= q.positions[:, :, None]
         if q.prefix is None:
             return causal
         return causal | (k.positions[:, None, :] < q.prefix[:, None, None])
-
-
-class Window:
-    """Of what `pattern` lets it see, a token sees `size` tokens: itself and those before it, or the same number around
-    it where the pattern looks ahead. (Vaswani et al. 2017, section 4, restricted self-attention; Beltagy et al. 2020)
-
-    Attention then computes blocks of a band and not the square: its cost grows with n · `size`.
-    """
-
-    def __init__(self, *, size: PositiveInt, pattern: Recipe):
-        self.pattern = pattern()
-        self.ahead = self.pattern.ahead
-        after = size // 2 if self.ahead else 0
-        self.band = size - 1 - after, after
-
-    def __call__(self, q: Places, k: Places) -> Tensor | None:
-        back, ahead = self.band
-        offset = k.positions[:, None, :] - q.positions[:, :, None]
-        near = (offset >= -back) & (offset <= ahead)
-        allowed = self.pattern(q, k)
-        return near if allowed is None else allowed & near
 
 
 def render(pattern: Pattern, q: Places, k: Places) -> Mask:

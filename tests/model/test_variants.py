@@ -39,7 +39,19 @@ LINES = {
     ("head", "AdaptiveSoftmax"): {"cutoffs": "[20, 40]"},
     ("head", "MixtureOfSoftmaxes"): {"softmaxes": 3},
     ("pattern", "Window"): {"size": 3, "pattern": "Causal"},
+    ("pattern", "BlockLocal"): {"size": 2, "before": 1, "pattern": "Causal"},
+    ("pattern", "Global"): {"tokens": 1, "pattern": {"kind": "Window", "size": 2, "pattern": "Causal"}},
+    ("pattern", "RandomBlocks"): {
+        "size": 2,
+        "blocks": 1,
+        "seed": 0,
+        "length": 24,
+        "pattern": {"kind": "BlockLocal", "size": 2, "pattern": "Causal"},
+    },
     ("mixer", "Weighted"): WEIGHTED,
+    ("mixer", "BlockLocal"): {"size": 2, "before": 1},
+    ("mixer", "Longformer"): {"window": 2, "dilation": "[1, 1, 2, 3]"},
+    ("mixer", "BigBird"): {"block": 1, "seed": 0, "blocks": 1, "random": 1},
 }
 PATHS = {
     "activation": "model.block.channel.activation",
@@ -68,6 +80,8 @@ def _flow(kind: str, keys: dict) -> str:
 TIES = ("[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]")
 ADAPTIVE = _flow("Adaptive", CLUSTERS)
 WINDOW = "{kind: Window, size: 3, pattern: Causal}"
+AROUND = "{kind: Window, size: 3, pattern: Bidirectional}"
+BIGBIRD = {"block": 1, "seed": 3, "blocks": 1, "random": 2}
 PROJECTED = (
     "model.embedding={kind: Projected, width: 12, segments: 2, norm: LayerNorm}; "
     "model.head={kind: Transform, activation: GeLU, norm: LayerNorm, width: 12}"
@@ -122,6 +136,14 @@ def cases() -> list[tuple[str, str]]:
         ("encoder", "model.block.mixer=BidirectionalLSTM"),
         ("decoder", "model.position={kind: Rotary, part: 0.5}"),
         ("encoder", "model.pattern={kind: Window, size: 4, pattern: Bidirectional}"),
+        ("encoder", f"model.pattern={{kind: Global, tokens: 2, pattern: {AROUND}}}"),
+        ("encoder", f"model.block.mixer={_flow('BlockLocal', {'size': 2, 'after': 1})}; model.position=RelativeBias"),
+        ("encoder", f"model.block.mixer={_flow('BigBird', BIGBIRD)}; size.key_heads=2"),
+        ("encoder", "model.block.mixer={kind: Longformer, window: 3, tokens: 2}"),
+        (
+            "encoder_decoder",
+            "model.encoder.block.mixer={kind: Longformer, window: 3, dilation: [1, 2, 1, 2], tokens: 1, norm: RMSNorm}",
+        ),
         ("encoder_decoder", f"model.pattern={WINDOW}; model.decoder.pattern={WINDOW}; model.position=Shaw"),
         ("decoder", "model.stack.distinct=1"),
         ("decoder", "model.stack.order=[0, 1, 0, 1]"),

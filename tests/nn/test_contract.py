@@ -12,6 +12,7 @@ from scaling.build import kinds
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.nn import contract
+from tests.model.test_variants import LINES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
 SLOTS = {
@@ -44,7 +45,7 @@ def test_every_shipped_piece_inherits_from_the_contract_of_its_slot(slot):
 
 def test_every_pattern_keeps_its_contract():
     for name in kinds("pattern"):
-        line = {"kind": name, "size": 3, "pattern": "Causal"} if name == "Window" else name
+        line = {"kind": name, **LINES.get(("pattern", name), {})}
         assert isinstance(build.build("pattern", line), contract.Pattern)
 
 

@@ -4,6 +4,7 @@ from scaling.nn.mixer.attention import Attention
 from scaling.nn.mixer.convolution import Convolution, DynamicConvolution, LightweightConvolution
 from scaling.nn.mixer.cross_attention import CrossAttention
 from scaling.nn.mixer.lstm import LSTM, BidirectionalLSTM
+from scaling.nn.mixer.sparse import BigBird, BlockLocal, Longformer
 from scaling.nn.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
 from scaling.nn.mixer.weighted import Weighted
 
@@ -11,12 +12,15 @@ __all__ = [
     "LSTM",
     "Attention",
     "BidirectionalLSTM",
+    "BigBird",
+    "BlockLocal",
     "Convolution",
     "CrossAttention",
     "DenseSynthesizer",
     "DynamicConvolution",
     "FactorizedSynthesizer",
     "LightweightConvolution",
+    "Longformer",
     "RandomSynthesizer",
     "Weighted",
 ]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Places
 from scaling.nn.contract import Mixer
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.role import declare
@@ -53,18 +53,27 @@ class Attention(nn.Module, Mixer):
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
     ) -> Float[Tensor, "b q w"]:
+        return self.out(self._mixed(x, context, queries).flatten(2))
+
+    def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b q h e"]:
+        """Each head's average of the values, before the last projection."""
         q, k, v = self._project(x, queries)
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        key_places = context.places if queries is None else context.keys
-        q, k = context.position.rotate(q, k, context.places.positions, key_places.positions)
+        q, k = self._placed(q, k, context, context.places if queries is None else context.keys)
         state = context.state(self)
         if state is not None:
             k, v = append(state, "key", k), append(state, "value", v)
+        return self._attend(q, k, v, context)
+
+    def _placed(self, q: Tensor, k: Tensor, context: Context, key_places: Places) -> tuple[Tensor, Tensor]:
+        """Queries and keys, normed and turned by their places."""
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        return context.position.rotate(q, k, context.places.positions, key_places.positions)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         if self.prefix is not None:
             k, v, context = self.prefix(k, v, context)
-        mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-        return self.out(mixed.flatten(2))
+        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
     def _project(self, x: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from scaling.kernel.attention import attention
 from scaling.kernel.operations import attention_way, attention_weights
-from scaling.nn.context import Context
-from scaling.nn.mixer.banded import block_length, in_blocks
+from scaling.nn.context import Context, layout_of
+from scaling.nn.mixer.blocked import blocks_of, in_blocks
+from scaling.nn.mixer.flexible import flexible, takes
 
 
 def attend(
@@ -23,9 +24,12 @@ def attend(
     dropout: float,
 ) -> Float[Tensor, "b t h e"]:
     """Each query's average of the values it may see."""
-    band = _band(q, k, context)
-    if band is not None:
-        return in_blocks(attend, q, k, v, context, band, scale, dropout)
+    if layout_of(context.mask.pattern) is not None:
+        if takes(q, v, context, dropout):
+            return flexible(q, k, v, context, scale)
+        blocks = blocks_of(context, q.shape[1], k.shape[1])
+        if blocks is not None:
+            return in_blocks(attend, q, k, v, context, blocks, scale, dropout)
     way = attention_way(q, k, v, dropout=dropout, reads_weights=context.position.mixes_values)
     if way == "one pass":
         return _in_one_pass(q, k, v, context, scale)
@@ -37,14 +41,6 @@ def attend(
 def _triangular(context: Context) -> bool:
     """Whether each query sees the keys up to its own, and nothing is added to any."""
     return context.mask.triangular and not context.position.adds_score
-
-
-def _band(q: Tensor, k: Tensor, context: Context) -> tuple[int, int] | None:
-    """The pattern's band, where a block of it is narrower than the keys and tokens follow one another."""
-    pattern, (t, s) = context.mask.pattern, (q.shape[1], k.shape[1])
-    if pattern is None or pattern.band is None or (context.cache is None and s != t):
-        return None
-    return pattern.band if block_length(t, pattern.band) + sum(pattern.band) < s else None
 
 
 def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:

@@ -1,0 +1,246 @@
+"""Attention with a pattern of its own within that of the stack: block-local, BigBird, Longformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.build import Recipe
+from scaling.errors import ScalingError
+from scaling.nn import pattern
+from scaling.nn.context import Context, Mask, Pattern
+from scaling.nn.mixer.attention import Attention, Scale, append
+from scaling.nn.mixer.blocked import in_order, of_first
+from scaling.nn.mixer.softmax import attend
+from scaling.nn.pattern import render
+from scaling.nn.role import declare
+from scaling.number import BelowOne, NonNegativeInt, PositiveInt, Seed
+from scaling.shape import Shape
+
+Limit = Callable[[], Pattern]
+
+
+def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit], Pattern]) -> Context:
+    """The pass with a pattern inside that of the stack, rendered once for all layers of the same `line`."""
+    limit = context.mask.pattern
+    assert limit is not None
+
+    def rendered() -> Mask:
+        return render(narrowed(lambda: limit), context.places, context.keys)
+
+    return replace(context, mask=context.once(("within", id(context.mask), line), rendered))
+
+
+class BlockLocal(Attention):
+    """softmax(s Q Kᵀ + position) V W_O within blocks of `size` tokens. (Liu et al. 2018, section 4.2.4, local
+    attention)
+
+    With `before` and `after` a token sees so many blocks next to its own too; what comes after only in stacks that look
+    ahead. The other keys are those of `Attention`.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        size: PositiveInt,
+        before: NonNegativeInt = 0,
+        after: NonNegativeInt = 0,
+        bias: bool | Literal["qkv"] = False,
+        scale: Scale = "sqrt",
+        norm: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        _check_within(shape, "size", size, "a block of {} tokens")
+        self.size, self.before, self.after = size, before, after
+
+    def pattern(self, limit: Limit) -> Pattern:
+        return pattern.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        line = (BlockLocal, self.size, self.before, self.after)
+        return super()._attend(q, k, v, within(context, line, self.pattern))
+
+
+class BigBird(Attention):
+    """softmax(s Q Kᵀ + position) V W_O, each block of `block` tokens over its neighbours, the first blocks and some
+    drawn ones. (Zaheer et al. 2020, section 3.1)
+
+    A block sees the `window` blocks around it (or up to its own), the `blocks` first ones, which see everything, and
+    `random` others drawn by `seed` (`scaling.nn.pattern.RandomBlocks`). The first tokens of the text are its global
+    ones (the paper's internal construction). The other keys are those of `Attention`.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        seed: Seed,
+        block: PositiveInt = 64,
+        window: PositiveInt = 3,
+        blocks: PositiveInt = 2,
+        random: PositiveInt = 3,
+        bias: bool | Literal["qkv"] = False,
+        scale: Scale = "sqrt",
+        norm: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        _check_within(shape, "window", window, "a window of {} tokens", block)
+        _check_within(shape, "blocks", blocks, "{} global tokens", block)
+        self.block, self.window, self.blocks = block, window, blocks
+        self.random, self.seed, self.length = random, seed, shape.length
+
+    def pattern(self, limit: Limit) -> Pattern:
+        after = self.window // 2 if limit().ahead else 0
+        before = self.window - 1 - after
+
+        def near() -> Pattern:
+            return pattern.BlockLocal(size=self.block, before=before, after=after, pattern=limit)
+
+        def drawn() -> Pattern:
+            return pattern.RandomBlocks(
+                size=self.block,
+                blocks=self.random,
+                seed=self.seed,
+                length=self.length,
+                near=before,
+                skip=self.blocks,
+                pattern=near,
+            )
+
+        return pattern.Global(tokens=self.blocks * self.block, pattern=drawn)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        line = (BigBird, self.block, self.window, self.blocks, self.random, self.seed, self.length)
+        return super()._attend(q, k, v, within(context, line, self.pattern))
+
+
+class Longformer(Attention):
+    """softmax(s Q Kᵀ + position) V W_O over a sliding window of `window` tokens; the first `tokens` of the text see all
+    and are seen by all. (Beltagy et al. 2020, section 3)
+
+    A window's tokens are `dilation` places apart: one number, or one for each head. The global tokens see by
+    projections of their own, softmax(s Q_g K_gᵀ) V_g; the paper starts them as copies of the others, here they are
+    drawn. A stack that looks back has windows alone, as the paper's language model. The other keys are those of
+    `Attention`.
+    """
+
+    takes_queries = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        window: PositiveInt,
+        dilation: PositiveInt | list[PositiveInt] = 1,
+        tokens: NonNegativeInt = 0,
+        bias: bool | Literal["qkv"] = False,
+        scale: Scale = "sqrt",
+        norm: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        self.window, self.tokens = window, tokens
+        self.dilations = dilation if isinstance(dilation, list) else [dilation] * shape.heads
+        if len(self.dilations) != shape.heads:
+            raise ScalingError(
+                f"{len(self.dilations)} dilations for {shape.heads} heads",
+                key="dilation",
+                value=dilation,
+                fix="give one number, or one for each head",
+            )
+        _check_within(shape, "window", window, "a window of {} tokens")
+        _check_within(shape, "tokens", tokens, "{} global tokens")
+        self.own = _Projections(shape, bool(bias)) if tokens else None
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        mixed = self._mixed(x, context, None)
+        if self.own is not None:
+            q, k, v = self.own(x)
+            mixed = self._with_global(mixed, q, k, v, context)
+        return self.out(mixed.flatten(2))
+
+    def pattern(self, limit: Limit, dilation: int) -> Pattern:
+        def near() -> Pattern:
+            return pattern.Window(size=self.window, dilation=dilation, pattern=limit)
+
+        return pattern.Global(tokens=self.tokens, pattern=near) if self.tokens else near()
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Heads of the same dilation attend together."""
+        groups: dict[int, list[int]] = {}
+        for head, dilation in enumerate(self.dilations):
+            groups.setdefault(dilation, []).append(head)
+        # What positions add is made for all heads at once, and so is a prefix.
+        whole = self.prefix is not None or context.position.adds_score or context.position.mixes_values
+        if len(groups) > 1 and not whole:
+            k, v = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, v))
+        parts = []
+        for dilation, heads in groups.items():
+            line = (Longformer, self.window, self.tokens, dilation)
+            inside = within(context, line, partial(self.pattern, dilation=dilation))
+            if len(groups) == 1:
+                return super()._attend(q, k, v, inside)
+            if whole:
+                parts.append(super()._attend(q, k, v, inside)[:, :, heads])
+            else:
+                parts.append(super()._attend(q[:, :, heads], k[:, :, heads], v[:, :, heads], inside))
+        order = [head for heads in groups.values() for head in heads]
+        return torch.cat(parts, 2)[:, :, [order.index(head) for head in range(self.heads)]]
+
+    def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """The heads' outputs, those of the global tokens by their own projections."""
+        pattern = context.mask.pattern
+        if pattern is None or not pattern.ahead:
+            raise ScalingError(
+                "a stack that looks back only has no tokens that see the whole text",
+                key="model.block.mixer.tokens",
+                value=self.tokens,
+                fix="take tokens: 0",
+            )
+        q, k, v = q.unflatten(-1, (self.heads, -1)), *(part.unflatten(-1, (self.key_heads, -1)) for part in (k, v))
+        q, k = self._placed(q, k, context, context.places)
+        state = context.state(self)
+        if state is not None:
+            k, v = append(state, "global key", k), append(state, "global value", v)
+        dropout = self.dropout if self.training else 0.0
+        if not in_order(context):
+            above = attend(q, k, v, context, scale=self.scale, dropout=dropout)
+            return torch.where((context.places.positions < self.tokens)[..., None, None], above, mixed)
+        first = max(0, min(self.tokens, k.shape[1]) - (k.shape[1] - q.shape[1]))
+        if not first:
+            return mixed
+        above = attend(q[:, :first], k, v, of_first(context, first), scale=self.scale, dropout=dropout)
+        return torch.cat([above, mixed[:, first:]], 1)
+
+
+class _Projections(nn.Module):
+    """x W_Q, x W_K and x W_V of the global tokens."""
+
+    def __init__(self, shape: Shape, bias: bool):
+        super().__init__()
+        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
+        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
+        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
+
+    def forward(self, x: Float[Tensor, "b t w"]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query(x), self.key(x), self.value(x)
+
+
+def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:
+    """Refuse what reaches beyond a window of the model."""
+    if value * times > shape.length:
+        raise ScalingError(
+            f"{what.format(value * times)} in texts of {shape.length}",
+            key=key,
+            value=value,
+            fix=f"take at most {shape.length // times}, or a larger size.length",
+        )
