@@ -304,15 +304,13 @@ def evaluate_harness(
         scaling.evaluate_harness("3f2a", ["arc_easy", "own.yaml"], limit=100).results["arc_easy"]["acc,none"]
     """
     from scaling.config.override import overrides as parsed
+    from scaling.scoring.registry import check_tasks
     from scaling.training.finetune import pretrained
 
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     _check_limit(limit)
     if shots is not None and shots < 0:
         raise ScalingError("expected no negative number", key="--shots", value=shots)
-    for name in names:
-        if name.endswith((".yaml", ".yml")) and not Path(name).expanduser().is_file():
-            raise ScalingError("there is no such file", key="--harness", value=name)
     generation = parsed(words(overrides, settings), ())[1].plain()
     source = pretrained(_name(run), runs)
     if source.family == "encoder":
@@ -321,11 +319,9 @@ def evaluate_harness(
     if source.tokenizer is None:
         what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
         raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
-    try:
-        import lm_eval
-    except ImportError:
-        fix = "pip install 'scaling[harness]'"
-        raise ScalingError("it needs the package lm_eval", key="--harness", fix=fix) from None
+    check_tasks(names)
+    from importlib.metadata import version
+
     from scaling.data.codec import Codec
     from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
 
@@ -337,7 +333,7 @@ def evaluate_harness(
     samples = plain(results.pop("samples"))
     return HarnessEvaluation(
         run=source.folder.name,
-        lm_eval_version=lm_eval.__version__,
+        lm_eval_version=version("lm_eval"),
         shots=shots,
         limit=limit,
         generation=generation,

@@ -35,9 +35,9 @@ from scaling.data.corpus.reading import quiet_datasets
 from scaling.decode import Greedy, Sample, Until, generate, prompts
 from scaling.errors import ScalingError, nearest
 from scaling.scoring.likelihood import Scorer, batches
+from scaling.scoring.registry import YAML
 from scaling.scoring.request import Request
 
-YAML = (".yaml", ".yml")
 LOGGERS = ("lm_eval", "datasets", "evaluate", "huggingface_hub", "httpx", "transformers", "absl")
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "num_beams")
 """What a task may set of how a text is written."""

@@ -219,6 +219,7 @@ MISTAKES = {
     "negative shots": (["gpt2", "choice", "--shots", "-1"], "--shots"),
     "no task": (["gpt2", "empty"], "it is no task of the harness"),
     "a broken file": (["gpt2", "broken"], "it is no task of the harness"),
+    "no names": (["gpt2", ""], "no task is named"),
     "a folder without tasks": (["gpt2", "FOLDER"], "the folder has no task of the harness"),
     "an unknown column": (["gpt2", "column"], "the harness stopped: UndefinedError: 'tex' is undefined"),
     "no data": (["gpt2", "data"], "the harness stopped: FileNotFoundError"),
@@ -244,7 +245,7 @@ def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: 
     (run, task, *others), told = MISTAKES[case]
     (tmp_path / "folder").mkdir()
     named = str(tmp_path / f"{task}.yaml") if task in files else local.task(task)
-    named = str(tmp_path / "folder") if task == "FOLDER" else named
+    named = {"FOLDER": str(tmp_path / "folder"), "": ""}.get(task, named)
     others = [str(tmp_path / f"{word}.yaml") if word in files else word for word in others]
     capsys.readouterr()
     assert evaluate(local.model(run), "--harness", named, *others) == 2
@@ -258,8 +259,16 @@ def test_a_missing_package_is_one_line(local: Local, monkeypatch: pytest.MonkeyP
     assert capsys.readouterr().err.endswith("it needs the package lm_eval; pip install 'scaling[harness]'\n")
 
 
-@pytest.mark.slow  # the registry has more than ten thousand files
-def test_an_unknown_name_is_answered_with_the_nearest(local: Local, capsys: Any) -> None:
-    assert evaluate(local.model("gpt2"), "--harness", "hellaswagg") == 2
+def test_an_unknown_name_is_answered_with_the_nearest_before_anything_is_read(local: Local, capsys: Any) -> None:
+    assert evaluate(local.model("gpt2"), "--harness", f"{local.task('choice')},hellaswagg") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("--harness='hellaswagg': the harness has no such task; did you mean 'hellaswag'?")
+
+
+@pytest.mark.slow  # the registry has more than ten thousand files
+def test_a_name_that_is_a_part_of_others_is_unknown_too(local: Local, capsys: Any) -> None:
+    assert evaluate(local.model("gpt2"), "--harness", "hellasw") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("--harness='hellasw': the harness has no such task; did you mean 'hellaswag'?")
+    assert evaluate(local.model("gpt2"), "--harness", "no_such_*") == 2
+    assert "--harness='no_such_*': the harness has no such task" in capsys.readouterr().err
