@@ -30,9 +30,10 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
+from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.data.corpus.reading import quiet_datasets
-from scaling.decode import Greedy, Sample, Until, generate, prompts
+from scaling.decode import Until, generate, prompts
 from scaling.errors import ScalingError, nearest
 from scaling.scoring.likelihood import Scorer, batches
 from scaling.scoring.registry import YAML
@@ -79,10 +80,9 @@ class HarnessModel(TemplateLM):
     def _frame(self) -> tuple[list[int], list[int]]:
         """The special tokens before and behind a text: those that the tokenizer adds; a source ends at least in eos."""
         encoding = self.codec.tokenizer.encode("a", add_special_tokens=True)
-        first = encoding.special_tokens_mask.index(0)
-        last = len(encoding.ids) - encoding.special_tokens_mask[::-1].index(0)
-        before, after = encoding.ids[:first], encoding.ids[last:]
-        return before, (after or [self.eot_token_id]) if self.family == "encoder_decoder" else []
+        own = [place for place, added in enumerate(encoding.special_tokens_mask) if not added] or [len(encoding.ids)]
+        before, after = encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
+        return before, ((after or [self.eot_token_id]) if self.family == "encoder_decoder" else [])
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         tokens = self.codec.encode([string])[0].tolist()
@@ -138,38 +138,42 @@ class HarnessModel(TemplateLM):
 
 @dataclass(frozen=True)
 class Writing:
-    """How a task wants a text to be written."""
+    """How a task wants a text to be written: a strategy of ours with its keys."""
 
     steps: int
     until: tuple[str, ...]
-    sampled: bool
-    temperature: float
-    top_k: int | None
-    top_p: float | None
+    kind: str
+    keys: tuple[tuple[str, Any], ...]
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], most: int) -> Writing:
-        """The task's `generation_kwargs`, whose defaults are the harness's; what is not on offer is refused."""
-        given: dict[str, Any] = {**normalize_gen_kwargs(dict(settings))}
+        """The task's `generation_kwargs`, with the harness's defaults; what is not understood is refused."""
+        try:
+            given: dict[str, Any] = {**normalize_gen_kwargs(dict(settings))}
+        except (TypeError, ValueError) as error:
+            raise ScalingError(str(error), key="generation_kwargs", value=dict(settings)) from None
         for key, value in given.items():
             if key not in GENERATION or (key == "num_beams" and value != 1):
-                what = "a task asks for it, and the harness is not offered it here"
-                fix = "write num_beams=1 behind the command" if key == "num_beams" else "take it out of the task"
+                what = "texts of the harness are not written so here"
+                fix = "write num_beams=1 behind the command" if key == "num_beams" else f"take {', '.join(GENERATION)}"
                 raise ScalingError(what, key=f"generation_kwargs.{key}", value=value, fix=fix)
         steps = given["max_gen_toks"]
         if not 0 < steps <= most:
             what = f"a text of this many tokens does not fit the run's window, where {most} do"
             fix = f"write max_gen_toks={max(1, most // 2)} behind the command"
             raise ScalingError(what, key="generation_kwargs.max_gen_toks", value=steps, fix=fix)
-        sampled = bool(given["do_sample"])
-        until = tuple(string for string in given["until"] if string)
-        top_k, top_p = (given.get(name) if sampled else None for name in ("top_k", "top_p"))
-        return cls(steps, until, sampled, float(given.get("temperature", 1.0)), top_k or None, top_p)
+        until = tuple(str(string) for string in given["until"] if string)
+        if not given["do_sample"]:
+            return cls(steps, until, "Greedy", ())
+        keys = {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
+        if keys.get("top_k") == 0:  # which is all of them in transformers
+            del keys["top_k"]
+        return cls(steps, until, "Sample", tuple(keys.items()))
 
-    def strategy(self, seed: int) -> Greedy | Sample:
-        if not self.sampled:
-            return Greedy()
-        return Sample(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=seed)
+    def strategy(self, seed: int) -> Any:
+        return build(
+            "decode", {"kind": self.kind, **dict(self.keys), **({"seed": seed} if self.kind == "Sample" else {})}
+        )
 
 
 def run_tasks(
@@ -237,7 +241,7 @@ def _set_generation(tasks: Sequence[Task], model: HarnessModel, generation: Mapp
         raise ScalingError("none of the tasks asks for a text", key=key, value=value, fix="leave it out")
     for task in tasks:
         task.set_config("generation_kwargs", dict(generation), update=True)
-        Writing.of(task.get_config("generation_kwargs"), model.most)
+        Writing.of(task.get_config("generation_kwargs"), model.most).strategy(0)
 
 
 def _resolved(names: Sequence[str]) -> tuple[TaskManager, list[str]]:

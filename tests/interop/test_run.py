@@ -97,6 +97,29 @@ def test_what_is_exported_and_imported_again_writes_the_same(
     assert all(len(answer["written"]) == 2 for answer in first)
 
 
+def test_transformers_frames_texts_as_the_run_does(tmp_path: Path, tokenizer: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    from tokenizers.processors import TemplateProcessing
+
+    from scaling.interop import huggingface
+
+    own = list(Codec.load(tokenizer).encode(["Why?"])[0])
+    for model, start, expected in (("gpt2", 2, own), ("t5", 1, [*own, 2])):
+        was, ids = described(model), {"eos": 2, "bos": 1, "start": start}
+        huggingface.write_tokenizer(tmp_path / model, tokenizer, Described(was.sections, was.tensors, ids))
+        words = transformers.AutoTokenizer.from_pretrained(tmp_path / model)
+        assert words("Why?").input_ids == expected
+        assert (words.bos_token_id, words.eos_token_id) == (start, 2)
+    # One that adds something itself is left as it is.
+    framed = Codec.load(tokenizer).tokenizer
+    framed.post_processor = TemplateProcessing("<bos> $A", "<bos> $A $B", [("<bos>", 1)])
+    Codec(framed).save(tmp_path / "framed.json")
+    was = described("t5")
+    huggingface.write_tokenizer(tmp_path / "framed", tmp_path / "framed.json", was)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "framed")
+    assert words("Why?").input_ids == [1, *own]
+
+
 def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     was = Run(described(), None)
     runs.write(tmp_path / "run", was, "here")

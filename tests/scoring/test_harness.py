@@ -215,6 +215,8 @@ MISTAKES = {
     "too long a text": (["gpt2", "writing", "max_gen_toks=48"], "write max_gen_toks=23 behind the command"),
     "beams": (["gpt2", "writing", "num_beams=4"], "write num_beams=1 behind the command"),
     "an unknown setting": (["gpt2", "writing", "maxx=4"], "generation_kwargs.maxx"),
+    "no number": (["gpt2", "writing", "max_gen_toks=many"], "invalid literal for int() with base 10: 'many'"),
+    "a bad temperature": (["gpt2", "writing", "do_sample=true", "temperature=-1"], "temperature"),
     "a task twice": (["gpt2", "choice", "again"], "a task is named twice"),
     "negative shots": (["gpt2", "choice", "--shots", "-1"], "--shots"),
     "no task": (["gpt2", "empty"], "it is no task of the harness"),
