@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from scaling.api.explain import explain as explain
     from scaling.api.fit import fit as fit
     from scaling.api.fit_result import Fit as Fit
+    from scaling.api.look import Attention as Attention
+    from scaling.api.look import look as look
     from scaling.api.model import Model as Model
     from scaling.api.model import load as load
     from scaling.api.modules import data_module as data_module
@@ -62,6 +64,7 @@ _MODULES = {
     "explain": ("Explanation", "explain"),
     "fit": ("fit",),
     "fit_result": ("Fit",),
+    "look": ("Attention", "look"),
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),
     "runs": ("Run", "runs", "train"),

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 FLOORS = """
     errors atomic parent process standard_error number build outline shape batch lightning config kernel nn model cost
     metric data objective law picture published fit_report coverage
-    ledger decode interop scoring training studies sweeps tables report api command cli __main__ __init__
+    ledger decode interop scoring training studies sweeps tables report inside api command cli __main__ __init__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {

@@ -94,7 +94,7 @@ class Model:
         from scaling.decode import generate
 
         strategy = build("decode", {"kind": kind, **keys})
-        rows = [self._encoded(text) for text in prompts]
+        rows = [self.encoded(text) for text in prompts]
         ids = self.saved.described.ids
         batch = _batch(rows, self.family, ids)
         limit = self.config["size"]["vocabulary"]
@@ -128,7 +128,8 @@ class Model:
         own = {} if self.tokenizer is None else self.tokenizer.specials
         return {**own, **self.saved.described.ids}
 
-    def _encoded(self, text: str) -> list[int]:
+    def encoded(self, text: str) -> list[int]:
+        """The token ids of a text."""
         if self.tokenizer is not None:
             return list(self.tokenizer.encode([text])[0])
         try:

@@ -6,7 +6,7 @@ A tower is an embedding under a stack, with the positions and the mask that they
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -21,6 +21,7 @@ from scaling.errors import ScalingError
 from scaling.model.blocks import Blocks
 from scaling.model.built import built
 from scaling.model.prompted import prompted
+from scaling.model.watch import Change, watch
 from scaling.nn.context import Cache, Context, Mask, Places
 from scaling.nn.contract import Embedding, Head, Mixer, Stack, conforms
 from scaling.nn.pattern import render
@@ -71,6 +72,7 @@ class Tower(nn.Module):
         assembled.check()
         self.shape.check_read(read)
         self.prompt: Any = None  # of prompt tuning
+        self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
@@ -115,7 +117,7 @@ class Tower(nn.Module):
         """A pass over tokens at these places."""
         keys = places if cache is None else places.after(cache.places)
         mask = render(self.pattern, places, keys)
-        return Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers)
+        return Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers, weights=self.weights)
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
@@ -182,6 +184,12 @@ class Family(nn.Module, ABC):
     def chosen(self, batch: Batch) -> AbstractContextManager[None]:
         """Within it each row uses the tuned state that the batch chooses for it."""
         return nullcontext() if batch.adapters is None else choosing(self, batch.adapters)
+
+    def watch(
+        self, *patterns: str, change: Mapping[str, Change] | None = None
+    ) -> AbstractContextManager[dict[str, list[Tensor]]]:
+        """Within it the activations of these names are collected, and those of `change` replaced."""
+        return watch(self, *patterns, change=change)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """How many terms each mean of `loss` has, by which the means of parts make that of the whole: `tokens`, a

@@ -222,6 +222,7 @@ class Context:
     execution: int = 0
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
+    weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     @property

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import PurePosixPath
 
@@ -19,6 +17,7 @@ from scaling.report.provenance import provenance
 from scaling.report.reliability import unreliable
 from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
+from scaling.report.shell import shell
 from scaling.studies.findings import Findings
 from scaling.studies.plan import Plan
 
@@ -127,7 +126,7 @@ def page(findings: Findings, record: Record) -> str:
         footer,
         tag("div", id="tip", role="status"),
     )
-    return _shell(f"{study} — scaling study", body, _style(findings), _resource("closer.js") + _resource("page.js"))
+    return shell(f"{study} — scaling study", body, _style(findings), _resource("closer.js") + _resource("page.js"))
 
 
 def _style(findings: Findings) -> str:
@@ -137,27 +136,3 @@ def _style(findings: Findings) -> str:
 
 def _resource(name: str) -> str:
     return (files("scaling.report") / name).read_text(encoding="utf-8")
-
-
-def _shell(title: str, body: Html, style: str, script: str) -> str:
-    """Nothing may load, and of what could act only this very style sheet and this very script may."""
-    policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", title),
-        tag("style", Html(style)),
-    )
-    whole = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
-    return f"<!doctype html>\n{whole}\n"
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"

@@ -50,6 +50,8 @@ LEFT_OUT = {
     "scaling finetune": TASKS,
     "scaling evaluate": TASKS,
     "scaling predict": TASKS,
+    "scaling look bert": "tests/inside/test_look.py runs it on encoders",
+    "scaling look marian": "tests/inside/test_look.py runs it on encoder-decoders",
     "pytest ": "it is a test",
     "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",
     "python benchmarks/": "it measures the machine",

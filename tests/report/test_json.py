@@ -243,8 +243,10 @@ def documents(study, made_study, tmp_path_factory):
             run("explain", "explain", name)
         run("sweep", "sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
         run("generate", "generate", one, "--prompt", "1 2", "--steps", "2")
-        encoder = ["encoder", *short[1:], "data=files", *text]
-        run("generate", "generate", run("train", "train", *encoder)["run"], "--prompt", "a [MASK]")
+        encoder = run("train", "train", "encoder", *short[1:], "data=files", *text)["run"]
+        run("generate", "generate", encoder, "--prompt", "a [MASK]")
+        run("look", "look", one, "--text", "1 2")
+        run("look", "look", encoder, "--text", "a [MASK]")
         run("export", "export", one, "--to", "exported")
         run("import", "import", "exported", "--to", "imported")
         run("gc", "gc")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -24,6 +26,8 @@ def attend(
     dropout: float,
 ) -> Float[Tensor, "b t h e"]:
     """Each query's average of the values it may see."""
+    if context.weights is not None:
+        return _shown(q, k, v, context, scale, context.weights)
     if layout_of(context.mask.pattern) is not None:
         if takes(q, v, context, dropout):
             return flexible(q, k, v, context, scale)
@@ -61,6 +65,19 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
     if context.position.mixes_values:
         added = context.position.value(weights.view(b, h, t, s), context.places.positions, context.keys.positions)
         mixed = mixed + added
+    return mixed.transpose(1, 2)
+
+
+def _shown(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, show: Callable[[Tensor], None]) -> Tensor:
+    """All weights at once, by the formula, for who looks at them."""
+    if k.shape[2] != q.shape[2]:
+        k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
+    scores, added = torch.einsum("bthd,bshd->bhts", q, k) * scale, bias(q, k, context, scale)
+    weights = (scores if added is None else scores + added).softmax(-1)
+    show(weights)
+    mixed = torch.einsum("bhts,bshe->bhte", weights, v)
+    if context.position.mixes_values:
+        mixed = mixed + context.position.value(weights, context.places.positions, context.keys.positions)
     return mixed.transpose(1, 2)
 
 

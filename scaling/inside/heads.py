@@ -1,0 +1,88 @@
+"""Heads: what each of them does, in a few numbers of its map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.inside.maps import Map, maps
+from scaling.model.family import Family
+
+REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The means over queries of one head's weights.
+
+    `entropy` is in nats; `distance` is the mean distance in tokens from a query to what it weighs; `previous` the
+    weight of the token before; `positional` the weight at the distance where it is highest on average, `offset` that
+    distance (−1: the token before); `induction` the weight of the token that followed the last occurrence of the
+    query's, over a random sequence that is given twice (Olsson et al. 2022). Distances mean nothing across towers, so
+    that a cross-attention has its entropy alone.
+    """
+
+    tower: str
+    layer: int
+    slot: str
+    head: int
+    entropy: float
+    distance: float | None = None
+    previous: float | None = None
+    positional: float | None = None
+    offset: int | None = None
+    induction: float | None = None
+
+
+def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[HeadScores]:
+    """The scores of every head; `repeated` are the maps of `repetition`."""
+    induction = {
+        (each.name, each.layer, head): value
+        for each in repeated
+        if each.slot == "mixer"
+        for head, value in enumerate(_induction(each))
+    }
+    return [
+        replace(_scores(each, head), induction=induction.get((each.name, each.layer, head)))
+        for each in seen
+        for head in range(each.heads)
+    ]
+
+
+def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int = 0) -> list[Map]:
+    """The maps over a random sequence given twice; none of a model that reads a source."""
+    count = min(REPEATED, length // 2, len(vocabulary))
+    if model.family == "encoder_decoder" or count < 2:
+        return []
+    drawn = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
+    tokens = torch.from_numpy(np.tile(drawn, 2))[None].to(next(model.parameters()).device)
+    return maps(model, Batch(tokens, torch.full_like(tokens, IGNORE)))
+
+
+def _scores(each: Map, head: int) -> HeadScores:
+    whole = each.weights[head]
+    entropy = float(-(whole * np.log(np.maximum(whole, np.finfo(whole.dtype).tiny))).sum(-1).mean())
+    plain = HeadScores(each.tower, each.layer, each.slot, head, entropy)
+    weights = each.of_tokens[head]
+    t, s = weights.shape
+    if each.slot != "mixer" or t != s:
+        return plain
+    far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
+    at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}
+    offset = max(at, key=lambda offset: at[offset])
+    return replace(
+        plain,
+        distance=float((weights * far).sum(-1).mean()),
+        previous=at.get(-1, 0.0),
+        positional=at[offset],
+        offset=offset,
+    )
+
+
+def _induction(each: Map) -> list[float]:
+    half = each.of_tokens.shape[1] // 2
+    return [float(np.diagonal(weights[half:], 1).mean()) for weights in each.of_tokens]

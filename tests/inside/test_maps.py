@@ -1,0 +1,145 @@
+"""Attention maps: those of transformers, and the same outputs as without anyone looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import scaling
+from scaling.batch import IGNORE, Batch
+from scaling.config import load
+from scaling.inside.maps import Map, maps
+from scaling.model.family import Family
+from scaling.model.tuned import build_model
+
+IDS = {"vocab_size": 61, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+LONG = {
+    **IDS,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 36,
+    "max_position_embeddings": 22,
+}
+THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertForMaskedLM", LONG),
+    "gpt2": ("GPT2LMHeadModel", {**IDS, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20}),
+    "llama": ("LlamaForCausalLM", {**LONG, "num_key_value_heads": 2}),
+    "bloom": ("BloomForCausalLM", {**IDS, "hidden_size": 24, "n_layer": 2, "n_head": 4}),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {**IDS, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4},
+    ),
+}
+
+
+def plain(model: Family, length: int = 12, vocabulary: int = 61) -> Batch:
+    drawn = torch.Generator().manual_seed(3)
+    tokens = torch.randint(3, vocabulary, (1, length), generator=drawn)
+    source = torch.randint(3, vocabulary, (1, length + 3), generator=drawn)
+    return Batch(tokens, torch.full_like(tokens, IGNORE), source=source if model.family == "encoder_decoder" else None)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_maps_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    kind, keys = THEIRS[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind).config_class(**keys)
+    config._attn_implementation = "eager"
+    theirs = getattr(transformers, kind)(config).eval()
+    theirs.save_pretrained(tmp_path / "model")
+    ours: Any = scaling.load(tmp_path / "model").module
+    batch = plain(ours)
+    seen = maps(ours, batch)
+    if batch.source is None:
+        expected = {
+            ("mixer", name): each for name, each in enumerate(theirs(batch.tokens, output_attentions=True).attentions)
+        }
+        of = {("mixer", each.layer): each.weights for each in seen}
+    else:
+        output = theirs(input_ids=batch.source, decoder_input_ids=batch.tokens, output_attentions=True)
+        parts = {"encoder mixer": "encoder", "decoder mixer": "decoder", "decoder cross": "cross"}
+        expected = {
+            (part, layer): each
+            for part, theirs_name in parts.items()
+            for layer, each in enumerate(getattr(output, f"{theirs_name}_attentions"))
+        }
+        of = {(f"{each.tower} {each.slot}", each.layer): each.weights for each in seen}
+    assert set(of) == set(expected)
+    for key, weights in expected.items():
+        np.testing.assert_allclose(of[key], weights[0].detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["model.position=Shaw"],
+        ["model.position=ALiBi"],
+        ["model.pattern={kind: Window, size: 4, pattern: Causal}"],
+        ["model.block.mixer.norm=RMSNorm"],
+        ["size.key_heads=1"],
+        ["model.blocks={every 2: {mixer: {kind: LightweightConvolution}}}"],
+    ],
+    ids=str,
+)
+def test_who_looks_changes_nothing(changes: list[str]) -> None:
+    model = drawn("decoder", changes)
+    batch = plain(model, 10)
+    with torch.no_grad():
+        before = model.logits(batch)
+        seen = maps(model, batch)
+        looked = []
+        model.decoder.weights = looked.append  # type: ignore[union-attr]
+        torch.testing.assert_close(model.logits(batch), before, rtol=1e-4, atol=1e-5)
+        model.decoder.weights = None  # type: ignore[union-attr]
+    assert seen
+    assert all(np.allclose(each.weights.sum(-1), 1, atol=1e-5) for each in seen)
+    with torch.no_grad():
+        assert torch.equal(model.logits(batch), before)
+
+
+def drawn(base: str, changes: list[str]) -> Family:
+    size = ["size=tiny", "size.vocabulary=61", "size.length=16"]
+    config = load(base, [*size, *changes, "data=synthetic"])
+    torch.manual_seed(0)
+    return build_model({"model": config["model"], "size": config["size"]}).eval()
+
+
+def test_a_mixer_without_softmax_has_a_map_of_its_derivative() -> None:
+    model = drawn("decoder", ["model.block.mixer={kind: LightweightConvolution, kernel: 3}"])
+    seen = maps(model, plain(model, 9))
+    assert {each.kind for each in seen} == {"gradient"}
+    for each in seen:
+        near = np.tril(np.ones((9, 9))) - np.tril(np.ones((9, 9)), -3)
+        assert np.all((each.weights[0] > 0) == (near > 0))
+        assert np.allclose(each.weights.sum(-1), 1)
+
+
+def test_a_learned_prefix_stands_before_the_tokens() -> None:
+    config = load("decoder", ["size=tiny", "size.vocabulary=61", "size.length=16", "data=synthetic"])
+    sections = {"model": config["model"], "size": config["size"], "tuning": {"kind": "Prefix", "length": 3}}
+    model = build_model(sections).eval()
+    for each in maps(model, plain(model, 8)):
+        assert (each.before, each.weights.shape[-1], each.of_tokens.shape[-1]) == (3, 11, 8)
+
+
+def test_nothing_stays_in_the_model() -> None:
+    model = drawn("decoder", [])
+    maps(model, plain(model))
+    hooks = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
+    assert not hooks
+    assert model.decoder.weights is None  # type: ignore[union-attr]
+
+
+def test_a_map_is_of_one_mixer() -> None:
+    model = drawn("decoder", [])
+    seen = maps(model, plain(model))
+    assert [each.layer for each in seen] == list(range(len(model.decoder.stack.blocks)))  # type: ignore[union-attr]
+    assert all(isinstance(each, Map) and each.heads == model.decoder.shape.heads for each in seen)  # type: ignore[union-attr]
+    modules = dict(model.named_modules())
+    assert all(each.name in modules for each in seen)
