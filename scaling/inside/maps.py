@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,8 +24,8 @@ TowerName = Literal["encoder", "decoder"]
 class Map:
     """The weights [heads, queries, keys] of one mixer, each row summing to 1.
 
-    `kind` is `attention` where they are the softmax's. A mixer without one has a map of kind `gradient`: the size of
-    the derivative of its output at a token by its input at each, a row's sum made 1. `before` keys at the front are
+    `kind` is `attention` where they are the softmax's. A mixer without one, or with several, has a map of kind
+    `gradient`: the size of the derivative of its output at a token by its input at each, a row's sum made 1. `before` keys at the front are
     learned ones (a prefix, a prompt) and no tokens.
     """
 
@@ -72,7 +72,7 @@ class _Call:
     name: str
     mixer: Any
     given: Sequence[Any]
-    weights: Tensor | None = None
+    weights: list[Tensor] = field(default_factory=list)  # several where it attends in parts
     is_inner: bool = False  # a mixer within it has shown weights, or has a map of its own
 
 
@@ -92,7 +92,7 @@ def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
 
     def show(weights: Tensor) -> None:
         if calls:
-            calls[-1].weights = weights
+            calls[-1].weights.append(weights)
 
     with ExitStack() as hooks:
         hooks.callback(setattr, tower, "weights", tower.weights)
@@ -116,10 +116,10 @@ def _is_mixer(module: nn.Module) -> bool:
 def _map(tower: TowerName, call: _Call) -> Map:
     x, context = call.given[:2]
     common = {"name": call.name, "tower": tower, "layer": context.execution, "slot": call.mixer.slot}
-    if call.weights is None:
+    if len(call.weights) != 1:
         return Map(**common, kind="gradient", weights=_derivative(call.mixer, x, context)[None])
     tokens = context.memory.shape[1] if call.mixer.reads_memory else x.shape[1]
-    weights = call.weights[0].float().cpu().numpy()
+    weights = call.weights[0][0].float().cpu().numpy()
     return Map(**common, kind="attention", weights=weights, before=max(0, weights.shape[-1] - tokens))
 
 
