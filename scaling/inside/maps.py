@@ -25,8 +25,8 @@ class Map:
     """The weights [heads, queries, keys] of one mixer, each row summing to 1.
 
     `kind` is `attention` where they are the softmax's. A mixer without one, or with several, has a map of kind
-    `gradient`: the size of the derivative of its output at a token by its input at each, a row's sum made 1. `before` keys at the front are
-    learned ones (a prefix, a prompt) and no tokens.
+    `gradient`: the size of the derivative of its output at a token by its input at each, a row's sum made 1. `before`
+    keys at the front are learned ones (a prefix, a prompt) and no tokens.
     """
 
     name: str  # of the mixer in the model
