@@ -186,7 +186,12 @@ def entries(chain: Sequence[Node], key: str) -> dict[str, Node]:
     for layer in chain:
         section = (layer.mapping or {}).get(key)
         for name, node in ((section.mapping if section is not None else None) or {}).items():
-            merged[name] = overlay(undotted(merged[name]), undotted(node)) if name in merged else node
+            if name not in merged:
+                merged[name] = node
+            elif key == "table":  # whose names, as headings, may have dots
+                merged[name] = overlay(merged[name], node)
+            else:
+                merged[name] = overlay(undotted(merged[name]), undotted(node))
     return merged
 
 

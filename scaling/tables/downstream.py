@@ -74,8 +74,10 @@ def _column(file: TableFile, heading: str, line: Any, published: Collection[str]
     if column is None and not tasks:
         raise file.config.error(key, "it names neither a task nor a published column", "write {task: cola}")
     if column is not None and column not in published:
-        fix = nearest(str(column), published)
-        raise file.config.error(f"{key}.published", "nothing of that name was published", fix)
+        if not _is_inherited(file):
+            fix = nearest(str(column), published)
+            raise file.config.error(f"{key}.published", "nothing of that name was published", fix)
+        column = None  # the table has figures of its own in the place of its base's
     settings = {name: value for name, value in line.items() if name not in OWN}
     folder = Path(file.config.origin["downstream"].rpartition(":")[0]).parent
     columns = Downstream(heading, {_beside(folder, task): settings for task in tasks}, column)
@@ -85,6 +87,12 @@ def _column(file: TableFile, heading: str, line: Any, published: Collection[str]
         except ScalingError as error:
             raise file.config.error(key, f"{task}: {error.what}", error.fix) from None
     return columns
+
+
+def _is_inherited(file: TableFile) -> bool:
+    """Whether the columns are of another file than the published figures."""
+    origins = (file.config.origin.get(key, "").rpartition(":")[0] for key in ("downstream", "published"))
+    return len(set(origins)) > 1
 
 
 def _distinct(file: TableFile, columns: Sequence[Downstream]) -> None:

@@ -59,7 +59,7 @@ def global_batch(config: Config, model: Family) -> Batch:
     if objective.takes == "examples":
         return windows(model, config["train.batch"])
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
-    rows = Rows(tokens, 1 + tokens)
+    rows = Rows(tokens, None if objective.others else 1 + tokens)  # the halves of a pair see each other
     if objective.takes != "windows":
         rows = replace(rows, source=tokens, source_documents=1 + tokens)
     row = objective(rows, np.zeros(1, np.uint64))

@@ -187,8 +187,9 @@ def composed(
         **_training(source, words),
         "runs": str(runs),
     }
-    data = _loaded(base, words, overlays).tree["data"]
-    head = _head(source, _goal(data, task))
+    requested = _loaded(base, words, overlays).tree
+    data = requested["data"]
+    head = {} if requested["objective"].get("form") == "text" else _head(source, _goal(data, task))
     filled = {
         **base,
         **(_tokenized(source) if data["kind"] == "Task" else {}),  # others are made of token ids

@@ -1,6 +1,7 @@
 """Scores: what a model predicts of a task's examples, gathered from the ranks, and what the metric makes of it.
 
-A model with the head of a task predicts in its forward pass. One that predicts tokens writes its answers, greedily.
+A model with the head of a task predicts in its forward pass. One that predicts tokens writes its answers, greedily
+unless the task sets another strategy.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Outputs:
         objective: Any = self.batches.objective
         specials = objective.vocabulary.specials
         prompts = _prompts(model, batch, specials)
-        rows = generate(model, prompts, Greedy(), steps=objective.width, stop={specials["eos"]})
+        task: Any = self.batches.source.task  # type: ignore[attr-defined]
+        rows = generate(model, prompts, task.decode or Greedy(), steps=objective.width, stop={specials["eos"]})
         written = batch.tokens.new_full((batch.rows, objective.width), NONE)
         for row, (best, *_) in zip(written, rows):
             row[: len(best.tokens)] = row.new_tensor(list(best.tokens))

@@ -35,6 +35,7 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
 TASKS = "tests/training/test_finetune.py runs it on runs and tasks of its own"
+DOWNSTREAM = "its tasks are sets of the hub; tests/tables/test_downstream.py runs it on synthetic ones"
 REMOTE = "it needs W&B's server; tests/sweeps runs it against one"
 # The commands that are not run, by how they begin, and why.
 LEFT_OUT = {
@@ -46,6 +47,8 @@ LEFT_OUT = {
     "scaling agent": REMOTE,
     "scaling pull": REMOTE,
     "scaling table narang2021 --from": REMOTE,
+    "scaling table bert2018_glue --train --downstream": DOWNSTREAM,
+    "scaling table narang2021_cpu --train --downstream": DOWNSTREAM,
     "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
     "scaling finetune": TASKS,
     "scaling evaluate": TASKS,

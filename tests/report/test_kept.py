@@ -102,3 +102,14 @@ def test_a_folder_that_is_no_kept_report_is_refused(tmp_path, capsys):
     assert out == ""
     assert "is no kept report" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_kept_table_is_printed_again_byte_for_byte(tmp_path, monkeypatch):
+    kept = tmp_path / "docs" / "results"
+    shutil.copytree(RESULTS / "narang2021", kept / "narang2021")
+    monkeypatch.chdir(tmp_path)
+    points = "docs/results/narang2021/points.csv"
+    assert main(["table", "narang2021_cpu", "--from", points, "--keep", "docs/results/narang2021.md"]) == 0
+    for name in ("narang2021.md", "narang2021/points.csv"):
+        assert (kept / name).read_bytes() == (RESULTS / name).read_bytes()

@@ -17,9 +17,11 @@ from scipy import stats
 
 import scaling
 from scaling.cli import main
+from scaling.config import names
 from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
+from scaling.studies.tasks import unstarted
 from scaling.studies.work import work
 from scaling.tables import points
 from scaling.tables.downstream import Downstream, chosen
@@ -27,6 +29,9 @@ from scaling.tables.results import Point, Results, joined, results
 from scaling.tables.statistics import compare
 from scaling.tables.study import finetunings, lacking, question
 from scaling.tables.table import read
+from tests.data.task.layouts import LAYOUTS
+from tests.data.task.test_shipped import named
+from tests.tables.test_other_tables import PAIRS
 
 SHORT = "train.steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
 TABLE = f"""
@@ -326,3 +331,33 @@ def test_the_whole_command_is_killed_and_goes_on(tmp_path):
         "language_switch": "exact_match",
     }
     shutil.rmtree(tmp_path / "new")
+
+
+def shipped_rows():
+    """A row of each family of every shipped table that has tasks."""
+    for table in map(read, names("table")):
+        rows = {table.load(row.name)["model.kind"]: row.name for row in table.rows}
+        yield from ((table.name, row) for row in rows.values() if table.downstream)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("table", "row"), list(shipped_rows()))
+def test_every_task_of_a_shipped_table_suits_its_rows(table, row, tmp_path):
+    file = read(table).only([row])
+    words = ["size={width: 16, layers: 6, heads: 2, head_width: 8, hidden: 32, vocabulary: 300, length: 256}"]
+    words += ["train.batch=4", "train.steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}"]
+    pairs = file.load(row)["objective.kind"] == "Sequence"
+    words += PAIRS if pairs else ["data={kind: Synthetic, symbols: 200, validation: 1024}"]
+    planned = plan(question(file, [*words, f"runs={tmp_path}"]), [*words, f"runs={tmp_path}"])
+    for column in file.downstream:
+        for task, settings in column.tasks.items():
+            lines, special, _ = LAYOUTS[task]
+            (tmp_path / f"{task}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in named(lines, special)))
+            own = {
+                "data.files.train": str(tmp_path / f"{task}.jsonl"),
+                "data.layout": "table",
+                "data.tokenizer": "Byte",
+            }
+            own |= {"data.validation": 0.5, "size.length": 256}
+            experiment = unstarted(planned.runs[0], task, {**settings, **own})
+            assert experiment.steps >= 1

@@ -16,7 +16,7 @@ from scaling.training.precision import Weights
 # Layers, heads and widths that every row's multiples divide.
 SMALL = "size={width: 32, layers: 4, heads: 4, head_width: 8, hidden: 64, vocabulary: 256, length: 24}"
 WORDS = (SMALL, "train.batch=4", "train.steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}")
-TEXT = ("data=synthetic", "data.symbols=200", "data.validation=1024")
+TEXT = ("data={kind: Synthetic, symbols: 200, validation: 1024}",)
 PAIRS = ("data=synthetic_pairs", "data.pairs=100", "data.validation=10", "data.longest=20", "size.vocabulary=null")
 OTHERS = [name for name in names("table") if document(find("table", name)).tree["base"] != "table/narang2021"]
 CASES = [(table, row.name) for table in map(read, OTHERS) if table.name != "narang2021" for row in table.rows]

@@ -121,6 +121,28 @@ def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_
     assert len(predictions) == 8
 
 
+def test_a_decoder_may_write_the_name_of_a_class(pretrained, tmp_path):
+    result = finetuned(pretrained, "decoder", written_task(tmp_path, "class"), "train.epochs=1", "objective.form=text")
+    assert 0 <= result["invalid"] <= 1
+    assert Ledger.open(pretrained[0]).spec(result["run"])["model"]["head"] == "Linear"
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_answers_are_written_by_the_strategy_of_the_task(family, pretrained, tmp_path):
+    written = {}
+    for name, decode in (
+        ("greedy", None),
+        ("one", {"kind": "Beam", "beams": 1}),
+        ("four", {"kind": "Beam", "beams": 4}),
+    ):
+        (tmp_path / name).mkdir()
+        task = written_task(tmp_path / name, "text", **({} if decode is None else {"decode": decode}))
+        result = finetuned(pretrained, family, task, "train.epochs=4")
+        written[name] = predict(result["run"], tmp_path / name / "text.test.jsonl", runs=pretrained[0]).values
+    assert written["one"] == written["greedy"]
+    assert len(written["four"]) == 8
+
+
 def test_what_can_be_learned_is_learned(pretrained, tmp_path):
     result = finetuned(pretrained, "encoder", written_task(tmp_path, "class"), "train.epochs=30")
     assert result["metrics"]["accuracy"] == 1

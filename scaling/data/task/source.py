@@ -29,6 +29,7 @@ class Goal:
     metric: Metric
     order: Literal["fixed", "either"] = "fixed"  # whether a pair means the same in both orders
     unanswerable: bool = False  # whether a span may be absent
+    decode: Any = None  # the strategy by which a model writes its answer, as scaling.decode has them; None: greedily
 
     @property
     def scores_texts(self) -> bool:

@@ -42,7 +42,8 @@ class Task:
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
     out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
-    `unlabelled` are files of further training examples without labels, from which a student of `Distil` learns.
+    `decode` is the strategy by which a model writes its answer, greedily unless it is set. `unlabelled` are files of
+    further training examples without labels, from which a student of `Distil` learns.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Task:
         hub: Mapping[str, Any] | None = None,
         validation: BelowOne = 0.1,
         limit: PositiveInt | None = None,
+        decode: Recipe | None = None,
         unlabelled: str | list[str] | None = None,
     ):
         names = list(labels.values()) if isinstance(labels, Mapping) else list(labels or ())
@@ -94,7 +96,11 @@ class Task:
             built = metric()
         except ScalingError as error:
             raise error.under("metric") from None
-        self.goal = Goal(answer, self.columns.labels, built, order, none == "allowed")
+        try:
+            strategy = None if decode is None else decode()
+        except ScalingError as error:
+            raise error.under("decode") from None
+        self.goal = Goal(answer, self.columns.labels, built, order, none == "allowed", strategy)
         try:
             self.tokenizer = tokenizer()
         except ScalingError as error:

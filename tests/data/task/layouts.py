@@ -172,7 +172,21 @@ LAYOUTS: dict[str, Layout] = {
         {},
         (("who? (0)",), ["Me", "I"], "Me"),
     ),
+    "summarize_xsum": (
+        rows(9, {"document": "It rains.", "id": "1"}, summary=["Rain."]),
+        {},
+        (("It rains. (0)",), ["Rain."], "Rain."),
+    ),
+    "summarize_cnn_dailymail": (
+        rows(9, {"article": "It rains.", "id": "1"}, highlights=["Rain."]),
+        {},
+        (("It rains. (0)",), ["Rain."], "Rain."),
+    ),
 }
 LAYOUTS["mnli_mismatched"] = LAYOUTS["mnli"]
 LAYOUTS["axb"] = LAYOUTS["axg"] = LAYOUTS["super_glue_rte"]
 AX_B = rows(9, {"sentence1": "It pours.", "sentence2": "It is wet."}, label=[1, 0])
+for name, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_ro", "ro")):
+    sides = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(9)]
+    answer = (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville.")
+    LAYOUTS[f"translate_{name}"] = (rows(9, {}, translation=sides), {}, answer)
