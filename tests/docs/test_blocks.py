@@ -31,7 +31,7 @@ SIZE = ["size.width=8", "size.layers=1", "size.heads=1", "size.length=16"]
 SMALL: dict[tuple[str, ...], list[str]] = {
     ("train",): [*BUDGET, "schedule.warmup=1"],
     ("table", "--train"): [*BUDGET, *SIZE, "seeds=1", "schedule.warmup=1", "data=synthetic", "--workers", "1"],
-    ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "GeLU"],
+    ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
 TASKS = "tests/training/test_finetune.py runs it on runs and tasks of its own"
