@@ -21,6 +21,7 @@ from scipy.special import ndtr, stdtr
 from scaling.errors import ScalingError, from_os
 from scaling.fit_report.tables import Table as Shown
 from scaling.picture.labels import short
+from scaling.tables.downstream import merged
 from scaling.tables.results import Results
 from scaling.tables.statistics import LEVEL, compare
 from scaling.tables.table import Table
@@ -274,7 +275,7 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
         }
         pairs += [(scale, paper["final_loss"]) for scale in (early, final, paper["early_loss"])]
     if larger is None:
-        for column in results.downstream:
+        for column in merged(table.downstream, results.downstream):
             ours = Scale(f"our {column.title}", _of_rows(results.scores(column), rows), higher_is_better=True)
             theirs = {row.name: row.published.get(column.published or "") for row in table.rows}
             figures = {row: (value,) for row, value in theirs.items() if isinstance(value, float)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,17 @@ def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collectio
         column = meant[0] if meant else other
         columns[column.name] = column
     return tuple(columns.values())
+
+
+def merged(own: Iterable[Downstream], measured: Iterable[Downstream]) -> list[Downstream]:
+    """The columns of a table, and those that were measured; where a column is both, its published one is the table's
+    present one.
+    """
+    columns = {column.name: replace(column, metric=None) for column in own}
+    for column in measured:
+        present = columns.get(column.name, column)
+        columns[column.name] = replace(column, heading=present.heading, published=present.published)
+    return list(columns.values())
 
 
 def _is_named(column: Downstream, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling.number import plural
 from scaling.tables.count import Counted
-from scaling.tables.downstream import Downstream
+from scaling.tables.downstream import Downstream, merged
 from scaling.tables.results import Results, Runs
 from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, Scatter, agreement, compare
 from scaling.tables.table import Table
@@ -170,11 +170,10 @@ def _scored(
     lines: Sequence[Line], table: Table, results: Results, baselines: Mapping[str, str]
 ) -> tuple[list[Measured], dict[str, dict[str, Scored]]]:
     """The columns of scores, those of the table first, and each row's scores by the columns' names."""
-    columns = {column.name: column for column in (*table.downstream, *results.downstream)}
     scores: dict[str, dict[str, Scored]] = {}
     measured = []
-    for name, column in columns.items():
-        values = results.scores(column)
+    for column in merged(table.downstream, results.downstream):
+        name, values = column.name, results.scores(column)
         if not values:
             measured.append(Measured(replace(column, metric=None)))
             continue

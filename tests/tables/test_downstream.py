@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,20 @@ def test_verdicts_and_correlations_are_those_of_the_scores(tmp_path):
     assert "SST-2: rank correlation of our score with the paper's over 5 rows (Spearman): -1.00" in notes
     assert "SST-2: rank correlation of our final loss with our score over 5 rows (Spearman): -1.00" in notes
     assert "SST-2: not scored: six (0 of 3 runs)" in notes
+
+
+def test_kept_points_take_the_published_column_of_the_present_table(tmp_path):
+    """A column may be named after the points were kept."""
+    results = drawn()
+    kept = replace(results, downstream=(replace(results.downstream[0], published=None),))
+    points.write(kept, tmp_path / "points.csv")
+    published = "row,heading,theirs\n" + "".join(f"{row},,{place}\n" for place, row in enumerate(ROWS))
+    name = written(tmp_path, large("{SST-2: {task: sst2, published: theirs}}"), published)
+    (measured,) = scaling.table(name, source=tmp_path / "points.csv").printed.downstream
+    assert measured.column.published == "theirs"
+    assert measured.with_paper is not None
+    assert measured.with_paper.value == pytest.approx(1)
+    assert "the paper's SST-2" in str(scaling.decide(name, source=tmp_path / "points.csv").to_json())
 
 
 def test_points_without_scores_have_no_column_of_them(tmp_path):
