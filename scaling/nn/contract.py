@@ -30,6 +30,7 @@ __all__ = [
     "Pattern",
     "Piece",
     "Position",
+    "Redrawn",
     "Residual",
     "Stack",
     "TiedHead",
@@ -250,6 +251,15 @@ class Tuning(Protocol):
 
     def trains(self, name: str) -> bool:
         """Whether it trains the parameter of that full name."""
+        ...
+
+
+@runtime_checkable
+class Redrawn(Protocol):
+    """A piece that draws numbers which are no parameters, and draws them again in training."""
+
+    def at_step(self, step: int) -> None:
+        """Take what belongs to the step that begins: a function of its number, so that a resumed run takes the same."""
         ...
 
 

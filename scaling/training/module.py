@@ -30,6 +30,7 @@ from scaling.errors import ScalingError
 from scaling.lightning import LightningModule, hook
 from scaling.model.family import Family, Loss, targets_of
 from scaling.model.parameters import parameters
+from scaling.nn.contract import Redrawn, conforms
 from scaling.objective import Distil
 from scaling.training import state
 from scaling.training.experiment import Experiment
@@ -80,7 +81,7 @@ class FamilyModule(LightningModule):
         return self.model.logits(batch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Any:
-        _reseed(self.experiment.seed, self.trainer.fit_loop.total_batch_idx, self.global_rank)
+        self._begin(self.trainer.fit_loop.total_batch_idx)
         loss = self._loss(batch)
         self.log("train/loss", loss.tokens.detach(), prog_bar=True, batch_size=batch.rows)
         return loss.total
@@ -120,6 +121,13 @@ class FamilyModule(LightningModule):
     ) -> None:
         limit = self.clip if gradient_clip_val is None else gradient_clip_val
         self.clip_gradients(optimizer, limit, gradient_clip_algorithm or "norm")
+
+    def _begin(self, step: int) -> None:
+        """All that a step draws is a function of its number."""
+        _reseed(self.experiment.seed, step, self.global_rank)
+        for piece in self.model.modules():
+            if conforms(piece, Redrawn):
+                piece.at_step(step)
 
     def _loss(self, batch: Batch) -> Loss:
         """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
@@ -209,7 +217,7 @@ class TrainingModule(FamilyModule):
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's own loop."""
         step = self.start + batch_idx
-        _reseed(self.experiment.seed, step, self.global_rank)
+        self._begin(step)
         factor = self.experiment.schedule.factor(step, self.experiment.steps)
         for optimizer in self.torch_optimizers:
             for group in optimizer.param_groups:

@@ -67,8 +67,9 @@ PATHS = {
 EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channel": "{kind: Dense, activation: Swish}"}
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
-# Mixers that know order by themselves: a position with parameters would be idle beside them.
-WITHOUT_POSITION = ("Convolution", "DynamicConvolution", "LightweightConvolution", "LSTM")
+# Mixers that know order by themselves, where a position with parameters would be idle, and those without logits.
+CONVOLVING = ("Convolution", "DynamicConvolution", "LightweightConvolution")
+WITHOUT_POSITION = (*CONVOLVING, "LSTM", "LinearAttention", "Performer")
 POSITIONLESS = "; model.position=NoPosition"
 NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is blind to what Fixup adds to all alike
 
@@ -140,6 +141,8 @@ def cases() -> list[tuple[str, str]]:
         ("encoder", f"model.block.mixer={_flow('BlockLocal', {'size': 2, 'after': 1})}; model.position=RelativeBias"),
         ("encoder", f"model.block.mixer={_flow('BigBird', BIGBIRD)}; size.key_heads=2"),
         ("encoder", "model.block.mixer={kind: Longformer, window: 3, tokens: 2}"),
+        ("decoder", "model.block.mixer={kind: LinearAttention, bias: true}; model.position=Rotary; size.key_heads=2"),
+        ("encoder", "model.block.mixer={kind: Performer, features: 5}; model.position=Learned; size.value_width=12"),
         (
             "encoder_decoder",
             "model.encoder.block.mixer={kind: Longformer, window: 3, dilation: [1, 2, 1, 2], tokens: 1, norm: RMSNorm}",
@@ -206,6 +209,7 @@ def tuned_cases() -> list[tuple[str, str]]:
         (f"model.block.mixer=Convolution{POSITIONLESS}", PROMPT),
         (f"model.block.mixer=LSTM{POSITIONLESS}", PROMPT),
         (f"model.block.mixer=LSTM{POSITIONLESS}", LORA),
+        (f"model.block.mixer=Performer{POSITIONLESS}", LORA),
     ):
         found.append(("decoder", f"{change}; tuning={tuning}"))
     found += [

@@ -73,6 +73,17 @@ def test_a_kill_at_a_chosen_moment(moment, tmp_path, fork, unbroken):
     same(left(tmp_path / "runs"), unbroken)
 
 
+def test_a_kill_between_two_draws_of_a_performer(tmp_path, fork):
+    """Its features are drawn again every three steps; a checkpoint is saved after four."""
+    line = "{kind: Performer, features: 8, redraw: 3}"
+    changes = {"model__block__mixer": line, "model__position": "NoPosition", "model.block.mixer.dropout": "absent"}
+    whole, killed = (words(tmp_path / name, **changes) for name in ("whole", "killed"))
+    assert fork(whole).wait() == 0
+    assert fork(killed, in_evaluation).wait() == -signal.SIGKILL
+    assert fork(killed).wait() == 0
+    same(left(tmp_path / "killed"), left(tmp_path / "whole"))
+
+
 def at_file_operation(number: int) -> Callable[[], None]:
     """Death at a file operation, counted from the start of the second save."""
 

@@ -3,6 +3,7 @@
 from scaling.nn.mixer.attention import Attention
 from scaling.nn.mixer.convolution import Convolution, DynamicConvolution, LightweightConvolution
 from scaling.nn.mixer.cross_attention import CrossAttention
+from scaling.nn.mixer.kernel import LinearAttention, Performer
 from scaling.nn.mixer.lstm import LSTM, BidirectionalLSTM
 from scaling.nn.mixer.sparse import BigBird, BlockLocal, Longformer
 from scaling.nn.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
@@ -20,7 +21,9 @@ __all__ = [
     "DynamicConvolution",
     "FactorizedSynthesizer",
     "LightweightConvolution",
+    "LinearAttention",
     "Longformer",
+    "Performer",
     "RandomSynthesizer",
     "Weighted",
 ]
