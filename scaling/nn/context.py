@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from scaling.nn.layout import Layout
+
 
 @dataclass(frozen=True)
 class Places:
@@ -62,24 +64,6 @@ class Places:
         positions = pick(self.positions)
         assert positions is not None
         return Places(positions, pick(self.documents), pick(self.prefix), self.plain)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the keys lie that a query may see, so that attention reads these and not the square.
-
-    They are the places from `back` before it to `ahead` after it, every `step`-th of them. With `block` the bounds are
-    counted from the ends of the query's block of so many places. The `first` tokens of a document are seen by all that
-    may look there, and see all that they may. `drawn` maps numbers of blocks [c] to the blocks that each sees besides
-    [c r], −1 for none.
-    """
-
-    back: int
-    ahead: int
-    step: int = 1
-    block: int | None = None
-    first: int = 0
-    drawn: Callable[[Tensor], Tensor] | None = None
 
 
 @runtime_checkable

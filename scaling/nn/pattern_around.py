@@ -14,7 +14,8 @@ from torch import Tensor
 
 from scaling.build import Recipe
 from scaling.errors import ScalingError
-from scaling.nn.context import Layout, Pattern, Places, layout_of
+from scaling.nn.context import Pattern, Places, layout_of
+from scaling.nn.layout import Layout
 from scaling.number import NonNegativeInt, PositiveInt, Seed
 
 

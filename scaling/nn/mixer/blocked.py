@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.nn.context import Context, Layout, Mask, Places, layout_of
+from scaling.nn.context import Context, Mask, Places, layout_of
+from scaling.nn.layout import Layout
 from scaling.nn.pattern import render
 
 
