@@ -9,6 +9,7 @@ torchmetrics: it has the whole.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -64,7 +65,8 @@ def hook(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]
     return called
 
 
-with _without_metrics():
+with _without_metrics(), warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "IProgress not found")  # of a notebook without widgets, by what metrics import
     from lightning import Callback, LightningDataModule, LightningModule, Trainer
     from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
     from lightning.pytorch.strategies import ModelParallelStrategy, Strategy

@@ -100,6 +100,7 @@ def train(
 
     `model` names a model, a row's table or a file; overrides are words as on the command line (`"size=tiny"`) or
     keywords (`data="python"`, `tokens="5M"`, `optimizer__lr=1e-3`). `again` trains a finished run again and compares.
+    Without `progress` nothing is printed.
     Callbacks and loggers of Lightning join the training: callbacks get `outputs["loss"]` of each update, loggers each
     entry of the run's log.
 
@@ -125,7 +126,8 @@ def train_config(
     from scaling.training.experiment import assemble
 
     assemble(given)  # what is wrong with it is reported before Lightning is imported, which takes seconds
-    config.print_remarks([given])
+    if progress:
+        config.print_remarks([given])
 
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run
