@@ -177,6 +177,29 @@ def test_flex_attention_is_the_square():
     assert max(differences) < 1e-5
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("name", ["dilated", "BigBird", "block-local"])
+def test_flex_attention_on_a_gpu_is_the_square_with_its_gradients(name):
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(ROWS, LENGTH, heads, 32, generator=draw) for heads in (HEADS, 2, 2)]
+    now, answers = context(lines("Causal")[name]), []
+    for device, attend in (("cpu", softmax._explicit), ("cuda", None)):
+        q, k, v = (x.detach().to(device).requires_grad_() for x in inputs)
+        if attend is None:
+            places = Places.of(torch.zeros(ROWS, LENGTH, device=device))
+            mask = render(build("pattern", lines("Causal")[name]), places, places)
+            there = Context(places, places, mask, now.position)
+            assert flexible.takes(q, v, there, 0.0)
+            mixed = softmax.attend(q, k, v, there, scale=0.3, dropout=0.0)
+        else:
+            mixed = attend(q, k, v, now, 0.3, 0.0)
+        mixed.square().sum().backward()
+        answers.append([mixed.detach().cpu(), *(x.grad.cpu() for x in (q, k, v) if x.grad is not None)])
+    for one, other in zip(*answers, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-2)
+
+
 def operations(name: str, inner: str, length: int) -> int:
     with torch.device("meta"):
         now = context(lines(inner)[name], length=length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,10 +15,13 @@ LEAST_WIDTH = 16  # of a head; the compiled kernel takes no narrower ones
 
 
 def takes(q: Tensor, v: Tensor, context: Context, dropout: float) -> bool:
-    """Whether the compiled kernel computes a pattern that has a layout: on CUDA, where positions add nothing."""
+    """Whether the compiled kernel computes a pattern that has a layout: on CUDA, where positions add nothing and there
+    is what compiles it.
+    """
     position = context.position
     return (
         q.is_cuda
+        and _compiles()
         and context.cache is None  # a kernel is compiled for a length
         and not (position.adds_score or position.mixes_values or dropout)
         and q.dtype != torch.float64
@@ -68,6 +72,11 @@ def _at(places: Places, row: Tensor, index: Tensor) -> Places:
     assert positions is not None
     prefix = None if places.prefix is None else places.prefix[row][None]
     return Places(positions, pick(places.documents), prefix)
+
+
+@cache
+def _compiles() -> bool:
+    return find_spec("triton") is not None
 
 
 @cache
