@@ -104,12 +104,13 @@ def test_a_continuation_is_greedy_where_each_of_its_tokens_is_the_likeliest(name
     scorer = Scorer(made, IDS, 24, tokens=40)
     likeliest = []
     for context, _ in asked[:4]:  # what greedy decoding writes, found by scoring every token
-        written: tuple[int, ...] = ()
+        written: list[int] = []
         for _ in range(3):
             each = [Request(context, (*written, token)) for token in range(11)]
             nats = [one[-1] for one in scorer.nats(each)]
-            written += (int(np.argmin(nats)),)
-        likeliest += [Request(context, written), Request(context, (*written[:-1], (written[-1] + 1) % 11))]
+            written.append(int(np.argmin(nats)))
+        other = (*written[:-1], (written[-1] + 1) % 11)
+        likeliest += [Request(context, tuple(written)), Request(context, other)]
     found = scorer.nats_and_greedy([*likeliest, *asked])
     assert [greedy for _, greedy in found[: len(likeliest)]] == [True, False] * 4
     for (nats, _), expected in zip(found, scorer.nats([*likeliest, *asked]), strict=True):
