@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pretrains, then trains both tables, in the folder that holds english/, tasks/ and these files.
+# Pretrains, then trains the tables, in the folder that holds english/, tasks/ and these files.
 set -e
 scaling data prepare --model pretrain_decoder.yaml
 cp "$(ls -d data/*/tokenizer.json | head -n 1)" tokenizer.json
@@ -7,3 +7,4 @@ for family in decoder encoder; do
   scaling train "pretrain_$family.yaml"
   scaling table "small_glue_$family.yaml" --train seeds=3 --keep "small_glue_$family.md"
 done
+scaling table tuning.yaml --train --keep tuning.md
