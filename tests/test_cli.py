@@ -159,6 +159,7 @@ NEEDED = {
     "evaluate": ["3fa9"],
     "predict": ["3fa9", "--input", "new.jsonl"],
     "generate": ["3fa9"],
+    "look": ["3fa9", "--text", "a"],
     "export": ["3fa9"],
     "import": ["folder"],
     "fit": ["points.csv"],

@@ -25,8 +25,9 @@ print("up", flush=True)
 time.sleep(60)
 """
 PARENT = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from scaling import parent
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it
 subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **parent.named()}, start_new_session=True)
 time.sleep(float(sys.argv[2]))
 """
