@@ -34,9 +34,10 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
         names = _head(model)
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        names = {spec.name for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] in BIASES}
-        names |= set(new)
-        what, fix = "the model has no biases", "set bias: true in its pieces, or name other parts"
+        biases = {spec for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] in BIASES}
+        below = any(spec.slot != "head" for spec in biases)  # a new head's bias alone would be a linear probe
+        names = {spec.name for spec in biases} | set(new) if below else set()
+        what, fix = "the model below its head has no biases", "set bias: true in its pieces, or name other parts"
     elif isinstance(parts, Mapping):
         names = _last(model, parts)
         what, fix = "these blocks have no parameters", "name more of them"

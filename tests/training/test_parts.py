@@ -131,12 +131,17 @@ def test_last_layers_are_those_of_the_tower_that_predicts():
         ("{last: 4}", r"train\.parts.*there are 3 blocks; write \{last: 3\}"),
         ("{last: 0}", r"train\.parts.*write \{last: 2\}"),
         ("{first: 1}", r"train\.parts.*write \{last: 2\}"),
-        ("bias", r"train\.parts='bias'.*the model has no biases"),
+        ("bias", r"train\.parts='bias'.*the model below its head has no biases"),
     ],
 )
 def test_parts_that_are_not_there_are_refused(parts, said):
     with pytest.raises(ScalingError, match=said):
         experiment(**{"train.parts": parts})
+
+
+def test_the_biases_of_a_head_alone_are_no_bias_tuning():
+    with pytest.raises(ScalingError, match="below its head has no biases"):
+        experiment(**{"train.parts": "bias", "model.head": "{kind: Linear, bias: true}"})
 
 
 def test_a_new_head_is_trained_with_the_biases(tmp_path):

@@ -16,8 +16,9 @@ class BitFit(Tuning):
     """
 
     def apply(self, model: nn.Module) -> None:
-        if not any(self.trains(name) for name, _ in model.named_parameters()):
-            raise ScalingError("the model has no biases to train", key="kind", value="BitFit", fix="take LoRA")
+        if not any(self.trains(name) for name, _ in model.named_parameters() if not name.startswith("head.")):
+            what = "the model below its head has no biases to train"
+            raise ScalingError(what, key="kind", value="BitFit", fix="take LoRA")
 
     def trains(self, name: str) -> bool:
         return name.rpartition(".")[2] in BIASES

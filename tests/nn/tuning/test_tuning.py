@@ -219,7 +219,8 @@ REFUSED = [
     ("decoder", "IA3", "model.block.mixer=LSTM", "no mixer has a map key; leave it out"),
     ("decoder", "{kind: IA3, targets: [query]}", "", "expected names of key, value, channel"),
     ("decoder", "{kind: Adapters, activation: ReLU, after: [cross]}", "", "no block has such a branch"),
-    ("decoder", "BitFit", "", "the model has no biases to train"),
+    ("decoder", "BitFit", "", "the model below its head has no biases to train"),
+    ("decoder", "BitFit", "model.head={kind: Linear, bias: true}", "the model below its head has no biases to train"),
 ]
 
 
