@@ -35,10 +35,9 @@ def inspect(
 
 def inspect_config(checked: Config) -> Cost:
     """As `inspect`, of a config that was checked: only then is torch imported."""
-    from scaling.cost import inspected
-    from scaling.training.vocabulary import sized
+    from scaling.training.experiment import counted
 
-    return inspected(sized(checked))
+    return counted(checked)
 
 
 def diff(one: Any, other: Any, *overrides: str, runs: str | None = None, **settings: Any) -> dict[str, tuple[Any, Any]]:

@@ -157,9 +157,9 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     return _counted[key]
 
 
-def inspected(config: Config) -> Cost:
-    """The cost of a checked config's model, with what the rows of a batch share."""
-    single, double = cost(config), cost(config, 2)
+def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
+    """The cost of a checked config's model, with what the rows of a batch share. For `trained` see `cost`."""
+    single, double = cost(config, trained=trained), cost(config, 2, trained)
     return replace(single, flops_train_shared=2 * single.flops_train - double.flops_train)
 
 

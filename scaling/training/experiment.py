@@ -16,7 +16,7 @@ import torch
 
 from scaling import build
 from scaling.config import Config
-from scaling.cost import Cost, cost
+from scaling.cost import Cost, cost, inspected
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
@@ -40,7 +40,7 @@ from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start
 from scaling.training.teaching import Teaching
-from scaling.training.vocabulary import with_vocabulary
+from scaling.training.vocabulary import sized, with_vocabulary
 
 VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
@@ -279,11 +279,40 @@ def _assemble(config: Config) -> Experiment:
     return _budgeted(experiment, config)
 
 
+def counted(config: Config) -> Cost:
+    """What the model of a config costs, as a run of it would train it: its parts, on the vocabulary of its start."""
+    try:
+        start = Start.read(config)
+        config = sized(config, None if start is None else start.vocabulary)
+        if start is None and config["train.parts"] == "all":
+            return inspected(config)
+        with blank():
+            model = config.build("model", config["size"])
+            tuning = tune(model, config.tree)
+        _, _, trained = _selected(config["train.parts"], tuning, model, start)
+        return inspected(config, trained)
+    except ScalingError as error:
+        raise config.place(error) from None
+
+
 def _transferred(experiment: Experiment, model: Family, start: Start | None) -> Experiment:
-    """The experiment with its start, and what it trains: what its tuning does, what the start does not have, and the
-    named parts; without a tuning, the parts.
+    """The experiment with its start, and what it trains."""
+    start, names, trained = _selected(experiment.config["train.parts"], experiment.tuning, model, start)
+    return replace(
+        experiment,
+        start=start,
+        trained=trained,
+        names=names,
+        depths={} if experiment.config["train.layer_decay"] == 1 else depths(model),
+    )
+
+
+def _selected(
+    named: parts.Parts, tuning: Tuning | None, model: Family, start: Start | None
+) -> tuple[Start | None, frozenset[str], frozenset[str]]:
+    """The start as it fits the model, all names, and those that are trained: what the tuning does, what the start does
+    not have, and the named parts; without a tuning, the parts.
     """
-    named, tuning = experiment.config["train.parts"], experiment.tuning
     every = parameters(model)
     names = frozenset(spec.name for spec, _ in every)
     added = {spec.name for spec, _ in every if spec.slot == ADDED}
@@ -292,13 +321,7 @@ def _transferred(experiment: Experiment, model: Family, start: Start | None) -> 
     trained = frozenset() if tuning is not None and named == "all" else parts.trained(model, named, new)
     if tuning is not None:
         trained |= new | {name for name in names if tuning.trains(name)}
-    return replace(
-        experiment,
-        start=start,
-        trained=trained,
-        names=names,
-        depths={} if experiment.config["train.layer_decay"] == 1 else depths(model),
-    )
+    return start, names, trained
 
 
 def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:

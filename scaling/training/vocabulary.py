@@ -31,7 +31,7 @@ def with_vocabulary(config: Config, vocabulary: Vocabulary, start: int | None = 
     return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": needed.size}})
 
 
-def sized(config: Config) -> Config:
+def sized(config: Config, start: int | None = None) -> Config:
     """The config with the vocabulary that training gives it, to count a model that is not trained.
 
     Where the data are not prepared, the number of a shipped size is taken.
@@ -46,7 +46,7 @@ def sized(config: Config) -> Config:
         if config["size"].get("vocabulary") is not None:
             return config
         raise config.place(error) from None
-    return with_vocabulary(config, objective.vocabulary)
+    return with_vocabulary(config, objective.vocabulary, start)
 
 
 def _is_given(config: Config) -> bool:

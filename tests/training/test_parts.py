@@ -14,7 +14,7 @@ from scaling.interop import weights
 from scaling.interop.run import read
 from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
-from scaling.training.experiment import Experiment, assemble
+from scaling.training.experiment import Experiment, assemble, counted
 from scaling.training.layer_decay import depths
 from scaling.training.module import TrainingModule
 from scaling.training.parts import trained
@@ -151,6 +151,15 @@ def test_a_new_head_is_trained_with_the_biases(tmp_path):
     found = assemble(load(config(runs, "gpt2", **changes))).trained
     assert "head.weight" in found
     assert {name.rpartition(".")[2] for name in found - {"head.weight"}} == {"bias"}
+
+
+@pytest.mark.parametrize("parts", ["head", "{last: 1}", "[head.*]"])
+def test_what_a_run_trains_is_counted_before_it(parts, tmp_path):
+    runs = tmp_path / "runs"
+    run = train(load(config(runs)))["run"]
+    for changes in ({}, {"start.run": run, "start.new": "[head.*]"}):
+        checked = load(config(runs, **changes, **{"train.parts": parts, UNTIED: "[]"}))
+        assert counted(checked).parameters_trained == assemble(checked).cost.parameters_trained
 
 
 def test_parts_and_decay_name_the_run():
