@@ -96,20 +96,9 @@ def look(
         scaling.look("3f2a", "the law of the land").save("look.html")
     """
     from scaling.api.model import load
-    from scaling.inside.look import framed, masked
     from scaling.inside.look import look as seen
 
     model = load(run, runs=runs, device=device)
-    family, ids = model.family, model.ids
-    if target is not None and family != "encoder_decoder":
-        raise ScalingError(f"a run of the family {family} reads no target", key="--target", value=target)
-    codec = model.tokenizer
-    if family == "encoder" and codec is not None:
-        encoded = {"text": masked(codec, ids, text)}
-    else:
-        encoded = {"text": model.encoded(text)}
-    if family == "encoder_decoder":
-        written = model.continuations([text])[0][0].tokens if target is None else model.encoded(target)
-        encoded["target"] = list(written)
+    tokens = model.framed(text, target)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or str(run)
-    return Attention(str(name), text, seen(model.module, ids, codec, framed(family, ids, encoded)))  # type: ignore[arg-type]
+    return Attention(str(name), text, seen(model.module, model.ids, model.tokenizer, tokens))  # type: ignore[arg-type]

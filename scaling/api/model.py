@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, overload
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
+    import pandas
+    from torch import Tensor
     from torch.nn import Module
 
     from scaling.batch import Batch
     from scaling.data.codec import Codec
     from scaling.decode.written import Written
     from scaling.interop.run import Run as Saved
+    from scaling.model.family import Family
 
 STRATEGY = "Greedy"
 
@@ -122,6 +125,53 @@ class Model:
         scorer = MaskedScorer(self.module, self.ids, self.config["size"]["length"])  # type: ignore[arg-type]
         return [[Filling(*one) for one in row] for row in filled(scorer, self.tokenizer, text, best)]
 
+    def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
+        """The loss without each block, then without each head: `name` of the module, `head`, `loss` in nats per target,
+        and `effect`, how much higher it is than with all of them.
+
+            held_out = scaling.data_module("decoder", "size=tiny").val_dataloader()
+            scaling.load("3fa9").ablate(itertools.islice(held_out, 8)).nlargest(5, "effect")
+        """
+        import pandas
+
+        from scaling.inside.effects import ablate
+
+        return pandas.DataFrame([asdict(effect) for effect in ablate(self._family, batches)])
+
+    def lens(self, text: str, *, target: str | None = None) -> list[Tensor]:
+        """The logits [tokens, vocabulary] that the stream after each block gives by the last norm and the head (the
+        logit lens); the last are the model's.
+        """
+        from scaling.inside.effects import lens
+
+        return [logits[0] for logits in lens(self._family, self._read(text, target))]
+
+    def patch(
+        self,
+        text: str,
+        other: str,
+        *patterns: str,
+        target: str | None = None,
+        tokens: Sequence[int] | slice = slice(None),
+    ) -> Tensor:
+        """The logits [tokens, vocabulary] over a text when the activations of these names are those over another text,
+        at all tokens or at some. Both have the same number of tokens.
+        """
+        from scaling.inside.effects import patch
+
+        batch, others = self._read(text, target), self._read(other, target)
+        return patch(self._family, batch, others, *patterns, tokens=tokens)[0]
+
+    @property
+    def _family(self) -> Family:
+        return self.module  # type: ignore[return-value]
+
+    def _read(self, text: str, target: str | None) -> Batch:
+        """A batch of one text."""
+        from scaling.inside.look import batch_of
+
+        return batch_of(self._family, self.framed(text, target))
+
     @property
     def ids(self) -> Mapping[str, int]:
         """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
@@ -141,6 +191,23 @@ class Model:
         if any(token < 0 for token in tokens):
             raise ScalingError("a token id is not negative", key="prompt", value=text)
         return tokens
+
+    def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
+        """The tokens that each tower reads of a text, framed as in training. An encoder reads `[MASK]` as its mask; an
+        encoder-decoder writes `target`, by default what it would write.
+        """
+        from scaling.inside.look import framed, masked
+
+        if target is not None and self.family != "encoder_decoder":
+            raise ScalingError(f"a run of the family {self.family} reads no target", key="--target", value=target)
+        if self.family == "encoder" and self.tokenizer is not None:
+            encoded = {"text": masked(self.tokenizer, self.ids, text)}
+        else:
+            encoded = {"text": self.encoded(text)}
+        if self.family == "encoder_decoder":
+            written = self.continuations([text])[0][0].tokens if target is None else self.encoded(target)
+            encoded["target"] = list(written)
+        return framed(self.family, self.ids, encoded)
 
     def _decoded(self, written: Written) -> Continuation:
         tokens = written.tokens

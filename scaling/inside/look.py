@@ -13,7 +13,7 @@ from scaling.data.codec import Codec
 from scaling.errors import ScalingError, nearest
 from scaling.inside.heads import HeadScores, repetition, scores
 from scaling.inside.maps import Map, maps, towers
-from scaling.model.family import Family
+from scaling.model.family import Family, Tower
 
 MASK = "[MASK]"
 
@@ -63,6 +63,19 @@ class Look:
 
 def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Mapping[str, Sequence[int]]) -> Look:
     """The maps of the family's towers over these tokens."""
+    seen = maps(model, batch_of(model, tokens))
+    tower = _writing(model)
+    special = set(ids.values()) | set(() if codec is None else codec.specials.values())
+    ordinary = [
+        token for token in range(tower.shape.vocabulary if codec is None else codec.size) if token not in special
+    ]
+    repeated = repetition(model, ordinary, tower.shape.length)
+    shown = {name: [_spelled(token, ids, codec) for token in row] for name, row in tokens.items()}
+    return Look(model.family, shown, seen, scores(seen, repeated))
+
+
+def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
+    """One row without targets, of the tokens of each tower."""
     device = next(model.parameters()).device
     for name, tower in towers(model):
         given, limit = len(tokens[name]), tower.shape.length
@@ -72,22 +85,19 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
         if not given:
             raise ScalingError("there is nothing to look at", key="--text", value="", fix="write some text")
     rows = {name: torch.tensor([list(row)], device=device) for name, row in tokens.items()}
-    largest = max(int(row.max()) for row in rows.values())
-    written = rows["decoder" if model.family == "encoder_decoder" else model.family]
-    batch = Batch(written, torch.full_like(written, IGNORE))
+    largest, limit = max(int(row.max()) for row in rows.values()), _writing(model).shape.vocabulary
+    if largest >= limit:
+        raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="--text")
     if model.family == "encoder_decoder":
-        batch = Batch(written, torch.full_like(written, IGNORE), source=rows["encoder"])
-    tower = dict(towers(model))[model.family if model.family != "encoder_decoder" else "decoder"]
-    if largest >= tower.shape.vocabulary:
-        raise ScalingError(f"token {largest} is beyond the vocabulary of {tower.shape.vocabulary}", key="--text")
-    seen = maps(model, batch)
-    special = set(ids.values()) | set(() if codec is None else codec.specials.values())
-    ordinary = [
-        token for token in range(tower.shape.vocabulary if codec is None else codec.size) if token not in special
-    ]
-    repeated = repetition(model, ordinary, tower.shape.length)
-    shown = {name: [_spelled(token, ids, codec) for token in row] for name, row in tokens.items()}
-    return Look(model.family, shown, seen, scores(seen, repeated))
+        written = rows["decoder"]
+        return Batch(written, torch.full_like(written, IGNORE), source=rows["encoder"])
+    written = rows[model.family]
+    return Batch(written, torch.full_like(written, IGNORE))
+
+
+def _writing(model: Family) -> Tower:
+    """The tower whose vectors the head reads."""
+    return list(towers(model))[-1][1]
 
 
 def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
