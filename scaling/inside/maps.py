@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.model.family import Family, Tower
-from scaling.nn.context import Context
+from scaling.nn.context import Context, Notes
 from scaling.nn.contract import Mixer, conforms
 
 PROBES = 8  # random directions by which the size of a derivative is estimated
@@ -134,7 +134,7 @@ def _derivative(mixer: Any, x: Tensor, context: Context) -> np.ndarray:
     generator = torch.Generator(x.device).manual_seed(0)
     with torch.enable_grad():
         rows = x.detach().expand(t, -1, -1).clone().requires_grad_()
-        y = mixer.forward(rows, replace(context, weights=None, auxiliary={}))
+        y = mixer.forward(rows, replace(context, weights=None, auxiliary=Notes()))
         total = torch.zeros(t, t, dtype=torch.float64, device=x.device)
         for _ in range(PROBES):
             direction = torch.randn(y.shape[-1], generator=generator, device=x.device, dtype=y.dtype)

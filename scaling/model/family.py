@@ -111,7 +111,7 @@ class Tower(nn.Module):
         hidden = self.stack(self.embedding(tokens, context, segments), context)
         if cache is not None:
             cache.places = context.keys
-        return Output(hidden, context.auxiliary, context.places.documents)
+        return Output(hidden, dict(context.auxiliary), context.places.documents)
 
     def context(self, places: Places, cache: Cache | None, layers: list[Tensor] | None) -> Context:
         """A pass over tokens at these places."""

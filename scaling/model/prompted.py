@@ -31,8 +31,8 @@ def prompted(
         cache.virtual += hidden.shape[1] - tokens.shape[1]
         cache.places = context.keys
     if layout is None or prompt.shown:
-        return hidden, context.auxiliary, context.places.documents
-    return layout.drop(hidden), context.auxiliary, text
+        return hidden, dict(context.auxiliary), context.places.documents
+    return layout.drop(hidden), dict(context.auxiliary), text
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ cached.
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -192,6 +193,12 @@ class Cache:
                 state[name] = tensor.index_select(0, rows)
 
 
+class Notes(UserDict[Any, Any]):
+    """What pieces write down in a pass, for all its contexts: no `dict`, because FSDP hands a block copies of the dicts,
+    lists and dataclasses in its arguments, and what is written into a copy is lost.
+    """
+
+
 @dataclass
 class Context:
     """One forward pass of one stack. The stack sets `position` and `execution` before each block."""
@@ -204,10 +211,10 @@ class Context:
     memory_mask: Mask = field(default_factory=Mask)
     cache: Cache | None = None
     execution: int = 0
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _kept: Notes = field(default_factory=Notes)
 
     @property
     def memory(self) -> Tensor:
@@ -216,7 +223,7 @@ class Context:
 
     def at(self, places: Places, keys: Places, mask: Mask) -> Context:
         """The same pass for other queries and keys."""
-        return replace(self, places=places, keys=keys, mask=mask, _kept={})
+        return replace(self, places=places, keys=keys, mask=mask, _kept=Notes())
 
     def keep(self, x: Tensor) -> None:
         """Show the stream between two blocks to a memory that reads every layer."""

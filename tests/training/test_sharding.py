@@ -51,7 +51,19 @@ def alike(one: Path, other: Path) -> None:
             torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
 
+SWITCH = "{kind: Switch, activation: ReLU, experts: 4}"
 CASES = [
+    (  # losses that blocks add; what every block keeps of the memory; three batches for two ranks
+        "encoder_decoder",
+        {
+            "size.layers": 2,
+            "model.encoder.block.channel": SWITCH,
+            "model.decoder.block.channel": SWITCH,
+            "objective": "SpanCorruption",
+            "data.validation": 140_000,
+            "evaluate.windows": "null",
+        },
+    ),
     ("decoder", {"data.validation": 140_000, "evaluate.windows": "null"}),  # three batches for two ranks
     ("encoder_decoder", {"train.micro_batch": 1, "objective": "SpanCorruption"}),  # three tables tied; accumulation
     ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),  # a unit run thrice

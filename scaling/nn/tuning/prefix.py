@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Context, Mask, Position
+from scaling.nn.context import Context, Mask, Notes, Position
 from scaling.nn.contract import Tuning
 from scaling.nn.role import declare
 from scaling.nn.tuning.added import Added, pieces, product, refuse_tuned, spread
@@ -116,7 +116,7 @@ def _seen(context: Context, length: int) -> Context:
         whole = context.mask.allowed
         return None if whole is None else F.pad(whole, (length, 0), value=True)
 
-    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), _kept={})
+    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), _kept=Notes())
 
 
 class _Behind(Position):
