@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from scaling import slots
 from scaling.errors import ScalingError, nearest
 from scaling.number import Range, is_number
 
@@ -35,39 +36,7 @@ Recipe = Callable[..., Any]
 Line = str | Mapping[str, Any]
 Registry = Callable[[str], Mapping[str, type]]  # the kinds of a slot
 
-SLOTS = {
-    "activation": "scaling.nn.activation",
-    "norm": "scaling.nn.norm",
-    "residual": "scaling.nn.residual",
-    "pattern": "scaling.nn.pattern",
-    "position": "scaling.nn.position",
-    "embedding": "scaling.nn.embedding",
-    "mixer": "scaling.nn.mixer",
-    "cross": "scaling.nn.mixer",
-    "channel": "scaling.nn.channel",
-    "head": "scaling.nn.head",
-    "sentence": "scaling.nn.head",
-    "language": "scaling.nn.head",
-    "boundary": "scaling.nn.head.boundary",
-    "block": "scaling.nn.block",
-    "stack": "scaling.nn.stack",
-    "halting": "scaling.nn.halting",
-    "memory": "scaling.nn.memory",
-    "tuning": "scaling.nn.tuning",
-    "model": "scaling.model",
-    "decode": "scaling.decode.strategy",
-    "format": "scaling.interop.formats",
-    "metric": "scaling.metric",
-    "data": "scaling.data",
-    "corpus": "scaling.data.corpus",
-    "tokenizer": "scaling.data.tokenizer",
-    "objective": "scaling.objective",
-    "optimizer": "scaling.training.optimizer",
-    "schedule": "scaling.training.schedule",
-    "parametrization": "scaling.training.parametrization",
-    "grid": "scaling.studies.grid",
-    "rate": "scaling.studies.rate",
-}
+SLOTS = slots.MODULES
 
 OPTIONAL = ("tuning",)
 """Sections of a config that may be null."""

@@ -7,6 +7,7 @@ What the source does not show (a type under another name) is left to `build`, wh
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any
 from scaling import build, number
 
 PACKAGE = Path(__file__).parent
+_KNOWN = {**vars(builtins), **vars(number), **vars(build)}  # the names that an annotation is made of
 
 
 def check(slot: str, line: build.Line) -> None:
@@ -71,9 +73,28 @@ def _parameter(name: str, annotation: ast.expr | None, has_default: bool) -> ins
 def _type(annotation: ast.expr | None) -> Any:
     """The type that an annotation means, where it is made of the names that `build` and `number` know."""
     try:
-        return Any if annotation is None else eval(ast.unparse(annotation), {**vars(number), **vars(build)})
-    except (NameError, AttributeError, TypeError):
+        return Any if annotation is None else _meaning(annotation)
+    except (LookupError, TypeError):
         return Any
+
+
+def _meaning(node: ast.expr) -> Any:
+    """What an expression of types means, without running it: a LookupError where a name or a form is unknown."""
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.Name(name):
+            return _KNOWN[name]
+        case ast.Tuple(parts) | ast.List(parts):
+            return tuple(map(_meaning, parts))
+        case ast.BinOp(left, ast.BitOr(), right):
+            return _meaning(left) | _meaning(right)
+        case ast.Subscript(value, index):
+            return _meaning(value)[_meaning(index)]
+        case ast.Call(value, arguments, keywords) if _meaning(value) is number.Range:
+            named = {word.arg: _meaning(word.value) for word in keywords if word.arg}
+            return number.Range(*map(_meaning, arguments), **named)
+    raise LookupError(ast.unparse(node))
 
 
 def _names(module: str) -> Iterator[str]:

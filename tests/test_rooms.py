@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `number`, `outline`, `batch` and `lightning` are files that later rooms share.
 FLOORS = """
-    errors atomic parent process standard_error number build outline shape batch lightning config kernel nn model cost
-    metric data objective law picture published fit_report coverage
+    errors atomic parent process standard_error number slots build outline shape batch lightning config kernel nn model
+    cost metric data objective law picture published fit_report coverage
     ledger decode interop scoring training studies sweeps tables report inside api command cli __main__ __init__
 """
 ROOMS: Sequence[str] = FLOORS.split()
@@ -30,8 +30,8 @@ ALONE = {
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"build.py", "training/supervisor.py"}
-"""A table of slots, which its callers import, and a program that is started: neither is an import of the file."""
+BY_STRING = {"training/supervisor.py"}
+"""A program that is started, which is no import of the file."""
 
 MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
 

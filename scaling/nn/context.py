@@ -194,8 +194,10 @@ class Cache:
 
 
 class Notes(UserDict[Any, Any]):
-    """What pieces write down in a pass, for all its contexts: no `dict`, because FSDP hands a block copies of the dicts,
-    lists and dataclasses in its arguments, and what is written into a copy is lost.
+    """What pieces write down in a pass, for all its contexts.
+
+    It is no `dict`, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and what
+    is written into a copy is lost.
     """
 
 
