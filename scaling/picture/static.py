@@ -20,6 +20,8 @@ WIDTH, HEIGHT = 4.6, 3.2
 """Inches a panel."""
 
 CAPTION = 7
+LETTERS = 36
+"""Of a line beside a panel of this height."""
 ROOM = 0.06
 """Of the panel: a contour with less room than this on all its length goes without its height."""
 SYMBOLS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "star": "*", "dot": "."}
@@ -96,7 +98,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
             getattr(axes, f"set_{name}lim")(*axis.range)
     for height, part in enumerate(panel.parts, start=3):
         DRAW[type(part)](axes, part, height)
-    axes.set(xlabel=panel.x.label, ylabel=panel.y.label, title=panel.title)
+    axes.set(xlabel=panel.x.label, ylabel=textwrap.fill(panel.y.label, LETTERS), title=panel.title)
     _few_ticks(axes, panel)
     handles, labels = axes.get_legend_handles_labels()
     if labels:

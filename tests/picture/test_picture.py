@@ -119,6 +119,22 @@ def test_nothing_lies_under_a_legend_or_beyond_the_page(pictures, name):
     assert caption.x1 <= page.x1
 
 
+def test_a_long_label_stays_beside_its_panel(pictures):
+    from dataclasses import replace
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    panel = pictures["D"].panels[0]
+    y = replace(panel.y, label="bits_per_byte (bits per byte of a task's right answers)")
+    figure = static.figure(replace(pictures["D"], panels=(replace(panel, y=y),)))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    caption = figure._supxlabel.get_window_extent(canvas.get_renderer())  # type: ignore[attr-defined]
+    label = figure.axes[0].yaxis.label.get_window_extent(canvas.get_renderer())
+    assert label.y0 >= caption.y1
+    assert label.y1 <= figure.bbox.y1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_plotly_draws_every_part(pictures, name):
     drawn = pictures[name]
