@@ -27,6 +27,7 @@ class Masked:
 
     families = separates = ("encoder",)
     others = 0
+    frame = 2  # specials around the text
     takes: Takes = "windows"
 
     def __init__(
@@ -41,21 +42,17 @@ class Masked:
         unit: Unit = "token",
     ):
         meet(self, family, self.families)
-        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
+        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, self.frame)
         self.rate, self.disguise = rate, Disguise(self.vocabulary, masked, random)
         self.unit: Unit = unit
-        check(unit, vocabulary)
+        if unit == "word" and vocabulary.words is None:
+            raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         tokens = framed(rows.tokens, self.vocabulary)
         hidden, targets = cloze(tokens, keys, self.rate, self.unit, self.disguise)
         documents = None if rows.documents is None else np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge")
         return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents))
-
-
-def check(unit: Unit, vocabulary: Vocabulary) -> None:
-    if unit == "word" and vocabulary.words is None:
-        raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
 
 
 def framed(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:

@@ -6,45 +6,25 @@ import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
-from scaling.data.batches import Takes
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows
 from scaling.errors import ScalingError
-from scaling.number import Fraction, OpenFraction
 from scaling.objective.layout import tensor
-from scaling.objective.masked import Disguise, Unit, check, cloze
-from scaling.objective.objective import Family, meet, room
+from scaling.objective.masked import Masked, cloze
 
 FOLLOWS, RANDOM = 0, 1
 
 
-class NextSentence:
+class NextSentence(Masked):
     """Masked, over [CLS] A [SEP] B [SEP], and whether B follows A or comes from a random window. (Devlin et al. 2018)
 
     A is a random part of a window and B the rest of it, or as much of the other's end; half the time each. Its
     absence is `Masked`.
     """
 
-    families = ("encoder",)
+    separates = ()
     labels = "class"
     others = 1
-    takes: Takes = "windows"
-
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        length: int,
-        family: Family,
-        *,
-        rate: OpenFraction = 0.15,
-        masked: Fraction = 0.8,
-        random: Fraction = 0.1,
-        unit: Unit = "token",
-    ):
-        meet(self, family, self.families)
-        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=3)
-        self.rate, self.disguise = rate, Disguise(self.vocabulary, masked, random)
-        self.unit: Unit = unit
-        check(unit, vocabulary)
+    frame = 3
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         if rows.documents is not None:
