@@ -107,7 +107,11 @@ def test_every_variation_of_vaswani(row, size, vocabulary):
 
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 SMALL = "size={width: 32, layers: 2, heads: 4, vocabulary: 96, length: 16}"
-FITTED = {"longformer": ["model.block.mixer.window=3"], "bigbird": ["model.block.mixer.block=1"]}  # to the length
+FITTED = {  # to the length
+    "longformer": ["model.block.mixer.window=3"],
+    "bigbird": ["model.block.mixer.block=1"],
+    "t_dmca": ["model.block.mixer.size=4"],
+}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -23,7 +23,7 @@ from scaling.model.built import built
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Stack, conforms
+from scaling.nn.contract import Embedding, Head, Mixer, Shared, Stack, conforms
 from scaling.nn.pattern import render
 from scaling.nn.tuning.added import choosing
 from scaling.shape import Shape
@@ -70,6 +70,7 @@ class Tower(nn.Module):
             "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
         )
         assembled.check()
+        _share_parameters(self)
         self.shape.check_read(read)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
@@ -118,6 +119,14 @@ class Tower(nn.Module):
         keys = places if cache is None else places.after(cache.places)
         mask = render(self.pattern, places, keys)
         return Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers, weights=self.weights)
+
+
+def _share_parameters(tower: nn.Module) -> None:
+    """Let the pieces that have something in common with others of their kind take that of the first."""
+    first: dict[type, Shared] = {}
+    for piece in tower.modules():
+        if conforms(piece, Shared):
+            piece.share_parameters(first.setdefault(type(piece), piece))
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:

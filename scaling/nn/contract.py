@@ -32,6 +32,7 @@ __all__ = [
     "Position",
     "Redrawn",
     "Residual",
+    "Shared",
     "Stack",
     "TiedHead",
     "Tuning",
@@ -260,6 +261,15 @@ class Redrawn(Protocol):
 
     def at_step(self, step: int) -> None:
         """Take what belongs to the step that begins: a function of its number, so that a resumed run takes the same."""
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A piece that may have parameters in common with the others of its kind in a stack."""
+
+    def share_parameters(self, first: Any) -> None:
+        """Take what is shared from the first of its kind, which may be itself."""
         ...
 
 

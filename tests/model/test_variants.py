@@ -103,8 +103,8 @@ def cases() -> list[tuple[str, str]]:
         for kind in kinds(slot):
             if slot == "pattern" and kind == "Bidirectional":
                 continue  # the encoders' default
-            if kind in ("CrossAttention", "BidirectionalLSTM"):
-                continue  # one stands in every encoder-decoder, the other in stacks that look ahead
+            if kind in ("CrossAttention", "BidirectionalLSTM", "Linformer"):
+                continue  # one stands in every encoder-decoder, the others in stacks that look ahead
             for family in FAMILIES:
                 if slot == "head" and kind in TASK_HEADS and family == "encoder_decoder":
                     continue
@@ -143,6 +143,20 @@ def cases() -> list[tuple[str, str]]:
         ("encoder", "model.block.mixer={kind: Longformer, window: 3, tokens: 2}"),
         ("decoder", "model.block.mixer={kind: LinearAttention, bias: true}; model.position=Rotary; size.key_heads=2"),
         ("encoder", "model.block.mixer={kind: Performer, features: 5}; model.position=Learned; size.value_width=12"),
+        *(
+            ("encoder", f"model.block.mixer={{kind: Linformer, projected: 5, sharing: {sharing}}}{POSITIONLESS}")
+            for sharing in ("none", "headwise", "kv", "layerwise")
+        ),
+        ("encoder", "model.block.mixer={kind: Linformer, projected: 5, sharing: none}; size.key_heads=2"),
+        (
+            "encoder_decoder",
+            "model.encoder.block.mixer={kind: Linformer, projected: 6}; model.encoder.position=Learned",
+        ),
+        ("encoder", "model.block.mixer={kind: MemoryCompressed, stride: 4}; model.position=RelativeBias"),
+        ("decoder", "model.block.mixer={kind: MemoryCompressed, bias: true}; model.position=Shaw; size.key_heads=2"),
+        ("decoder", "model.block.mixer={kind: MemoryCompressed, stride: 2}; model.position=ALiBi"),
+        ("decoder", f"model.block.mixer=MemoryCompressed; model.pattern={WINDOW}"),
+        ("decoder", "model.block.mixer={kind: BlockLocal, size: 4}; model.blocks={every 2: {mixer: MemoryCompressed}}"),
         (
             "encoder_decoder",
             "model.encoder.block.mixer={kind: Longformer, window: 3, dilation: [1, 2, 1, 2], tokens: 1, norm: RMSNorm}",

@@ -1,9 +1,11 @@
 """Token mixers: how positions learn of one another."""
 
 from scaling.nn.mixer.attention import Attention
+from scaling.nn.mixer.compressed import MemoryCompressed
 from scaling.nn.mixer.convolution import Convolution, DynamicConvolution, LightweightConvolution
 from scaling.nn.mixer.cross_attention import CrossAttention
 from scaling.nn.mixer.kernel import LinearAttention, Performer
+from scaling.nn.mixer.linformer import Linformer
 from scaling.nn.mixer.lstm import LSTM, BidirectionalLSTM
 from scaling.nn.mixer.sparse import BigBird, BlockLocal, Longformer
 from scaling.nn.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
@@ -22,7 +24,9 @@ __all__ = [
     "FactorizedSynthesizer",
     "LightweightConvolution",
     "LinearAttention",
+    "Linformer",
     "Longformer",
+    "MemoryCompressed",
     "Performer",
     "RandomSynthesizer",
     "Weighted",
