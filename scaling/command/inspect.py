@@ -3,6 +3,7 @@
 scaling inspect gpt2                       the shipped model at its own size
 scaling inspect gpt2 size=gpt2/xl          another size of it
 scaling inspect gpt2 llama size=ladder/1M  two models at one size
+scaling inspect gpt2 --lengths 512 8192    how much of the FLOPs is between tokens, at each length
 scaling inspect --table narang2021         every row of a table, as `scaling table narang2021 --counts`
 """
 
@@ -23,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     config.add_arguments(parser)
     parser.add_argument("--table", metavar="TABLE", help="a table, whose rows are counted in place of models")
     parser.add_argument(
+        "--lengths", metavar="N", nargs="+", type=int, help="windows of these lengths, and what attention costs in each"
+    )
+    parser.add_argument(
         "--json", action="store_true", help="one JSON document: an object, or a list for several models"
     )
 
@@ -36,6 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     from scaling.api.configs import inspect_config
 
+    if arguments.lengths:
+        return _by_length(configs, arguments.lengths, arguments.json)
     costs = {name: inspect_config(checked) for name, checked in configs.items()}
     config.print_remarks(configs.values())
     if arguments.json:
@@ -83,6 +89,13 @@ def _print(costs: dict[str, Cost]) -> None:
             *(f"{cost.approximations[formula] / cost.flops_train_per_token:.3f} of it" for cost in every),
             style="dim",
         )
+    again = [cost.flops_recomputed for cost in every]
+    if any(again):
+        row("  checkpointing adds", *(f"{part / cost.flops_train:.1%} of it" for part, cost in zip(again, every)))
+    row("")
+    row("attention, of forward FLOPs", *(f"{cost.attention['share_of_flops']:.1%}" for cost in every), style="bold")
+    for part, of in (("projections", "projections"), ("between tokens", "between_tokens")):
+        row(f"  {part}", *(f"{cost.attention[f'{of}_share_of_flops']:.1%}" for cost in every), style="dim")
     row("")
     row("feed-forward fraction", style="bold")
     for of, name in (
@@ -96,6 +109,33 @@ def _print(costs: dict[str, Cost]) -> None:
     for part in every[0].memory():
         row(f"  {part}", *(_bytes(cost.memory()[part]) for cost in every), style="dim")
     row("tokens a window", *(f"{cost.tokens:,}" for cost in every))
+    Console(highlight=False).print(table)
+
+
+def _by_length(configs: dict[str, config.Config], lengths: list[int], as_json: bool) -> None:
+    """What the token mixers cost in windows of each length."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from scaling.cost import by_length
+
+    config.print_remarks(configs.values())
+    costs = {name: by_length(checked, lengths) for name, checked in configs.items()}
+    if as_json:
+        rows = [
+            {"model": name, "length": length, "flops_forward_per_token": cost.flops_forward_per_token, **cost.attention}
+            for name, own in costs.items()
+            for length, cost in own.items()
+        ]
+        return print(json.dumps(rows, indent=2))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("", "length", "FLOPs per token", "projections", "between tokens", "all else"):
+        table.add_column(title, justify="right" if title else "left", no_wrap=True)
+    for name, own in costs.items():
+        for length, cost in own.items():
+            shares = [cost.attention[f"{part}_share_of_flops"] for part in ("projections", "between_tokens")]
+            cells = (f"{share:.1%}" for share in (*shares, 1 - sum(shares)))
+            table.add_row(name, f"{length:,}", f"{cost.flops_forward_per_token:,.0f}", *cells)
     Console(highlight=False).print(table)
 
 

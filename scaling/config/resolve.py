@@ -37,6 +37,7 @@ TYPES: dict[str, Any] = {
     "train.layer_decay": PositiveFraction,
     "train.micro_batch": MicroBatch,
     "train.documents": Literal["join", "mask"],
+    "train.checkpointing": Literal["none", "blocks"],
     "train.precision": Literal["float32", "bf16_autocast", "bf16"],
     "train.devices": int | str,
     "train.threads": Threads | Literal["auto"],

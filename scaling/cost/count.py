@@ -10,26 +10,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from scaling.batch import Batch
+from scaling.build import check
 from scaling.config import Config
-from scaling.cost.flops import flops
+from scaling.cost.flops import counted
 from scaling.errors import ScalingError
 from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.model.tuned import tune
-from scaling.shape import Shape
+from scaling.shape import SIZES, Shape
 
 DEEP = 128  # layers above which a model is counted from shallower ones
 PERIOD = 12  # layers after which a stack repeats itself, where it does: those of stages and of shared blocks do too
+MIXERS = ("mixer", "cross")
 SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head", "tuning")
 
 
@@ -38,9 +41,9 @@ class Cost:
     """Parameters, FLOPs and memory of one model for a window of `tokens` tokens: source and target, where it has both.
 
     `parameters_trained` leaves out the frozen ones, of which no gradient is in `flops_train` and `memory`.
-    `flops_train` is the forward and the backward pass; `…_by_slot` splits a figure over the slots of the model. N
-    without embeddings leaves out token, segment and position tables and the matrix onto the vocabulary (Kaplan et al.
-    2020).
+    `flops_train` is the forward and the backward pass, without what checkpointing computes again (`flops_recomputed`);
+    `…_by_slot` splits a figure over the slots of the model. N without embeddings leaves out token, segment and position
+    tables and the matrix onto the vocabulary (Kaplan et al. 2020).
     """
 
     parameters: int
@@ -54,6 +57,9 @@ class Cost:
     flops_train_by_slot: Mapping[str, int]
     activation_bytes: int
     shape: Shape  # of the tower that predicts
+    flops_recomputed: int = 0  # in the backward pass, by checkpointing
+    flops_between_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of the forward pass, by slot, the products between tokens: all but the matrices that each token goes through."""
     flops_train_shared: int | None = None
     """What the rows of a batch share, as they do tables of relative positions: a batch of B windows takes B times
     `flops_train`, less B − 1 times these. None: not counted.
@@ -66,6 +72,23 @@ class Cost:
     @property
     def flops_train_per_token(self) -> float:
         return self.flops_train / self.tokens
+
+    @property
+    def attention(self) -> dict[str, float]:
+        """Forward FLOPs per token of the token mixers, cross-attention among them: of their projections, which are the
+        same at every length, and of products between tokens (q·k and the average of the values); and the fraction of
+        all that the mixers and these products are.
+        """
+        mixers = sum(self.flops_forward_by_slot[slot] for slot in MIXERS)
+        between = sum(self.flops_between_tokens.get(slot, 0) for slot in MIXERS)
+        every = max(1, self.flops_forward)
+        return {
+            "projections_flops_per_token": (mixers - between) / self.tokens,
+            "between_tokens_flops_per_token": between / self.tokens,
+            "share_of_flops": mixers / every,
+            "projections_share_of_flops": (mixers - between) / every,
+            "between_tokens_share_of_flops": between / every,
+        }
 
     @property
     def feed_forward_share(self) -> dict[str, float]:
@@ -102,7 +125,7 @@ class Cost:
         }
 
     def to_json(self) -> dict[str, Any]:
-        shared = self.flops_train_shared
+        shared, again = self.flops_train_shared, self.flops_recomputed
         return {
             "parameters": self.parameters,
             "parameters_trained": self.parameters_trained,
@@ -119,9 +142,11 @@ class Cost:
             "flops_forward_per_token": self.flops_forward_per_token,
             "flops_train_per_token": self.flops_train_per_token,
             **({} if shared is None else {"flops_train_shared_per_token": shared / self.tokens}),
+            **({} if not again else {"flops_recomputed_per_token": again / self.tokens}),
             "tokens_per_window": self.tokens,
             "approximations_flops_train_per_token": self.approximations,
             "feed_forward_share": self.feed_forward_share,
+            "attention": self.attention,
             "memory_bytes_one_window_float32_adam": self.memory(),
         }
 
@@ -150,11 +175,16 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     `trained` names the parameters that are trained; None: those that the config's tuning trains, or all.
     """
     names = None if trained is None else sorted(trained)
-    key = json.dumps([config["model"], config["size"], config.tree.get("tuning"), rows, names], sort_keys=True)
+    line = [config["model"], config["size"], config.tree.get("tuning"), _checkpointing(config), rows, names]
+    key = json.dumps(line, sort_keys=True)
     if key not in _counted:
         shallow = _of_shallow(config, rows) if trained is None else None
         _counted[key] = shallow or _whole(config, rows, trained)
     return _counted[key]
+
+
+def _checkpointing(config: Config) -> Literal["none", "blocks"]:
+    return (config.tree.get("train") or {}).get("checkpointing", "none")
 
 
 def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
@@ -178,7 +208,7 @@ def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None
             is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
             parameter.requires_grad_(is_trained)
     with torch.device("meta"):
-        return count(model, windows(model, rows))
+        return count(model, windows(model, rows), _checkpointing(config))
 
 
 def _of_shallow(config: Config, rows: int = 1) -> Cost | None:
@@ -205,6 +235,20 @@ def _with_layers(config: Config, layers: int) -> Config:
     return replace(config, tree={**config.tree, "size": {**config["size"], "layers": layers}})
 
 
+def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
+    """The cost of a config's model on windows of each length."""
+    costs = {}
+    for length in lengths:
+        check("size.length", length, SIZES["length"])
+        size = {**config["size"], "length": length}
+        checked = replace(config, tree={**config.tree, "size": size})
+        try:
+            costs[length] = cost(checked)
+        except ScalingError as error:
+            raise config.place(error) from None
+    return costs
+
+
 def _along(first: Cost, second: Cost, turns: int) -> Cost:
     """Every figure of the first cost, and so many times what the second one has more."""
 
@@ -223,19 +267,25 @@ def _along(first: Cost, second: Cost, turns: int) -> Cost:
     return Cost(**figures, shape=replace(first.shape, layers=figure(first.shape.layers, second.shape.layers)))
 
 
-def count(model: Family, batch: Batch) -> Cost:
+def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:
     """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
     by_slot: Counter[str] = Counter()
-    small = trained = 0
+    small = trained = again = 0
     for spec, parameter in parameters(model):
         by_slot[spec.slot] += parameter.numel()
         trained += parameter.numel() if parameter.requires_grad else 0
         small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
     with torch.no_grad():
-        forward = flops(model, lambda: model.losses(batch))
-    kept = _Kept(model)
-    with kept.hooks():
-        train = flops(model, lambda: model.loss(batch).total.backward())
+        run = counted(model, lambda: model.losses(batch))
+    forward, between = run.by_slot, run.between_tokens
+    model.checkpoint("none")
+    train, kept = _trained(model, batch)
+    memory = kept.bytes
+    if checkpointing != "none":
+        model.checkpoint(checkpointing)
+        recomputing, without = _trained(model, batch)
+        again = sum(recomputing.values()) - sum(train.values())
+        memory = without.bytes + kept.most  # while the backward pass is in a block, all that it made is there
     tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
@@ -247,8 +297,10 @@ def count(model: Family, batch: Batch) -> Cost:
         flops_train=sum(train.values()),
         flops_forward_by_slot=forward,
         flops_train_by_slot=train,
-        activation_bytes=kept.bytes,
+        activation_bytes=memory,
         shape=_towers(model)[-1].shape,
+        flops_recomputed=again,
+        flops_between_tokens=between,
     )
 
 
@@ -266,16 +318,41 @@ def _towers(model: Family) -> list[Tower]:
     return [child for child in model.children() if isinstance(child, Tower)]
 
 
+def _trained(model: Family, batch: Batch) -> tuple[Counter[str], _Kept]:
+    """The FLOPs of a forward and backward pass by slot, and what it keeps."""
+    kept = _Kept(model)
+    with kept.hooks():
+        train = counted(model, lambda: model.loss(batch).total.backward())
+    return train.by_slot, kept
+
+
 class _Kept:
-    """Bytes of the distinct tensors that autograd keeps for the backward pass, parameters apart."""
+    """Bytes of the distinct tensors that autograd keeps for the backward pass, parameters apart; `most` is what one
+    block keeps of these.
+    """
 
     def __init__(self, model: Family):
         self.storages = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
         self.tensors: list[Tensor] = []
-        self.bytes = 0
+        self.bytes = self.most = 0
+        self.blocks = [block for tower in _towers(model) for block in tower.stack.blocks]
 
-    def hooks(self) -> Any:
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        begun: list[int] = []
+
+        def enter(*_: object) -> None:
+            begun.append(self.bytes)
+
+        def leave(*_: object) -> None:
+            self.most = max(self.most, self.bytes - begun.pop())
+
+        with ExitStack() as stack:
+            for block in self.blocks:
+                stack.callback(block.register_forward_pre_hook(enter).remove)
+                stack.callback(block.register_forward_hook(leave).remove)
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor))
+            yield
 
     def _pack(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -16,17 +16,25 @@ from torch.utils.flop_counter import flop_registry
 
 from scaling.model.parameters import parts
 
+# One matrix for all tokens; the other products are between tokens, or between a token and what was summed over others.
+OF_EACH_TOKEN = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.convolution)
+
 
 def flops(model: nn.Module, run: Callable[[], object]) -> Counter[str]:
     """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
-    counter = _Flops()
+    return counted(model, run).by_slot
+
+
+def counted(model: nn.Module, run: Callable[[], object]) -> Flops:
+    """The FLOPs of `run`."""
+    counter = Flops()
     with ExitStack() as hooks, counter:
         for part in parts(model):
             if part.begins:
                 hooks.callback(part.module.register_forward_pre_hook(partial(counter.enter, part.slot)).remove)
                 hooks.callback(part.module.register_forward_hook(counter.leave, always_call=True).remove)
         run()
-    return counter.by_slot
+    return counter
 
 
 class Watch(TorchDispatchMode):
@@ -54,7 +62,7 @@ class Watch(TorchDispatchMode):
         return _run(func, args, kwargs)
 
 
-class _Flops(Watch):
+class Flops(Watch):
     """Counts the FLOPs of what runs under it by slot, with the formulas of `torch.utils.flop_counter`.
 
     That module's own mode follows every module and imports torch's compiler, one second for each; this one asks only
@@ -65,6 +73,7 @@ class _Flops(Watch):
     def __init__(self) -> None:
         super().__init__()
         self.by_slot: Counter[str] = Counter()
+        self.between_tokens: Counter[str] = Counter()  # of these, what is not a matrix for each token
         self.slots = ["head"]
         self.numbers, self.owners = [0], ["head"]  # from this node's number on, that slot
 
@@ -81,12 +90,15 @@ class _Flops(Watch):
 
     def _slot(self) -> str:
         node = torch._C._current_autograd_node()
-        if node is None:
+        if node is None or len(self.slots) > 1:  # a block that is run again has slots inside the backward pass too
             return self.slots[-1]
         return self.owners[bisect_right(self.numbers, node._sequence_nr()) - 1]
 
     def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
-        self.by_slot[self._slot()] += flop_registry[operation](*args, **kwargs, out_val=output)
+        slot, number = self._slot(), flop_registry[operation](*args, **kwargs, out_val=output)
+        self.by_slot[slot] += number
+        if operation not in OF_EACH_TOKEN:
+            self.between_tokens[slot] += number
 
 
 class _Form(NamedTuple):

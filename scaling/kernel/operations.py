@@ -21,6 +21,9 @@ from scaling.kernel.call import serves
 # up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
 EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
 
+# Numbers of a head's keys beyond which torch's fused kernel, which reads them in blocks, is faster than ours.
+NEAR_KEYS = 1 << 16
+
 Way = Literal["one pass", "products", "fused"]
 
 
@@ -132,9 +135,12 @@ def cross_entropy(
         gradient.copy_(chances - smoothing / logits.shape[-1] if smoothing else chances)
 
 
-def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weights: bool) -> Way:
-    """How softmax attention is computed, by the device, the type, the length and who must see the weights."""
-    if attention.serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
+def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weights: bool, adds: bool = True) -> Way:
+    """How softmax attention is computed, by the device, the type, the length, who must see the weights and whether
+    something is added to the logits.
+    """
+    near = adds or k.shape[1] * k.shape[-1] <= NEAR_KEYS
+    if near and attention.serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
         return "one pass"
     few = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
     return "products" if few or reads_weights else "fused"

@@ -33,6 +33,7 @@ UNCOUNTED = frozenset(
         "start.run",
         "start.step",
         "train.checkpoint_every",
+        "train.checkpointing",
         "train.compile",
         "train.devices",
         "train.micro_batch",

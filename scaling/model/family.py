@@ -74,6 +74,7 @@ class Tower(nn.Module):
         self.shape.check_read(read)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
+        self.checkpointing = False  # blocks keep their input alone for the backward pass
 
     def crosses(self) -> bool:
         """Whether some piece is a cross-attention."""
@@ -118,7 +119,9 @@ class Tower(nn.Module):
         """A pass over tokens at these places."""
         keys = places if cache is None else places.after(cache.places)
         mask = render(self.pattern, places, keys)
-        return Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers, weights=self.weights)
+        context = Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers, weights=self.weights)
+        context.checkpointing = self.checkpointing and self.training
+        return context
 
 
 def _share_parameters(tower: nn.Module) -> None:
@@ -189,6 +192,12 @@ class Family(nn.Module, ABC):
         for name, (head, weights) in self.further(batch).items():
             auxiliary[name] = mean_loss(head, output, batch, smoothing, weights)
         return Loss(mean_loss(self.head, output, batch, smoothing), auxiliary)
+
+    def checkpoint(self, what: Literal["none", "blocks"]) -> None:
+        """Choose what training makes again in the backward pass in the place of keeping it."""
+        for tower in self.children():
+            if isinstance(tower, Tower):
+                tower.checkpointing = what == "blocks"
 
     def chosen(self, batch: Batch) -> AbstractContextManager[None]:
         """Within it each row uses the tuned state that the batch chooses for it."""

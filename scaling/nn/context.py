@@ -5,7 +5,7 @@ cached.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -57,6 +57,11 @@ class Places:
         if self.documents is not None and past.documents is not None:
             documents = torch.cat([past.documents.expand(rows, -1), self.documents.expand(rows, -1)], 1)
         return Places(positions, documents, self.prefix)
+
+    def part(self, start: int, stop: int) -> Places:
+        """Those of the tokens `start` to `stop`."""
+        documents = None if self.documents is None else self.documents[:, start:stop]
+        return Places(self.positions[:, start:stop], documents, self.prefix)
 
     def select(self, rows: Tensor) -> Places:
         def pick(tensor: Tensor | None) -> Tensor | None:
@@ -149,10 +154,17 @@ class Mask:
     whole: Tensor | Callable[[], Tensor | None] | None = None
     triangular: bool = False
     pattern: Pattern | None = None
+    part: Callable[[int, int], Tensor | None] | None = None  # of the queries `start` to `stop`
 
     @cached_property
     def allowed(self) -> Tensor | None:
         return self.whole() if callable(self.whole) else self.whole
+
+    def rows(self, start: int, stop: int) -> Tensor | None:
+        """What the queries `start` to `stop` may see, without the square where it can be made without."""
+        if self.part is not None and "allowed" not in vars(self):
+            return self.part(start, stop)
+        return self.allowed if self.allowed is None or len(self.allowed[0]) == 1 else self.allowed[:, start:stop]
 
     def added(self, dtype: torch.dtype) -> Tensor | None:
         """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
@@ -216,6 +228,7 @@ class Context:
     auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
+    checkpointing: bool = False  # blocks keep their input alone for the backward pass (scaling/nn/recompute.py)
     _kept: Notes = field(default_factory=Notes)
 
     @property
@@ -235,6 +248,11 @@ class Context:
     def at_memory(self) -> Context:
         """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
         return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
+
+    @property
+    def kept(self) -> Mapping[Hashable, Any]:
+        """What was made once so far."""
+        return self._kept
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""

@@ -47,12 +47,13 @@ class Prefix:
 def render(pattern: Pattern, q: Places, k: Places) -> Mask:
     """The pattern within documents, as a mask."""
 
-    def square() -> Tensor | None:
-        allowed = pattern(q, k)
-        if q.documents is None or k.documents is None:
+    def part(start: int, stop: int) -> Tensor | None:
+        queries = q if (start, stop) == (0, q.positions.shape[1]) else q.part(start, stop)
+        allowed = pattern(queries, k)
+        if queries.documents is None or k.documents is None:
             return allowed
-        same = (q.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
+        same = (queries.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
         return same if allowed is None else allowed & same
 
     triangular = isinstance(pattern, Causal) and q.plain and k is q
-    return Mask(square, triangular, pattern)
+    return Mask(lambda: part(0, q.positions.shape[1]), triangular, pattern, part)

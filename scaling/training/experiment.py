@@ -79,6 +79,7 @@ class Experiment:
         with blank():
             model = self.config.build("model", self.config["size"])
             tune(model, self.config.tree)
+            model.checkpoint(self.config["train.checkpointing"])
             return model
 
     def initial_model(self, device: torch.device | str = "cpu") -> Family:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.nn.context import Context, Mask, Places, layout_of
+from scaling.nn.context import Context, Mask, Notes, Places, layout_of
 from scaling.nn.layout import Layout
 from scaling.nn.pattern import render
 
@@ -182,16 +182,16 @@ def in_blocks(
 
 def of_first(context: Context, count: int) -> Context:
     """The pass of its first queries alone, which read the square."""
+    return context.once(("first", count, id(context.mask)), lambda: of_queries(context, 0, count))
 
-    def rendered() -> tuple[Places, Mask]:
-        places, pattern = context.places, context.mask.pattern
-        assert pattern is not None
-        documents = None if places.documents is None else places.documents[:, :count]
-        first = Places(places.positions[:, :count], documents, places.prefix)
-        return first, replace(render(pattern, first, context.keys), pattern=None)
 
-    places, mask = context.once(("first", count, id(context.mask)), rendered)
-    return replace(context, places=places, mask=mask)
+def of_queries(context: Context, start: int, stop: int, keys: int | None = None) -> Context:
+    """The pass of the queries `start` to `stop` alone, before all keys or the first of them."""
+    rows = context.mask.rows(start, stop)
+    places, seen = context.places.part(start, stop), context.keys
+    if keys is not None:
+        rows, seen = None if rows is None else rows[..., :keys], seen.part(0, keys)
+    return replace(context, places=places, keys=seen, mask=Mask(rows), _kept=Notes())
 
 
 def _padded(x: Tensor, before: int, after: int) -> Tensor:

@@ -94,11 +94,13 @@ def _with_nothing(context: Context) -> Context:
     def padded() -> tuple[Places, Mask]:
         mask, keys = context.mask, context.keys
 
-        def allowed() -> Tensor | None:
-            return None if mask.allowed is None else F.pad(mask.allowed, (1, 0), value=True)
+        def part(start: int, stop: int) -> Tensor | None:
+            allowed = mask.rows(start, stop)
+            return None if allowed is None else F.pad(allowed, (1, 0), value=True)
 
         documents = None if keys.documents is None else F.pad(keys.documents, (1, 0))
-        return Places(F.pad(keys.positions, (1, 0)), documents), Mask(allowed)
+        whole = context.places.positions.shape[1]
+        return Places(F.pad(keys.positions, (1, 0)), documents), Mask(lambda: part(0, whole), part=part)
 
     keys, mask = context.once(("nothing", id(context.mask)), padded)
     return replace(context, keys=keys, mask=mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scaling.kernel.attention import attention
-from scaling.kernel.operations import attention_way, attention_weights
-from scaling.nn.context import Context, layout_of
-from scaling.nn.mixer.blocked import blocks_of, in_blocks
+from scaling.kernel.operations import NEAR_KEYS, attention_way, attention_weights
+from scaling.nn.context import NOWHERE, Context, Mask, layout_of
+from scaling.nn.mixer.blocked import blocks_of, in_blocks, of_queries
 from scaling.nn.mixer.flexible import flexible, takes
+from scaling.nn.recompute import recomputed
+
+# A mask, a score or weights for more pairs than these (2,048 tokens squared) are made for so many pairs at a time.
+SQUARE, PART = 1 << 22, 1 << 21
 
 
 def attend(
@@ -34,12 +39,56 @@ def attend(
         blocks = blocks_of(context, q.shape[1], k.shape[1])
         if blocks is not None:
             return in_blocks(attend, q, k, v, context, blocks, scale, dropout)
-    way = attention_way(q, k, v, dropout=dropout, reads_weights=context.position.mixes_values)
+    t, s = q.shape[1], k.shape[1]
+    adds = s * k.shape[-1] <= NEAR_KEYS or _adds(context)
+    if t * s > SQUARE and (adds or dropout or context.position.mixes_values):
+        if q.device.type == "cpu":
+            return _streamed(q, k, v, context, scale, dropout)
+        if q.is_meta and not context.position.reads_content:
+            context = replace(context, mask=Mask(), position=NOWHERE)  # what a CPU does not keep, a count does not
+            adds = False
+    return _at_once(q, k, v, context, scale, dropout, adds)
+
+
+def _at_once(
+    q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float, adds: bool
+) -> Float[Tensor, "b t h e"]:
+    reads_weights = context.position.mixes_values
+    way = attention_way(q, k, v, dropout=dropout, reads_weights=reads_weights, adds=adds)
     if way == "one pass":
         return _in_one_pass(q, k, v, context, scale)
     if way == "products":
         return _explicit(q, k, v, context, scale, dropout)
     return _fused(q, k, v, context, scale, dropout)
+
+
+def _streamed(
+    q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float
+) -> Float[Tensor, "b t h e"]:
+    """Some queries after others, so that of the square there is never more than a part: memory grows with the length.
+    The backward pass computes each part again. (Rabe & Staats 2021; Dao et al. 2022)
+    """
+    (t, s), pattern = (q.shape[1], k.shape[1]), context.mask.pattern
+    size = max(1, PART // s)
+    looks_back = pattern is not None and not pattern.ahead  # keys are then the queries' own, and those before them
+
+    def part(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
+        inside = of_queries(context, start, stop, k.shape[1])
+        return _at_once(q, k, v, inside, scale, dropout, _adds(inside))
+
+    parts = []
+    for start in range(0, t, size):
+        stop = min(start + size, t)
+        seen = s - t + stop if looks_back else s
+        parts.append(recomputed(part, q[:, start:stop], k[:, :seen], v[:, :seen], start, stop))
+    return torch.cat(parts, 1)
+
+
+def _adds(context: Context) -> bool:
+    """Whether a mask or a score is added to the logits, but for the triangle that kernels know. It is asked of long
+    rows alone.
+    """
+    return not _triangular(context) and (context.position.adds_score or context.mask.rows(0, 1) is not None)
 
 
 def _triangular(context: Context) -> bool:

@@ -14,6 +14,7 @@ from scaling.nn.context import Context, Places, Position
 from scaling.nn.contract import Block, Mixer, Residual, Stack
 from scaling.nn.pattern import render
 from scaling.nn.pooling import Pooling
+from scaling.nn.recompute import through
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape
 
@@ -72,13 +73,13 @@ class Funnel(nn.Module, Stack):
         pooling = Pooling.of(context.places, x.shape[1])
         context.execution, context.position = layers.start, self.position(layers.start)
         inside = _at(context, pooling.after, pooling.after)
-        x = self.blocks[layers.start](x, context, inside, pooling)
+        x = through(self.blocks[layers.start], x, context, inside, pooling)
         return self._run(x, inside, layers[1:]), inside, pooling
 
     def _run(self, x: Tensor, context: Context, layers: range) -> Tensor:
         for execution in layers:
             context.execution, context.position = execution, self.position(execution)
-            x = self.blocks[execution](x, context)
+            x = through(self.blocks[execution], x, context)
         return x
 
 

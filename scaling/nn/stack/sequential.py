@@ -11,6 +11,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
+from scaling.nn.recompute import through
 from scaling.number import BelowOne, NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
@@ -53,7 +54,7 @@ class Sequential(nn.Module, Stack):
         for execution, index in enumerate(self.order):
             context.execution, context.position = execution, self.position(execution)
             context.keep(x)
-            x = self.blocks[index](x, context)
+            x = through(self.blocks[index], x, context)
         x = drop(self.norm(x), self.dropout, self.training)
         context.keep(x)
         return x

@@ -11,6 +11,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
+from scaling.nn.recompute import through
 from scaling.nn.stack.coordinates import Coordinates, Place, Time
 from scaling.number import BelowOne, Range
 from scaling.shape import Shape
@@ -86,7 +87,7 @@ class Universal(nn.Module, Stack):
     def _run(self, x: Tensor, context: Context, execution: int) -> Tensor:
         context.execution, context.position = execution, self.position(execution)
         context.keep(x)
-        return self.blocks[0](x, context)
+        return through(self.blocks[0], x, context)
 
 
 def _halting(recipe: Recipe, width: int) -> nn.Module:
