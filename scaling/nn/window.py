@@ -20,12 +20,16 @@ def depthwise(
     return convolved(near, kernel, seen)
 
 
-def unfold(x: Float[Tensor, "b t w"], kernel: int, context: Context, owner: nn.Module) -> Float[Tensor, "b t kw"]:
-    """The window of each token as one vector, zero where it may not look: a matrix onto it is a convolution."""
-    near, seen = _neighbourhood(x, kernel, context, owner)
-    taps = [near[:, j : j + x.shape[1]] for j in range(kernel)]
+def unfold(
+    x: Float[Tensor, "b t w"], kernel: int, context: Context, owner: nn.Module, dilation: int = 1
+) -> Float[Tensor, "b t kw"]:
+    """The window of each token as one vector, zero where it may not look: a matrix onto it is a convolution. Its taps
+    are `dilation` places apart.
+    """
+    near, seen = _neighbourhood(x, dilation * (kernel - 1) + 1, context, owner)
+    taps = [near[:, j : j + x.shape[1]] for j in range(0, dilation * kernel, dilation)]
     if seen is not None:
-        taps = [tap * seen[..., j, None] for j, tap in enumerate(taps)]
+        taps = [tap * seen[..., j * dilation, None] for j, tap in enumerate(taps)]
     return torch.cat(taps, -1)
 
 

@@ -49,6 +49,7 @@ LINES = {
         "pattern": {"kind": "BlockLocal", "size": 2, "pattern": "Causal"},
     },
     ("mixer", "Weighted"): WEIGHTED,
+    ("mixer", "DilatedConvolution"): {"activation": "ReLU", "norm": "LayerNorm"},
     ("mixer", "BlockLocal"): {"size": 2, "before": 1},
     ("mixer", "Longformer"): {"window": 2, "dilation": "[1, 1, 2, 3]"},
     ("mixer", "BigBird"): {"block": 1, "seed": 0, "blocks": 1, "random": 1},
@@ -68,8 +69,22 @@ EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channe
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
 # Mixers that know order by themselves, where a position with parameters would be idle, and those without logits.
-CONVOLVING = ("Convolution", "DynamicConvolution", "LightweightConvolution")
-WITHOUT_POSITION = (*CONVOLVING, "LSTM", "LinearAttention", "Performer")
+CONVOLVING = (
+    "Convolution",
+    "DilatedConvolution",
+    "DynamicConvolution",
+    "GatedConvolution",
+    "LightweightConvolution",
+)
+WITHOUT_POSITION = (*CONVOLVING, "GRU", "LSTM", "LinearAttention", "Performer")
+CROSSES = ("AdditiveAttention", "Aligned", "MultiplicativeAttention")  # beside the default of every encoder-decoder
+ELSEWHERE = (
+    "BidirectionalGRU",
+    "BidirectionalLSTM",
+    "CrossAttention",
+    "Linformer",
+    *CROSSES,
+)  # not in a block of every stack
 POSITIONLESS = "; model.position=NoPosition"
 NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is blind to what Fixup adds to all alike
 
@@ -103,8 +118,8 @@ def cases() -> list[tuple[str, str]]:
         for kind in kinds(slot):
             if slot == "pattern" and kind == "Bidirectional":
                 continue  # the encoders' default
-            if kind in ("CrossAttention", "BidirectionalLSTM", "Linformer"):
-                continue  # one stands in every encoder-decoder, the others in stacks that look ahead
+            if kind in ELSEWHERE:
+                continue  # of a decoder with an encoder, or of stacks that look ahead
             for family in FAMILIES:
                 if slot == "head" and kind in TASK_HEADS and family == "encoder_decoder":
                     continue
@@ -134,7 +149,13 @@ def cases() -> list[tuple[str, str]]:
             "encoder_decoder",
             "model.decoder.block.cross={kind: CrossAttention, heads_times: 0.5, head_width_times: 0.75}",
         ),
+        ("encoder", "model.block.mixer=BidirectionalGRU"),
         ("encoder", "model.block.mixer=BidirectionalLSTM"),
+        *(("encoder_decoder", f"model.decoder.block.cross={kind}") for kind in CROSSES),
+        (
+            "encoder_decoder",
+            "model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}",
+        ),
         ("decoder", "model.position={kind: Rotary, part: 0.5}"),
         ("encoder", "model.pattern={kind: Window, size: 4, pattern: Bidirectional}"),
         ("encoder", f"model.pattern={{kind: Global, tokens: 2, pattern: {AROUND}}}"),

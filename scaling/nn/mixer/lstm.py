@@ -4,55 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from scaling.errors import ScalingError
-from scaling.nn.context import Context
-from scaling.nn.contract import Mixer
-from scaling.nn.role import declare
-from scaling.nn.window import visible
-from scaling.shape import Shape
-
-
-class LSTM(nn.Module, Mixer):
-    """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
-    2000)
-
-    i, f and o are sigmoids, and all four gates affine in x_t and h_{t−1}; f's bias starts at 1 (Jozefowicz et al.
-    2015). Each document starts from zeros. It reads forwards whatever the pattern.
-    """
-
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.forwards = _Recurrence(shape.width)
-        self.out = declare(nn.Linear(shape.width, shape.width), weight="output")
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        seen = visible(context, 1, 0)
-        return self.out(self.forwards(x, None if seen is None else seen[..., 0], context.state(self)))
-
-
-class BidirectionalLSTM(nn.Module, Mixer):
-    """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
-    Paliwal 1997; Graves & Schmidhuber 2005)
-    """
-
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.forwards, self.backwards = _Recurrence(shape.width), _Recurrence(shape.width)
-        self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        pattern = context.mask.pattern
-        if pattern is None or not pattern.ahead:
-            raise ScalingError(
-                "a stack that looks back only is not read backwards",
-                key="model.block.mixer.kind",
-                value="BidirectionalLSTM",
-                fix="take LSTM",
-            )
-        before, after = visible(context, 1, 0), visible(context, 0, 1)
-        forwards = self.forwards(x, None if before is None else before[..., 0], context.state(self))
-        backwards = self.backwards(x.flip(1), None if after is None else after[..., 1].flip(1), None)
-        return self.out(torch.cat([forwards, backwards.flip(1)], -1))
+from scaling.nn.mixer.recurrent import BothWays, Forwards
 
 
 class _Recurrence(nn.Module):
@@ -84,3 +36,22 @@ class _Recurrence(nn.Module):
             states.append(h)
         kept["hidden"], kept["cell"] = h, c
         return torch.stack(states, 1)
+
+
+class LSTM(Forwards):
+    """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
+    2000)
+
+    i, f and o are sigmoids, and all four gates affine in x_t and h_{t−1}; f's bias starts at 1 (Jozefowicz et al.
+    2015). Each document starts from zeros. It reads forwards whatever the pattern.
+    """
+
+    recurrence = _Recurrence
+
+
+class BidirectionalLSTM(BothWays):
+    """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
+    Paliwal 1997; Graves & Schmidhuber 2005)
+    """
+
+    recurrence = _Recurrence
