@@ -105,6 +105,9 @@ def training(
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
     count = _windows(source, objective)
     if objective.takes == "windows":
+        if size.tokens is not None:
+            what, fix = "windows are all of one length", "give the number of windows"
+            raise ScalingError(what, key="train.batch", value={"tokens": size.tokens}, fix=fix)
         return Batches(source, objective, Windows(count, objective.reads, size, seed), seed, documents)
     if len(size.sizes) > 1:
         fix = "give one number"
@@ -112,9 +115,11 @@ def training(
     if objective.takes == "examples":
         features = _features(source, objective)
         plan: Plan = ByLength(features.lengths, objective.reads, size, seed)
+        if size.tokens is not None:
+            plan = Buckets(features.lengths[:, None], objective.reads, size.tokens, seed)
         return Batches(source, objective, plan, seed, documents, features)
     assert source.lengths is not None
-    plan = Buckets(source.lengths, objective.reads, size.size(0) * objective.reads, seed)
+    plan = Buckets(source.lengths, objective.reads, size.tokens or size.size(0) * objective.reads, seed)
     return Batches(source, objective, plan, seed, documents)
 
 

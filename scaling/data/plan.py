@@ -37,17 +37,22 @@ class BatchSize:
 
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
+    tokens: int | None = None  # of a side and batch, where batches have as many tokens and any number of rows
 
     @classmethod
     def of(cls, value: int | Mapping[Any, int]) -> BatchSize:
-        """`128`; `{0: 32, 1000: 128}`, a size from each step on; or `{from: 32, to: 512, over: 1000}`.
+        """`128`; `{0: 32, 1000: 128}`, a size from each step on; `{from: 32, to: 512, over: 1000}`; `{tokens: 4096}`.
 
-        The last is the ramp of GPT-3 (Brown et al. 2020): it grows by `from` at equal distances over as many steps.
+        The third is the ramp of GPT-3 (Brown et al. 2020): it grows by `from` at equal distances over as many steps.
+        The last is for pairs and examples: about so many source and so many target tokens in each batch (Vaswani et
+        al. 2017, section 5.1); its rows are 1 until the data give their mean.
         """
         if isinstance(value, int):
             return cls._checked({0: value}, value)
         if not isinstance(value, Mapping):
             return cls._checked({}, value)
+        if set(value) == {"tokens"} and _whole(value["tokens"], 1):
+            return cls((0,), (1,), value["tokens"])
         if set(value) != {"from", "to", "over"}:
             return cls._checked(dict(value), value)
         low, high, over = value["from"], value["to"], value["over"]
@@ -61,7 +66,9 @@ class BatchSize:
     @classmethod
     def _checked(cls, sizes: dict[Any, Any], value: object) -> BatchSize:
         if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
-            fix = "write 128, or {0: 32, 1000: 128}, or {from: 32, to: 512, over: 1000} with `to` a multiple of `from`"
+            fix = (
+                "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
+            )
             raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
         if max(sizes.values()) > MOST_ROWS:
             fix = "take fewer"
@@ -102,13 +109,13 @@ class Windows:
 
 @dataclass(frozen=True)
 class Buckets:
-    """Pairs of about one length in batches of about `tokens` target tokens (Vaswani et al. 2017, section 5.1).
+    """Pairs of about one length in batches of about `tokens` tokens a side (Vaswani et al. 2017, section 5.1).
 
     A pair belongs to the shortest bucket that holds both its sides. A pass is a permutation of all batches of all
     buckets, and within a bucket of its pairs, so that every pair comes once a pass.
     """
 
-    lengths: np.ndarray  # [pairs 2]
+    lengths: np.ndarray  # [pairs 2], or [pairs 1] of the longer side
     length: int  # of the longest bucket; longer pairs are cut
     tokens: int  # a side and batch, filling counted
     seed: int
@@ -141,6 +148,11 @@ class Buckets:
 
     def passes(self, step: int) -> float:
         return step / len(self._batches)
+
+    @property
+    def rows(self) -> int:
+        """Of a batch, on average."""
+        return max(1, round(len(self.lengths) / len(self._batches)))
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ class Answer:
         """The prompt, and the label as text."""
         eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
         width = int(rows.width or 0)
-        space = self.width if self.family == "encoder_decoder" else min(self.width, width - 3)
+        space = min(self.width, width if self.family == "encoder_decoder" else width - 3)
         most = width if self.family == "encoder_decoder" else width - 1
         sources, targets = [], []
         for item in rows.items:

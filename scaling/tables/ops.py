@@ -26,6 +26,7 @@ from scaling.cost.flops import Watch
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.family import Family
 from scaling.nn.contract import MeshCounted
+from scaling.training.values import batch_size
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution, aten._convolution, aten.cudnn_convolution)
@@ -57,14 +58,20 @@ def global_batch(config: Config, model: Family) -> Batch:
     ids = config["size.vocabulary"]
     objective = config.build("objective", Vocabulary(ids, {}, ids), config["size.length"], family)
     if objective.takes == "examples":
-        return windows(model, config["train.batch"])
+        return windows(model, _rows_of(config, objective.reads))
     tokens = np.zeros((1 + objective.others, objective.reads), np.int64)
     rows = Rows(tokens, None if objective.others else 1 + tokens)  # the halves of a pair see each other
     if objective.takes != "windows":
         rows = replace(rows, source=tokens, source_documents=1 + tokens)
     row = objective(rows, np.zeros(1, np.uint64))
-    batch = config["train.batch"]
+    batch = _rows_of(config, objective.reads)
     return row.map(lambda tensor: torch.empty(batch, *tensor.shape[1:], dtype=tensor.dtype, device="meta"))
+
+
+def _rows_of(config: Config, length: int) -> int:
+    """Rows of the first batch; where it has as many tokens, those of full rows."""
+    size = batch_size(config)
+    return size.size(0) if size.tokens is None else max(1, size.tokens // length)
 
 
 class _Counter(Watch):

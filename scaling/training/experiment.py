@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from scaling import build
 from scaling.config import Config
 from scaling.cost import Cost, cost, inspected
 from scaling.data.batches import Batches, check_takes, evaluation, training
-from scaling.data.plan import BatchSize, ByLength, Windows
+from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.task.task import is_task
@@ -246,6 +247,9 @@ def _assemble(config: Config) -> Experiment:
         config["train.documents"],
     )
     row_tokens, has_truth = _row(config, validation)
+    batches = training(train, objective, size, config["seed"], config["train.documents"])
+    if size.tokens is not None:
+        size, row_tokens = _of_tokens(size, batches, row_tokens)
     teacher = _teacher(config, objective)
     experiment = Experiment(
         config=config,
@@ -254,7 +258,7 @@ def _assemble(config: Config) -> Experiment:
         schedule=config.build("schedule"),
         parametrization=config.build("parametrization"),
         size=size,
-        batches=training(train, objective, size, config["seed"], config["train.documents"]),
+        batches=batches,
         validation=validation,
         evaluations=evaluations,
         held_out_windows=cast(Windows, validation.plan).limit or 0,
@@ -386,6 +390,19 @@ def _row(config: Config, validation: Batches) -> tuple[int, bool]:
 
 
 _seen: dict[str, tuple[int, bool]] = {}
+
+
+def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:
+    """Batches of as many tokens: their mean number of rows, and the mean number of tokens in a row of the data, on both
+    its sides where it has two, without filling.
+    """
+    plan = cast(Buckets, batches.plan)
+    source: Any = batches.source
+    if is_task(source) and batches.objective.writes:  # type: ignore[attr-defined]
+        row_tokens = round(float(np.minimum(source.items.written + 1, plan.length).sum(1).mean()))
+    elif source.lengths is not None:
+        row_tokens = round(float(np.minimum(source.lengths, plan.length).sum(1).mean()))
+    return replace(size, sizes=(plan.rows,)), row_tokens
 
 
 def _check(config: Config) -> None:

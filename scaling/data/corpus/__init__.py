@@ -1,7 +1,8 @@
 """Corpora: where documents come from. The public classes here are the kinds of `corpus:`."""
 
-from scaling.data.corpus.files import Files, Parallel
+from scaling.data.corpus.files import Files
 from scaling.data.corpus.hub import Hub
+from scaling.data.corpus.parallel import Parallel
 from scaling.data.corpus.python import Python
 from scaling.data.corpus.saved import Saved
 

@@ -1,10 +1,9 @@
-"""Files of one's own: text, JSON lines, CSV, TSV and Parquet, plain or compressed; and translations in two files."""
+"""Files of one's own: text, JSON lines, CSV, TSV and Parquet, plain or compressed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,39 +57,3 @@ class Files:
         unit = "document" if self.document == "file" else self.document
         documents = (document(row, self.text, self.source, split) for row in reading.rows(files, sample_by=unit))
         yield from (entry for entry in documents if entry is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parallel:
-    """Two texts of equally many lines, of which line i of `target` answers line i of `source`."""
-
-    source: str
-    target: str
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return sides(self.source)
-
-    def snapshot(self, folder: Path) -> Snapshot:
-        (source,), (target,) = self._file("source"), self._file("target")
-
-        def documents() -> Iterator[Document]:
-            lines = zip_longest(*(reading.rows([file], sample_by="line") for file in (source, target)))
-            for number, (left, right) in enumerate(lines, 1):
-                if left is None or right is None:
-                    short, long = (source, target) if left is None else (target, source)
-                    raise ScalingError(f"it ends at line {number - 1}, before {long.name} does", file=short)
-                yield Document(right["text"], left["text"])
-
-        return Snapshot(
-            {"files": reading.stamp([source, target])}, source.stat().st_size + target.stat().st_size, documents
-        )
-
-    def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return reading.changed(stamp["files"], self.source, self.target)
-
-    def _file(self, key: str) -> list[Path]:
-        files = reading.find(getattr(self, key), key)
-        if len(files) > 1:
-            raise ScalingError(f"{len(files)} files", key=key, value=getattr(self, key), fix="name one file a side")
-        return files

@@ -1,4 +1,6 @@
-"""Rows of a split, wherever they are: tables, CoNLL's columns, SQuAD's JSON, or a set of `datasets`."""
+"""Rows of a split, wherever they are: tables, two files side by side, CoNLL's columns, SQuAD's JSON, or a set of
+`datasets`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.data.corpus import reading, separated
+from scaling.data.corpus import parallel, reading, separated
 from scaling.data.corpus.diagnosis import opened
 from scaling.data.corpus.hub import OFFLINE, Hub
 from scaling.data.corpus.saved import Saved
@@ -28,7 +30,9 @@ class Place:
 
 def of_files(names: str | Sequence[str], key: str, layout: str, columns: Sequence[str] | None, quotes: str) -> Place:
     """A split in local files; `key` is that of the config which names them."""
-    files = reading.find(names, key, (*reading.OF_FOLDERS, ".conll", ".iob", ".bio", ".data"))
+    files = reading.find(names, key, (*reading.OF_FOLDERS, ".conll", ".iob", ".bio", ".data", ".mrg"))
+    if layout == "parallel":
+        return Place([reading.sha256(file) for file in files], _parallel(files, names, key, columns))
 
     def rows() -> Iterator[tuple[str, Row]]:
         for file in files:
@@ -48,6 +52,24 @@ def _of_file(file: Path, layout: str, columns: Sequence[str] | None, quotes: str
     if reading.builder(file) == "text":
         raise ScalingError("a file of examples is JSON lines, CSV, TSV or Parquet", file=file, fix="set data.layout")
     return reading.rows([file])
+
+
+def _parallel(
+    files: Sequence[Path], names: object, key: str, columns: Sequence[str] | None
+) -> Callable[[], Iterator[tuple[str, Row]]]:
+    """Two files, of which each line of one answers the same line of the other."""
+    if len(files) != 2:
+        fix = "write [SOURCE, TARGET]"
+        raise ScalingError(
+            f"a parallel split is in two files, and it names {len(files)}", key=key, value=names, fix=fix
+        )
+    left, right = columns or ("source", "target")
+
+    def rows() -> Iterator[tuple[str, Row]]:
+        for number, (source, target) in enumerate(parallel.pairs(*files), 1):
+            yield f"{files[0].name}, line {number}", {left: source, right: target}
+
+    return rows
 
 
 def conll(file: Path, columns: Sequence[str] | None) -> Iterator[Row]:

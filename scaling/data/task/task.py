@@ -38,7 +38,8 @@ class Task:
     """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
     `{premise}`.
 
-    Splits are in `files` (JSON lines, CSV, TSV, Parquet, CoNLL's columns, SQuAD's JSON) or else in a set of the `hub`.
+    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, SQuAD's JSON) or else
+    in a set of the `hub`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
     out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
@@ -64,7 +65,7 @@ class Task:
         none: Literal["refused", "allowed"] = "refused",
         order: Literal["fixed", "either"] = "fixed",
         files: Mapping[str, Any] | None = None,
-        layout: Literal["table", "conll", "squad"] = "table",
+        layout: Literal["table", "parallel", "conll", "squad"] = "table",
         columns: list[str] | None = None,
         rename: Mapping[str, str] | None = None,
         quotes: Literal["csv", "none"] = "csv",
@@ -111,6 +112,8 @@ class Task:
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         self.limit = limit
         rows.check_splits(self.files, "files")
+        if layout == "parallel" and columns is not None and len(columns) != 2:
+            raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
         if not self.files:
             self._check_hub()
         if "train" not in (self.files or self.hub):
