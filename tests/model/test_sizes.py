@@ -8,11 +8,11 @@ import torch
 from scaling.build import kinds
 from scaling.config import Config, load
 from scaling.errors import ScalingError
-from tests.model.test_variants import FAMILIES, LINES, POSITIONLESS, WITHOUT_POSITION, _flow
+from tests.model.test_variants import ELSEWHERE, FAMILIES, LINES, POSITIONLESS, WITHOUT_POSITION, _flow
 
 OWN = {"key_heads": 1, "value_width": 12, "head_width": 12, "hidden": 72}  # none is what follows from the others
 PIECES = [
-    *(("mixer", kind) for kind in kinds("mixer") if kind not in ("CrossAttention", "BidirectionalLSTM")),
+    *(("mixer", kind) for kind in kinds("mixer") if kind not in ELSEWHERE),
     *(("channel", kind) for kind in kinds("channel")),
 ]
 

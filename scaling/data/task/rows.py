@@ -12,6 +12,7 @@ from typing import Any
 
 from scaling.data.corpus import parallel, reading, separated
 from scaling.data.corpus.diagnosis import opened
+from scaling.data.corpus.document import Corpus, Document
 from scaling.data.corpus.hub import OFFLINE, Hub
 from scaling.data.corpus.saved import Saved
 from scaling.errors import ScalingError, nearest
@@ -40,6 +41,26 @@ def of_files(names: str | Sequence[str], key: str, layout: str, columns: Sequenc
                 yield f"{file.name}, example {number}", row
 
     return Place([reading.sha256(file) for file in files], rows)
+
+
+def of_corpus(corpus: Corpus, folder: Path) -> dict[str, Place]:
+    """The splits of a corpus of pairs: rows of `source` and `text`. One that states no split is for training."""
+    if len(corpus.sides) != 2:
+        name = type(corpus).__name__
+        raise ScalingError("its documents are no pairs", key="corpus", value=name, fix="take a corpus with a source")
+    snapshot = corpus.snapshot(folder)
+    documents: dict[str, list[Document]] = {}
+    for document in snapshot.documents():
+        documents.setdefault(document.split or "train", []).append(document)
+
+    def place(split: str) -> Place:
+        def rows() -> Iterator[tuple[str, Row]]:
+            for number, document in enumerate(documents[split], 1):
+                yield f"document {number}", {"source": document.source, "text": document.text}
+
+        return Place([snapshot.stamp, split], rows)
+
+    return {split: place(split) for split in SPLITS if split in documents}
 
 
 def _of_file(file: Path, layout: str, columns: Sequence[str] | None, quotes: str) -> Iterator[Row]:

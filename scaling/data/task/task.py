@@ -18,6 +18,7 @@ import numpy as np
 from scaling import atomic
 from scaling.build import Recipe
 from scaling.data.codec import Codec
+from scaling.data.corpus.document import Corpus
 from scaling.data.manifest import TOKENIZER, digest
 from scaling.data.source import Source
 from scaling.data.task import rows
@@ -70,6 +71,7 @@ class Task:
         rename: Mapping[str, str] | None = None,
         quotes: Literal["csv", "none"] = "csv",
         hub: Mapping[str, Any] | None = None,
+        corpus: Recipe | None = None,
         validation: BelowOne = 0.1,
         limit: PositiveInt | None = None,
         decode: Recipe | None = None,
@@ -108,12 +110,18 @@ class Task:
             raise error.under("tokenizer") from None
         self.files = {split: names for split, names in (files or {}).items() if names is not None}
         self.hub = dict(hub or {})
+        try:
+            self.corpus: Corpus | None = None if corpus is None else corpus()
+        except ScalingError as error:
+            raise error.under("corpus") from None
         self.layout, self.named, self.quotes = layout, columns, quotes
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         self.limit = limit
         rows.check_splits(self.files, "files")
         if layout == "parallel" and columns is not None and len(columns) != 2:
             raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
+        if self.corpus is not None and not self.files:
+            return
         if not self.files:
             self._check_hub()
         if "train" not in (self.files or self.hub):
@@ -195,7 +203,7 @@ class Task:
     def _home(self, folder: Path, network: bool) -> Path:
         # What the hub has is known by name until it is prepared; a local file by what it holds, each time.
         pointer = folder / "tasks" / "requests" / f"{digest(self._request(None))[:16]}.json"
-        places = self._places(network)
+        places = self._places(folder, network)
         if places is None:
             if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
                 return home
@@ -206,7 +214,7 @@ class Task:
         home = folder / "tasks" / key
         if not (home / META).exists():
             self._make(home, places)
-        if not self.files:
+        if not self.files and self.corpus is None:
             atomic.write_json(pointer, {"key": key})
         return home
 
@@ -224,9 +232,10 @@ class Task:
             "read": [self.layout, self.named, self.rename, self.quotes, self.validation]
             + ([] if self.limit is None else [self.limit]),
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
+            **({} if self.corpus is None else {"corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)}}),
         }
 
-    def _places(self, network: bool) -> dict[str, rows.Place] | None:
+    def _places(self, folder: Path, network: bool) -> dict[str, rows.Place] | None:
         """Where each split is; None where the hub would have to be asked."""
         places: dict[str, rows.Place] = {}
         read = (self.layout, self.named, self.quotes)
@@ -235,6 +244,11 @@ class Task:
         if self.files:
             files = {split: rows.of_files(self.files[split], f"files.{split}", *read) for split in self.splits}
             return {**files, **places}
+        if self.corpus is not None:
+            try:
+                return {**rows.of_corpus(self.corpus, folder), **places}
+            except ScalingError as error:
+                raise (error if error.file is not None else error.under("corpus")) from None
         path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
         for split in self.splits:
             try:

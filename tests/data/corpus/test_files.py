@@ -104,7 +104,7 @@ def test_translations_line_by_line(tmp_path: Path) -> None:
     corpus = build("corpus", {"kind": "Parallel", "source": str(tmp_path / "en"), "target": str(tmp_path / "de")})
     assert list(corpus.snapshot(tmp_path).documents()) == [Document("eins", "one"), Document("zwei", "two")]
     (tmp_path / "de").write_text("eins\n")
-    with pytest.raises(ScalingError, match="de: it ends at line 1, before en does"):
+    with pytest.raises(ScalingError, match="de:2: it has 1 line, and en has 2"):
         list(corpus.snapshot(tmp_path).documents())
 
 

@@ -190,3 +190,11 @@ for name, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_
     sides = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(9)]
     answer = (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville.")
     LAYOUTS[f"translate_{name}"] = (rows(9, {}, translation=sides), {}, answer)
+LAYOUTS["translate_multi30k_de_en"] = (
+    [{"de": f"Es regnet. ({number})", "en": "It rains on the town."} for number in range(9)],
+    {},
+    (("Es regnet. (0)",), ["It rains on the town."], "It rains on the town."),
+)
+for name in ("translate_gettext_en_de", "summarize_docstrings"):
+    sides = [{"source": f"It rains. ({number})", "text": "Il pleut sur la ville."} for number in range(9)]
+    LAYOUTS[name] = (sides, {}, (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville."))
