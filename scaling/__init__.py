@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from scaling.api.model import load as load
     from scaling.api.modules import data_module as data_module
     from scaling.api.modules import module as module
+    from scaling.api.probe import Probe as Probe
+    from scaling.api.probe import probe as probe
     from scaling.api.runs import Run as Run
     from scaling.api.runs import runs as runs
     from scaling.api.runs import train as train
@@ -103,6 +105,7 @@ _MODULES = {
     "look": ("Attention", "look"),
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),
+    "probe": ("Probe", "probe"),
     "runs": ("Run", "runs", "train"),
     "scores": (
         "CorpusEvaluation",

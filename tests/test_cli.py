@@ -78,14 +78,14 @@ def verb(monkeypatch, run):
             parser.add_argument("--seed", type=int)
 
     Command.run = staticmethod(run)
-    monkeypatch.setitem(VERBS, "probe", "a verb of the test's")
-    monkeypatch.setitem(sys.modules, "scaling.command.probe", Command)
+    monkeypatch.setitem(VERBS, "trial", "a verb of the test's")
+    monkeypatch.setitem(sys.modules, "scaling.command.trial", Command)
 
 
 def test_overrides_lose_their_dashes_and_flags_keep_theirs(monkeypatch):
     seen = []
     verb(monkeypatch, seen.append)
-    assert main(["probe", "--optimizer.lr=1", "a", "--seed=3", "size=tiny", "--row=GeLU"]) == 0
+    assert main(["trial", "--optimizer.lr=1", "a", "--seed=3", "size=tiny", "--row=GeLU"]) == 0
     assert seen[0].words == ["optimizer.lr=1", "a", "size=tiny", "row=GeLU"]
     assert seen[0].seed == 3
 
@@ -105,7 +105,7 @@ def test_exit_codes(monkeypatch, capsys, error, code, told):
         raise error
 
     verb(monkeypatch, run)
-    assert main(["probe"]) == code
+    assert main(["trial"]) == code
     assert capsys.readouterr().err == told
 
 
@@ -160,6 +160,7 @@ NEEDED = {
     "predict": ["3fa9", "--input", "new.jsonl"],
     "generate": ["3fa9"],
     "look": ["3fa9", "--text", "a"],
+    "probe": ["3fa9", "ranks"],
     "export": ["3fa9"],
     "import": ["folder"],
     "fit": ["points.csv"],

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from scaling.batch import Batch
 from scaling.errors import ScalingError
 from scaling.inside.maps import towers
+from scaling.inside.stream import stream
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
 from scaling.nn.contract import Block, Mixer, conforms
@@ -56,18 +57,10 @@ def lens(model: Family, batch: Batch) -> list[Tensor]:
     head: the last are the model's own. (nostalgebraist 2020) Of an encoder-decoder the blocks are the decoder's.
     """
     model.eval()
-    tower, stack = list(towers(model))[-1]
-    stream: list[Tensor] = []
-
-    def keep(x: Tensor) -> Tensor:
-        stream.append(x)
-        return x
-
-    names = [f"{tower}.{name}" for name, module in stack.named_modules() if conforms(module, Block)]
-    with model.watch(change=dict.fromkeys(names, keep)):
-        model(batch)
+    tower = list(towers(model))[-1][0]
+    after = stream(model, batch)[1:]
     logits = []
-    for x in stream:
+    for x in after:
         with model.watch(change={f"{tower}.stack.norm{INPUT}": lambda _, x=x: x}):
             logits.append(model.logits(batch))
     return logits

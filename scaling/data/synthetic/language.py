@@ -145,9 +145,12 @@ class Language:
     def windows(self, length: int) -> int | None:
         return None if self.tokens is None else self.tokens // length
 
+    def drawn(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """[n count] the symbols behind `bos` of these windows, and their ranks."""
+        return self.law.drawn(hashing.keys(self.law.seed, f"synthetic {self.split}", rows), count)
+
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        keys = hashing.keys(self.law.seed, f"synthetic {self.split}", rows)
-        symbols, ranks = self.law.drawn(keys, length - 1)
+        symbols, ranks = self.drawn(rows, length - 1)
         tokens = np.empty((len(rows), length), np.uint16)
         tokens[:, 0] = self.specials["bos"]
         tokens[:, 1:] = symbols

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from scaling.data.corpus.diagnosis import opened
 from scaling.data.corpus.document import Corpus, Document
 from scaling.data.corpus.hub import OFFLINE, Hub
 from scaling.data.corpus.saved import Saved
+from scaling.data.tree import depths as tree_depths
 from scaling.errors import ScalingError, nearest
+from scaling.number import plural
 
 SPLITS = ("train", "validation", "test")
 Row = Mapping[str, Any]
@@ -31,7 +34,7 @@ class Place:
 
 def of_files(names: str | Sequence[str], key: str, layout: str, columns: Sequence[str] | None, quotes: str) -> Place:
     """A split in local files; `key` is that of the config which names them."""
-    files = reading.find(names, key, (*reading.OF_FOLDERS, ".conll", ".iob", ".bio", ".data", ".mrg"))
+    files = reading.find(names, key, (*reading.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg"))
     if layout == "parallel":
         return Place([reading.sha256(file) for file in files], _parallel(files, names, key, columns))
 
@@ -66,6 +69,8 @@ def of_corpus(corpus: Corpus, folder: Path) -> dict[str, Place]:
 def _of_file(file: Path, layout: str, columns: Sequence[str] | None, quotes: str) -> Iterator[Row]:
     if layout == "conll":
         return conll(file, columns)
+    if layout == "conllu":
+        return conllu(file)
     if layout == "squad":
         return squad(file)
     if reading.builder(file) == "separated":
@@ -113,6 +118,55 @@ def conll(file: Path, columns: Sequence[str] | None) -> Iterator[Row]:
             words.append(fields)
     if words:
         yield dict(zip(columns, map(list, zip(*words))))
+
+
+def conllu(file: Path) -> Iterator[Row]:
+    """A word a line in the ten columns of CoNLL-U (Nivre et al. 2016) or CoNLL-X (Buchholz and Marsi 2006), which tabs
+    separate: a row is a sentence with the lists `tokens`, `upos`, `xpos` (of CoNLL-X coarse and fine tags), `heads`
+    (from 1; 0: the root), `relations` and `depths`, the words up to the root.
+    """
+    words: list[list[str]] = []
+    first = 0
+    for number, line in enumerate(itertools.chain(_lines(file), [""]), 1):
+        fields = line.split("\t")
+        if not line.strip():
+            if words:
+                yield _sentence(file, first, words)
+            words = []
+        elif line.startswith("#") and not words:
+            continue
+        elif len(fields) == len(_CONLLU) and not fields[0].isdecimal():
+            continue  # words that span several others, and empty ones
+        elif len(fields) != len(_CONLLU):
+            what = f"the line has {len(fields)} columns, and CoNLL-U has {len(_CONLLU)}, separated by tabs"
+            raise ScalingError(what, file=file, line=number, fix="take data.layout=conll for other columns")
+        else:
+            first = first if words else number
+            words.append([*fields, str(number)])
+
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+def _sentence(file: Path, first: int, words: Sequence[Sequence[str]]) -> Row:
+    _, tokens, _, upos, xpos, _, heads, relations, _, _, lines = map(list, zip(*words))
+    for place, (number, head, line) in enumerate(zip((word[0] for word in words), heads, lines), 1):
+        if number != str(place):
+            raise ScalingError("words are numbered from 1 in their order", file=file, line=int(line), value=number)
+        if not head.isdecimal() or int(head) > len(words):
+            what = f"the sentence has {plural(len(words), 'word')}, and the head is none of them"
+            raise ScalingError(what, file=file, line=int(line), key="head", value=head, fix="write its number, or 0")
+    depths = tree_depths([int(head) for head in heads])
+    if depths is None:
+        raise ScalingError("the heads of the sentence form a circle", file=file, line=first, key="head")
+    return {
+        "tokens": tokens,
+        "upos": upos,
+        "xpos": xpos,
+        "heads": heads,
+        "relations": relations,
+        "depths": list(map(str, depths)),
+    }
 
 
 def squad(file: Path) -> Iterator[Row]:

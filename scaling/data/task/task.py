@@ -39,8 +39,8 @@ class Task:
     """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
     `{premise}`.
 
-    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, SQuAD's JSON) or else
-    in a set of the `hub`.
+    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, CoNLL-U's, SQuAD's
+    JSON) or else in a set of the `hub`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
     out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
@@ -66,7 +66,7 @@ class Task:
         none: Literal["refused", "allowed"] = "refused",
         order: Literal["fixed", "either"] = "fixed",
         files: Mapping[str, Any] | None = None,
-        layout: Literal["table", "parallel", "conll", "squad"] = "table",
+        layout: Literal["table", "parallel", "conll", "conllu", "squad"] = "table",
         columns: list[str] | None = None,
         rename: Mapping[str, str] | None = None,
         quotes: Literal["csv", "none"] = "csv",

@@ -145,6 +145,13 @@ LAYOUTS: dict[str, Layout] = {
         {"ner_tags": datasets.Sequence(names(*TAGS))},
         (("Ann", "left", "New", "York"), ["B-PER", "O", "B-LOC", "I-LOC"], "B-PER O B-LOC I-LOC"),
     ),
+    "conll2003_pos": (
+        rows(
+            9, {}, tokens=[["Ann", "left"], ["He", "left"], ["It", "fell"]], pos_tags=[["NNP", "VBD"], ["PRP", "VBD"]]
+        ),
+        {},
+        (("Ann", "left"), ["NNP", "VBD"], "NNP VBD"),
+    ),
     "squad1": (
         rows(9, {"question": "who?"}, **{key: [value] for key, value in QUESTION.items()}, answers=[answers("Ann")]),
         {},

@@ -66,6 +66,7 @@ def test_every_task_that_is_to_be_shipped_is():
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "mnli_mismatched", "qnli", "rte", "wnli"}
     super_glue = {"boolq", "cb", "copa", "multirc", "record", "super_glue_rte", "wic", "wsc", "axb", "axg"}
     others = {"imdb", "snli", "scitail", "conll2003", "squad1", "squad2", "trec", "movie_reviews"}
+    others |= {"conll2003_pos"}
     written = {"webquestions", "natural_questions", "trivia_qa", "summarize_xsum", "summarize_cnn_dailymail"}
     written |= {"translate_wmt14_en_de", "translate_wmt14_en_fr", "translate_wmt16_en_ro"}
     written |= {"translate_multi30k_de_en"} | OF_CORPORA
