@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from scaling.api.runs import Run as Run
     from scaling.api.runs import runs as runs
     from scaling.api.runs import train as train
+    from scaling.api.scores import ClozeEvaluation as ClozeEvaluation
     from scaling.api.scores import CorpusEvaluation as CorpusEvaluation
     from scaling.api.scores import HarnessEvaluation as HarnessEvaluation
     from scaling.api.scores import OptionEvaluation as OptionEvaluation
+    from scaling.api.scores import evaluate_cloze as evaluate_cloze
     from scaling.api.scores import evaluate_corpus as evaluate_corpus
     from scaling.api.scores import evaluate_harness as evaluate_harness
     from scaling.api.scores import evaluate_options as evaluate_options
@@ -108,9 +110,11 @@ _MODULES = {
     "probe": ("Probe", "probe"),
     "runs": ("Run", "runs", "train"),
     "scores": (
+        "ClozeEvaluation",
         "CorpusEvaluation",
         "HarnessEvaluation",
         "OptionEvaluation",
+        "evaluate_cloze",
         "evaluate_corpus",
         "evaluate_harness",
         "evaluate_options",

@@ -179,8 +179,14 @@ class Model:
         return {**own, **self.saved.described.ids}
 
     def encoded(self, text: str) -> list[int]:
-        """The token ids of a text."""
+        """The token ids of a text. An encoder-decoder with sentinels reads its first one for the first `[MASK]`, the
+        next one for the next.
+        """
         if self.tokenizer is not None:
+            if self.family == "encoder_decoder" and "sentinel_0" in self.ids:
+                from scaling.inside.look import masked
+
+                return masked(self.tokenizer, self.ids, text)
             return list(self.tokenizer.encode([text])[0])
         try:
             tokens = [int(word) for word in text.split()]

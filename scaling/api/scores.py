@@ -16,6 +16,7 @@ from scaling.errors import ScalingError, nearest
 
 if TYPE_CHECKING:
     from scaling.api.model import Model
+    from scaling.scoring.cloze import Filled
     from scaling.scoring.corpus import Document
     from scaling.scoring.likelihood import Scorer
     from scaling.scoring.options import Scored
@@ -133,6 +134,61 @@ def evaluate_options(
         intervals={name: [metric.low, metric.high] for name, metric in values.items()},
         truncated=answers.truncated,
         scored=answers.examples,
+    )
+
+
+@dataclass(frozen=True)
+class ClozeEvaluation:
+    """Which of a few words a run finds the likeliest in the gaps of seven prompts, one for each kind of knowledge that
+    pretraining may teach.
+
+    `metrics` are `accuracy`, and `probability`, the mean probability of the right word among the options; `intervals`
+    are their 95% intervals over the prompts.
+    """
+
+    run: str
+    prompts: int
+    chance: float
+    metrics: Mapping[str, float]
+    intervals: Mapping[str, Sequence[float]]
+    scored: Sequence[Filled] = field(repr=False, default=())
+
+    def save(self, path: str | Path) -> None:
+        """Write a line for each prompt, JSON or CSV where the name ends in .csv: its `knowledge`, `text`, `options`,
+        the right one first, their `nats`, and the number of the option that is `chosen`.
+        """
+        save_rows(path, [{**asdict(one), "chosen": one.choice} for one in self.scored])
+
+
+def evaluate_cloze(run: str | Run, *, runs: str | Path = RUNS, device: str | None = None) -> ClozeEvaluation:
+    """Let a run of any family choose words for the gaps of seven prompts, without finetuning.
+
+    scaling.evaluate_cloze("3f2a").metrics["accuracy"]
+    """
+    from scaling.data.codec import Codec
+    from scaling.metric import bootstrap
+    from scaling.scoring.cloze import PROMPTS, Chosen, masked, written
+    from scaling.training.finetune import pretrained
+
+    source = pretrained(_name(run), runs)
+    if source.tokenizer is None:
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
+    model, codec, length = _model(source, runs, device), Codec.load(source.tokenizer), source.size["length"]
+    if source.family == "encoder":
+        from scaling.scoring.masked import MaskedScorer
+
+        filled = masked(MaskedScorer(model.module, model.ids, length), codec, PROMPTS)  # type: ignore[arg-type]
+    else:
+        filled = written(_scorer(model, length), codec, model.ids, PROMPTS)
+    values = bootstrap(Chosen(), filled, filled)
+    return ClozeEvaluation(
+        run=source.folder.name,
+        prompts=len(filled),
+        chance=sum(1 / len(one.options) for one in filled) / len(filled),
+        metrics={name: metric.value for name, metric in values.items()},
+        intervals={name: [metric.low, metric.high] for name, metric in values.items()},
+        scored=filled,
     )
 
 

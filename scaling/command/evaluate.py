@@ -5,6 +5,7 @@ scaling evaluate 8c21                            the validation split of a finet
 scaling evaluate 8c21 --split test
 scaling evaluate 8c21 mnli_mismatched            another task with the same labels
 scaling evaluate 3f2a copa --shots 0             a run that was not finetuned: which option is the likeliest?
+scaling evaluate 3f2a cloze                      a run of any family: which word belongs into the gap of a prompt?
 scaling evaluate 3f2a --corpus wikitext103       bits per byte and perplexity; without a name, of what it was trained on
 scaling evaluate 3f2a --harness arc_easy,own.yaml   tasks of lm-evaluation-harness
 """
@@ -21,6 +22,7 @@ from scaling.api.tasks import SPLITS, Evaluation, evaluate_finetuned
 from scaling.command.document import numbered
 from scaling.errors import ScalingError
 
+CLOZE = "cloze"
 OPTIONS = ("shots", "formulation", "frame", "normalisation", "limit", "to")
 CORPUS = ("stride", "masking", "limit", "to")
 HARNESS = ("shots", "limit", "to")
@@ -68,6 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
     arguments.split = arguments.split or "validation"
     if arguments.corpus is not None:
         return _corpus(arguments, runs, _given(arguments, CORPUS, "it does not apply to a corpus"))
+    if arguments.task == CLOZE:
+        return _cloze(arguments, runs, _given(arguments, ("to",), "it does not apply to the prompts"))
     if arguments.task and "=" not in arguments.task and not pretrained(arguments.run, runs).is_finetuned:
         return _options(arguments, runs, _given(arguments, OPTIONS, "it does not apply to the options of a task"))
     _given(arguments, (), "a finetuned run answers as it was trained")
@@ -84,6 +88,28 @@ def _given(arguments: argparse.Namespace, flags: Sequence[str], wrong: str) -> d
         if name not in flags:
             raise ScalingError(wrong, key=f"--{name}", value=value, fix="leave it out")
     return given
+
+
+def _cloze(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> None:
+    """The prompts with a gap."""
+    from scaling.api.scores import evaluate_cloze
+
+    for word in _overrides(arguments):
+        raise ScalingError("the prompts have no settings", key=word, fix="leave it out")
+    evaluation = evaluate_cloze(arguments.run, runs=runs, device=arguments.device)
+    if "to" in given:
+        evaluation.save(given["to"])
+    if arguments.json:
+        kept = {key: value for key, value in _document(evaluation).items() if key != "prompts"}
+        prompts = [{**asdict(one), "chosen": one.choice} for one in evaluation.scored]
+        print(json.dumps({**kept, "prompts": prompts}, indent=2, ensure_ascii=False))
+        return
+    lines = [f"run {evaluation.run}, {evaluation.prompts} prompts"]
+    lines += _values(evaluation.metrics, evaluation.intervals, {"chance": evaluation.chance})
+    for one in evaluation.scored:
+        nats = ", ".join(f"{option} {value:.2f}" for option, value in zip(one.options, one.nats))
+        lines += ["", f"{one.knowledge}: {one.text}", f"  chosen: {one.options[one.choice]}; nats: {nats}"]
+    print("\n".join(lines))
 
 
 def _corpus(arguments: argparse.Namespace, runs: str, given: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,11 +119,20 @@ def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[in
 
 
 def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
-    """The tokens of a text in which [MASK] stands for the token of that name."""
-    parts = text.split(MASK) if "mask" in ids else [text]
+    """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
+    gaps = itertools.repeat(ids["mask"]) if "mask" in ids else _sentinels(ids)
+    parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
     # The space before a word is a part of its token.
     pieces = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
-    return [token for piece in pieces[:-1] for token in (*piece, ids["mask"])] + list(pieces[-1])
+    return [token for piece, gap in zip(pieces[:-1], gaps) for token in (*piece, gap)] + list(pieces[-1])
+
+
+def _sentinels(ids: Mapping[str, int]) -> Iterator[int]:
+    for number in itertools.count():
+        if f"sentinel_{number}" not in ids:
+            what = f"the run has {number} sentinels, and the text has more gaps"
+            raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
+        yield ids[f"sentinel_{number}"]
 
 
 def _spelled(token: int, ids: Mapping[str, int], codec: Codec | None) -> str:

@@ -178,6 +178,8 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
     the end of another; an encoder-decoder's target begins after bos.
     """
     frame = ("cls", "sep", "mask") if kind == "Encoder" else ()
+    if kind == "EncoderDecoder":
+        frame = tuple(name for name in specials if name.startswith("sentinel_"))  # by which gaps are filled
     ids = {name: specials[name] for name in ("pad", "bos", "eos", *frame) if name in specials}
     order = ("bos", "eos") if kind == "EncoderDecoder" else ("eos", "bos")
     start = [ids[name] for name in order if name in ids][:1]

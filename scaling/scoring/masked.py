@@ -95,6 +95,18 @@ class MaskedScorer:
         batch = Batch(tokens, tokens, documents=padded).to(next(self.model.parameters()).device)
         return vectors(self.model.head, self.model(batch), batch)
 
+    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> float:
+        """−Σ ln p of tokens that are all masked, between others."""
+        count = len(tokens)
+        row = self.framed(np.array([*before, *[self.ids["mask"]] * count, *after], np.int64))
+        if len(row) > self.length:
+            what = f"{len(row):,} tokens are more than the window of {self.length:,}"
+            raise ScalingError(what, key="size.length", fix="take a run with longer windows")
+        targets = torch.full((1, len(row)), IGNORE)
+        first = len(before) + ("cls" in self.ids)
+        targets[0, first : first + count] = torch.tensor(list(tokens))
+        return float(self._losses([row], targets).sum())
+
     @torch.inference_mode()
     def chances(self, text: Sequence[int]) -> np.ndarray:
         """[masks v]: how likely each token is behind each mask of a text."""
