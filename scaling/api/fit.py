@@ -39,6 +39,7 @@ def fit(
     intervals: str | None = None,
     level: float | None = None,
     cluster: str | None = None,
+    share: str | None = None,
     noise: float | None = None,
     starts: int | None = None,
     seed: int | None = None,
@@ -63,6 +64,7 @@ def fit(
         "intervals": intervals,
         "level": level,
         "cluster": cluster,
+        "share": share,
         "weight": weight,
         "noise": noise,
         "starts": starts,
@@ -116,7 +118,7 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
     from scaling.fit_report.report import fit_report, two_step_report
     from scaling.law import Form
     from scaling.law.chance import known_chance, upper_level
-    from scaling.law.columns import clustered_by
+    from scaling.law.columns import clustered_by, shared_by
     from scaling.law.held_out import column_held_out, split_held_out
     from scaling.law.objective import named_objective
     from scaling.law.two_step import TwoStep, fit_law
@@ -136,7 +138,10 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         points, tested = (points, None) if mask is None else points.hold_out(mask)
     elif options["hold_out"] != "none":
         points, tested = split_held_out(points, options["hold_out"])
-    clusters = {None: clustered_by(points), "none": None}.get(options["cluster"], options["cluster"])
+    usual = None if options["cluster"] else shared_by(points)
+    shared = {None: usual, "none": None}.get(options["share"], options["share"])
+    usual = clustered_by(points) if shared is None else None
+    clusters = {None: usual, "none": None}.get(options["cluster"], options["cluster"])
     objective, delta = options["objective"], options["delta"]
     law_fit = fit_law(
         form,
@@ -144,6 +149,7 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         objective=None if objective is None and delta is None else named_objective(objective or form.objective, delta),
         weights=None if options["weight"] is None else _weights(points, options["weight"]),
         clusters=clusters,
+        shared=shared,
         fixed=fixed,
         starts=options["starts"],
         seed=options["seed"],
@@ -155,7 +161,7 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         "held_out": tested,
         "targets": targets,
         "stated": stated,
-        "cluster_column": clusters,
+        "cluster_column": clusters or shared,
         "seed": options["seed"],
     }
     of_two = isinstance(law_fit, TwoStep)

@@ -41,6 +41,7 @@ FITTING = (
     "intervals",
     "level",
     "cluster",
+    "share",
     "weight",
 )
 USED_BY = {
@@ -116,7 +117,11 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
             raise ScalingError("must be positive", key=option, value=value, fix=fix)
     if given["level"] is not None and not 0 < given["level"] < 1:
         raise ScalingError("is not between 0 and 1", key="level", value=given["level"], fix="write 0.95 for 95%")
-    if method == "bootstrap_run" and given["cluster"] is None:
+    both = [name for name in ("cluster", "share") if given[name] not in (None, "none")]
+    if len(both) > 1:
+        what = "points belong together in one way"
+        raise ScalingError(what, key="share", value=given["share"], fix="leave out --cluster or --share")
+    if method == "bootstrap_run" and not both:
         raise ScalingError(
             "resamples clusters, and none are named", key="intervals", value=method, fix="add --cluster run"
         )

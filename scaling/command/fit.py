@@ -90,6 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="points whose errors belong together, by default those of one run where `run` or `run_name` repeats; none",
     )
     add(
+        "--share",
+        action=_Once,
+        metavar="COLUMN",
+        help="runs with a common error (a trunk, a seed, a machine), which is estimated: default column trunk; none",
+    )
+    add(
         "--noise",
         action=_Once,
         type=float,
@@ -126,6 +132,7 @@ def run(arguments: argparse.Namespace) -> None:
         intervals=arguments.intervals,
         level=arguments.level,
         cluster=arguments.cluster,
+        share=arguments.share,
         noise=arguments.noise,
         starts=arguments.starts,
         seed=arguments.seed,

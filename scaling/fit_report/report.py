@@ -101,11 +101,24 @@ class FitReport:
             "back_test": [test.to_json() for test in self.back_tests],
             "optima": [optimum.to_json() for optimum in self.optima],
             "checklist": {"answers": [asdict(answer) for answer in self.checklist], "missing": missing(self.checklist)},
-            "clusters": None
-            if self.cluster_column is None
-            else {"column": self.cluster_column, "count": len(set(points[self.cluster_column]))},
+            "clusters": self._clusters(),
         }
         return _finite(document)
+
+    def _clusters(self) -> dict[str, Any] | None:
+        """Which points belong together, and how their errors correlate where that was estimated."""
+        if self.cluster_column is None:
+            return None
+        document: dict[str, Any] = {
+            "column": self.cluster_column,
+            "count": len(set(self.fit.points[self.cluster_column])),
+            "correlation": None,
+        }
+        correlation = self.fit.correlation
+        if correlation is not None:
+            low, high = correlation.interval(self.level)
+            document["correlation"] = {"estimate": correlation.mean, "low": low, "high": high, "level": self.level}
+        return document
 
 
 @dataclass(frozen=True)

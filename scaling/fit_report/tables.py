@@ -186,7 +186,10 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}", ""
     clusters = document.get("clusters")
     if clusters:
-        yield f"errors of the points of one {clusters['column']} belong together: {clusters['count']} clusters", ""
+        rho = clusters.get("correlation")
+        how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
+        counted = f"{clusters['count']} {'clusters' if rho is None else 'groups'}{how}"
+        yield f"errors of the points of one {clusters['column']} belong together: {counted}", ""
     pooled = document["points"]["pooled"]
     if pooled:
         kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())

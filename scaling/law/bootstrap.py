@@ -56,6 +56,9 @@ def _resamples(
 ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None]]:
     """Batches of (weights, observed), one row a refit."""
     problem, n = fit.problem, len(fit.problem.observed)
+    if problem.shared is not None and resampling != "run":
+        what = "points that share errors are not drawn one by one"
+        raise ScalingError(what, key="intervals", value=f"bootstrap_{resampling}", fix="take profile or bootstrap_run")
     rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
     for first in range(0, count, BATCH):
         size = min(BATCH, count - first)
@@ -75,6 +78,8 @@ def _resamples(
 
 
 def _clusters(fit: Fit) -> np.ndarray:
+    if fit.problem.shared is not None:
+        return fit.problem.shared.groups
     if fit.clusters is None:
         raise ScalingError("a bootstrap by run needs to know the runs", fix="fit with clusters='run' or 'seed'")
     return fit.clusters

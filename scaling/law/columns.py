@@ -23,6 +23,9 @@ SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "
 RUNS = ("run", "run_name")
 """Columns that name the run a point is of."""
 
+TRUNK = "trunk"
+"""The column that names the run whose beginning a run has."""
+
 IDENTITIES = ("tokenizer", "validation")
 """Columns that identify the loss that was measured: two values are two kinds of loss."""
 
@@ -98,6 +101,11 @@ def from_frame(frame: Any, **choices: Any) -> Points:
 def clustered_by(points: Points) -> str | None:
     """The column that names runs of several points each, whose errors belong together."""
     return next((name for name in RUNS if name in points and 1 < len(set(points[name])) < len(points)), None)
+
+
+def shared_by(points: Points) -> str | None:
+    """The column that names the trunk of each run, where runs of one trunk are among the points: they share errors."""
+    return TRUNK if TRUNK in points and len(set(points[TRUNK])) < len(points) else None
 
 
 def _typed(name: str, values: list[Any], source: str) -> np.ndarray:

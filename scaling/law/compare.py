@@ -25,7 +25,9 @@ def aicc(fit: Fit) -> float:
     if n <= k + 1:
         return float("inf")
     scale = float(measure(fit.problem.objective, np.array([fit.objective]), n, 0).scale[0])
-    return n * 2.0 * float(np.log(max(scale, 1e-150))) + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
+    shared = fit.problem.shared
+    determinant = 0.0 if shared is None else shared.log_determinant
+    return n * 2.0 * float(np.log(max(scale, 1e-150))) + determinant + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from scaling.law.objective import LogSquared, Objective
 from scaling.law.problem import Problem
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Quantity
+from scaling.law.shared_errors import SharedErrors
 
 STARTS, REFINED = 128, 6
 
@@ -52,13 +53,21 @@ class Plan:
 
 
 def expected_interval(
-    form: Form, truth: Mapping[str, float], columns: Columns, noise: float, target: Quantity, level: float = 0.95
+    form: Form,
+    truth: Mapping[str, float],
+    columns: Columns,
+    noise: float,
+    target: Quantity,
+    level: float = 0.95,
+    shared: SharedErrors | None = None,
 ) -> Planned:
     """The t-interval of `target` from runs at `columns`, were the law `truth` and the errors of log loss `noise`.
 
     By expected (Fisher) information at the truth: good where the law is nearly linear, a lower bound elsewhere.
+    `shared` are errors that runs share, of a correlation that is taken as known.
     """
     problem, u = _study(form, truth, columns)
+    problem = replace(problem, shared=shared)
     freedom = len(problem.observed) - len(problem.free)
     if freedom < 1:
         raise ScalingError(

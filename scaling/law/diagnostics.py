@@ -82,7 +82,7 @@ def _unseen_of_a_sigmoid(
     values = dict(zip(form.parameter_names, map(float, problem.theta(u)), strict=True))
     scores = form.predict(problem.theta(u), problem.columns)
     lowest, highest, where = float(scores.min()), float(scores.max()), _range(problem)
-    scatter = float(np.std(problem.residuals(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
+    scatter = float(np.std(problem.errors(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
     chance, upper = values[form.chance], values[form.chance] + values[form.height]
     if highest - lowest < MOVES * scatter:
         return [
@@ -116,13 +116,13 @@ def _partner(problem: Problem, row: int, diagnostics: Diagnostics) -> str:
 def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> tuple[str, ...]:
     """A sentence for each reason why the intervals may not cover what they claim."""
     predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
-    residual = (predicted - problem.observed) * np.sqrt(problem.weights)
+    residual = problem.residuals(u[None])[0] * np.sqrt(problem.weights)
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
     reasons = [
         unequal_errors(residual, predicted),
         alike_neighbours(residual, predicted),
-        lack_of_fit(residual, problem.columns, len(u)),
+        lack_of_fit(residual, problem.columns, len(u)) if problem.shared is None else None,
     ]
     if clusters is not None:
         reasons.append(few_clusters(clusters))

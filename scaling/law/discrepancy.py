@@ -23,6 +23,7 @@ from scaling.law.forms.form import Columns
 from scaling.law.likelihood import EXACT
 from scaling.law.noise import student
 from scaling.law.points import SIZE_EXPONENTS
+from scaling.law.shared_errors import SharedErrors
 
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
@@ -56,6 +57,8 @@ class Discrepancy:
     """The residuals in the basis."""
     sizes: np.ndarray
     noises: np.ndarray
+    shared: SharedErrors | None
+    """What errors the points share; all arrays over points are then of combinations that do not correlate."""
     weights: np.ndarray
     """The posterior of pairs of a size of u and a noise."""
 
@@ -73,12 +76,16 @@ class Discrepancy:
         """Half of the interval in which a new run at each row lies around the law's mean there, were θ's noise zero."""
         return self._quantile(level) * np.sqrt(self._variances(rows))
 
+    def _independent(self, values: np.ndarray) -> np.ndarray:
+        """Values of the points as combinations whose errors do not correlate."""
+        return values if self.shared is None else self.shared.whiten(values)
+
     def _variances(self, rows: Columns) -> np.ndarray:
         """The expected square of new run minus fitted law, without the error of θ that comes from noise."""
         if not self.noise:  # the points lie on the law
             return np.zeros(len(next(iter(rows.values()))))
         gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
-        shared = _covariance(self.fit, rows, self.columns) * self.root
+        shared = self._independent(_covariance(self.fit, rows, self.columns) * self.root)
         before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * shared).sum(1) + ((gain @ self.kernel) * gain).sum(1)
         cross = (shared - gain @ self.kernel) @ self.basis
         size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
@@ -112,19 +119,29 @@ def discrepancy(fit: Fit, size: float = SIZE, spread: float = SPREAD) -> Discrep
     root = np.sqrt(fit.problem.weights[chosen])
     jacobian = _jacobian(fit, columns) * root[:, None]
     kernel = _covariance(fit, columns, columns) * root[:, None] * root
+    shared = fit.problem.shared and fit.problem.shared.at(chosen)
+    residual = -root * fit.problem.errors(fit.u[None])[0][chosen]
+    if shared is not None:
+        jacobian, residual = shared.whiten(jacobian.T).T, shared.whiten(residual)
+        kernel = shared.whiten(shared.whiten(kernel).T)
     left, singular, _ = np.linalg.svd(jacobian)
     rank = int((singular > singular[0] * len(root) * np.finfo(float).eps).sum())
     variances, rotation = np.linalg.eigh(left[:, rank:].T @ kernel @ left[:, rank:])
     basis, variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
-    contrasts = basis.T @ (-root * fit.problem.residuals(fit.u[None])[0][chosen])
+    contrasts = basis.T @ residual
     posterior = _posterior(contrasts, variances, abs(float(np.mean(fit.problem.observed))), size, spread)
-    return Discrepancy(fit, columns, root, kernel, jacobian, basis, variances, contrasts, *posterior)
+    sizes, noises, weights = posterior
+    return Discrepancy(
+        fit, columns, root, kernel, jacobian, basis, variances, contrasts, sizes, noises, shared, weights
+    )
 
 
 def influence(fit: Fit, rows: Columns) -> np.ndarray:
     """How far an error of each point moves the law at each row, `[rows, points]` in the order of the table."""
     root = np.sqrt(fit.problem.weights)
-    gain = _jacobian(fit, rows) @ np.linalg.pinv(_jacobian(fit, fit.problem.columns) * root[:, None]) * root
+    seen = fit.problem.whitened(_jacobian(fit, fit.problem.columns).T).T * root[:, None]
+    # V^-½ is symmetric, so that it acts on the errors as it does on the rows.
+    gain = fit.problem.whitened(_jacobian(fit, rows) @ np.linalg.pinv(seen) * root)
     moved = np.empty_like(gain)
     moved[:, fit.order] = gain
     return moved

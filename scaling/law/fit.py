@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
 from scaling.law.residual_tests import seed_scatter
 from scaling.law.robust import reweighted
+from scaling.law.shared_errors import Correlation
 from scaling.law.solver import PATIENT, minimise
 from scaling.law.validate import validated_problem
 
@@ -96,7 +97,7 @@ class Fit:
     @property
     def residuals(self) -> np.ndarray:
         """Predicted minus observed in the objective's space, in the order of the table's rows."""
-        return self._in_table_order(self.problem.residuals(self.u[None])[0])
+        return self._in_table_order(self.problem.errors(self.u[None])[0])
 
     @property
     def leverage(self) -> np.ndarray:
@@ -114,6 +115,17 @@ class Fit:
         return None if self.clusters is None else self._in_table_order(self.clusters)
 
     @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each point that shares errors, in the order of the table's rows."""
+        shared = self.problem.shared
+        return None if shared is None else self._in_table_order(shared.groups)
+
+    @cached_property
+    def correlation(self) -> Correlation | None:
+        """What the residuals show of the correlation of errors within a group, where points share some."""
+        return self.problem.correlation(self.u)
+
+    @property
     def degrees_of_freedom(self) -> int:
         return len(self.problem.observed) - len(self.problem.free)
 
@@ -129,6 +141,7 @@ class Fit:
             objective=self.problem.objective,
             weights=self.weights[~mask],
             clusters=None if self.labels is None else self.labels[~mask],
+            shared=None if self.groups is None else self.groups[~mask],
             fixed=self.problem.fixed,
             starts=starts,
             seed=self.seed,
@@ -137,7 +150,7 @@ class Fit:
     @property
     def seed_noise(self) -> float | None:
         """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
-        scatter = seed_scatter(self.problem.residuals(self.u[None])[0], self.problem.columns)
+        scatter = seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns)
         return None if scatter is None else scatter[0]
 
     def predict(self, **inputs: Any) -> np.ndarray:
@@ -158,19 +171,21 @@ def fit(
     weights: np.ndarray | None = None,
     clusters: str | np.ndarray | None = None,
     fixed: Mapping[str, float] | None = None,
+    shared: str | np.ndarray | None = None,
     starts: int | np.ndarray = STARTS,
     seed: int = 0,
 ) -> Fit:
     """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
 
     `weights` are relative, and scaled to a mean of one. `clusters` names the column (or gives the labels) of runs
-    whose errors belong together. `fixed` holds parameters at stated values. `starts` is how many random starts are
+    whose errors belong together. `shared` names that of runs with a common error (a trunk, a seed, a machine), whose
+    correlation is then estimated. `fixed` holds parameters at stated values. `starts` is how many random starts are
     screened, or the starts themselves `[count, parameters]`. A fit that does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
     objective = objective or named_objective(form.objective)
-    problem, order, labels = validated_problem(form, points, objective, weights, clusters, fixed or {})
+    problem, order, labels = validated_problem(form, points, objective, weights, clusters, fixed or {}, shared)
     screened = thinned(problem, SCREENED)
     if isinstance(starts, int):
         begin = draw(screened, starts, seed)
@@ -179,6 +194,10 @@ def fit(
     best, agreeing = search(screened, begin, REFINED)
     if screened is not problem:
         best = minimise(problem, problem.coordinates.of(screened.theta(best.u)), effort=PATIENT)
+    correlation = problem.correlation(best.u[0]) if np.isfinite(best.cost[0]) else None
+    if problem.shared is not None and correlation is not None:
+        problem = replace(problem, shared=replace(problem.shared, correlation=correlation.mean))
+        best = minimise(problem, best.u, effort=PATIENT)
     if not np.isfinite(best.cost[0]) or not best.converged[0]:
         raise ScalingError(
             f"the fit of {form.name} did not converge from any of {len(begin)} starts",

@@ -62,6 +62,13 @@ def bound(
     if method == "profile":
         ends = profile(problem, each, places, costs, noise, threshold)
         low, high, open_below, open_above = ends.low, ends.high, ends.open_below, ends.open_above
+    correlation = problem.correlation(u)
+    if correlation is not None:
+        slopes = each.along(problem, places)[1]
+        factors = np.array([correlation.widening(slope, level) for slope in slopes]).T
+        lowest, highest = each.limits
+        low = np.where(open_below, low, np.maximum(value - factors[0] * (value - low), lowest))
+        high = np.where(open_above, high, np.minimum(value + factors[1] * (high - value), highest))
     if len(refits):
         refitted = np.array([quantity.along(problem, refits)[0] for quantity in quantities])
         outwards = widening(refitted, value, value - low, high - value, quantile, len(problem.observed))

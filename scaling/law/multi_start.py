@@ -98,7 +98,7 @@ def _screen(problem: Problem, starts: np.ndarray, weights: np.ndarray, observed:
     cost = np.empty((len(starts), len(observed)))
     step = max(1, CELLS // predicted.size)
     for first in range(0, len(observed), step):
-        residual = predicted[:, None, :] - observed[first : first + step]
+        residual = predicted[:, None, :] - problem.whitened(observed[first : first + step])
         block = weights if len(weights) == 1 else weights[first : first + step]
         cost[:, first : first + step] = problem.cost(residual, block)
     return cost

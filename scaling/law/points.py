@@ -30,6 +30,7 @@ MEANINGS = MappingProxyType(
         "depth": "layers",
         "seed": "seed",
         "run": "name of the run",
+        "trunk": "the run whose beginning it shares with others",
         "S_min": "optimizer steps at a batch far above the critical one",
         "C_min": "training compute at a batch far below the critical one",
         "B_crit": "critical batch, tokens per step",
@@ -140,7 +141,9 @@ class Points:
         kinds = {}
         for name, column in self.columns.items():
             values = (
-                len(set(column.tolist())) if column.dtype == object and name not in ("run", "status", "held_out") else 1
+                len(set(column.tolist()))
+                if column.dtype == object and name not in ("run", "trunk", "status", "held_out")
+                else 1
             )
             if 1 < values <= len(self) / 2:
                 kinds[name] = values

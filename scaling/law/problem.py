@@ -11,6 +11,7 @@ import numpy as np
 from scaling.law.coordinates import Coordinates
 from scaling.law.forms.form import Form
 from scaling.law.objective import Objective
+from scaling.law.shared_errors import Correlation, SharedErrors, learned
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Problem:
     weights: np.ndarray
     objective: Objective
     fixed: Mapping[str, float]
+    shared: SharedErrors | None = None
+    """What errors the points share; residuals are then made independent of each other."""
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -47,11 +50,23 @@ class Problem:
         """All parameters, from the coordinates of the free ones."""
         return self.coordinates.theta(u)
 
-    def residuals(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
+    def errors(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
         """Predicted minus observed in the objective's space, `[starts, points]`; not finite where there is no log."""
         predicted = self.form.predict(self.theta(u), self.columns)
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.objective.transform(predicted) - (self.observed if observed is None else observed)
+
+    def residuals(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
+        """The errors, made independent of each other where points share some."""
+        return self.whitened(self.errors(u, observed))
+
+    def whitened(self, values: np.ndarray) -> np.ndarray:
+        """Values of the points `[..., points]` as combinations that do not correlate."""
+        if self.shared is None:
+            return values
+        root = np.sqrt(self.weights)
+        with np.errstate(invalid="ignore"):
+            return self.shared.whiten(values * root) / root
 
     def linearise(self, u: np.ndarray, observed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Residuals `[starts, points]` and their derivative by u `[starts, parameters, points]`."""
@@ -62,7 +77,16 @@ class Problem:
         for row, part in dual.gradient.items():
             np.multiply(part, slope, out=jacobian[:, row])
         predicted = np.broadcast_to(dual.value, (len(u), len(self.observed)))
-        return self.objective.transform(predicted) - (self.observed if observed is None else observed), jacobian
+        residual = self.objective.transform(predicted) - (self.observed if observed is None else observed)
+        return self.whitened(residual), self.whitened(jacobian)
+
+    def correlation(self, u: np.ndarray) -> Correlation | None:
+        """What the errors at `u` show of how they correlate within groups; None where points share none."""
+        if self.shared is None or len(self.observed) <= len(self.free):
+            return None
+        root = np.sqrt(self.weights)
+        residual, jacobian = replace(self, shared=None).linearise(u[None])
+        return learned(self.shared, jacobian[0] * root, -residual[0] * root)
 
     def cost(self, residual: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """The objective of each row of residuals; infinite where a residual is not a number."""
@@ -76,4 +100,6 @@ def thinned(problem: Problem, most: int) -> Problem:
     if step == 1:
         return problem
     columns = {name: column[::step] for name, column in problem.columns.items()}
-    return replace(problem, columns=columns, observed=problem.observed[::step], weights=problem.weights[::step])
+    shared = problem.shared and problem.shared.at(np.arange(0, len(problem.observed), step))
+    observed, weights = problem.observed[::step], problem.weights[::step]
+    return replace(problem, columns=columns, observed=observed, weights=weights, shared=shared)

@@ -111,6 +111,7 @@ def fit_two_steps(
     weights: np.ndarray | None = None,
     clusters: str | np.ndarray | None = None,
     fixed: Mapping[str, float] | None = None,
+    shared: str | np.ndarray | None = None,
     starts: int = STARTS,
     seed: int = 0,
 ) -> TwoStep:
@@ -122,7 +123,7 @@ def fit_two_steps(
     fixed = dict(fixed or {})
     later = {name.removeprefix(PREFIX): fixed.pop(name) for name in list(fixed) if name.startswith(PREFIX)}
     scored = has_score(form, points)
-    labels = points[clusters] if isinstance(clusters, str) else clusters
+    labels, groups = (points[name] if isinstance(name, str) else name for name in (clusters, shared))
 
     def step(law: Form, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
         return fit(
@@ -132,6 +133,7 @@ def fit_two_steps(
             weights=None if weights is None else weights[mask],
             clusters=None if labels is None else labels[mask],
             fixed=constants,
+            shared=None if groups is None else groups[mask],
             starts=starts,
             seed=seed,
         )

@@ -11,6 +11,7 @@ from scaling.law.forms import Columns, Form
 from scaling.law.objective import Objective
 from scaling.law.points import Points
 from scaling.law.problem import Problem
+from scaling.law.shared_errors import SharedErrors, prior_correlation
 
 MOST_POINTS = 100_000
 """More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
@@ -29,6 +30,7 @@ def validated_problem(
     weights: np.ndarray | None,
     clusters: str | np.ndarray | None,
     fixed: Mapping[str, float],
+    shared: str | np.ndarray | None = None,
 ) -> tuple[Problem, np.ndarray, np.ndarray | None]:
     """The problem in an order of rows that depends on their contents alone, that order, and the clusters in it."""
     _check_fixed(form, fixed)
@@ -63,7 +65,16 @@ def validated_problem(
     weight = weight / weight.mean()
     labels = points[clusters] if isinstance(clusters, str) else clusters
     codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]
-    order = np.lexsort((codes, weight, target, *(columns[name] for name in reversed(form.inputs))))
+    group = points[shared] if isinstance(shared, str) else shared
+    grouped = np.zeros(len(points), int) if group is None else np.unique(group, return_inverse=True)[1].reshape(-1)
+    if group is not None and (labels is not None or len(grouped) != len(points)):
+        what = (
+            "clusters and shared errors are two answers to one question"
+            if labels is not None
+            else "needs a label a point"
+        )
+        raise ScalingError(what, key="share", fix="give one of them")
+    order = np.lexsort((grouped, codes, weight, target, *(columns[name] for name in reversed(form.inputs))))
     problem = Problem(
         form,
         {name: column[order] for name, column in columns.items()},
@@ -71,8 +82,14 @@ def validated_problem(
         weight[order],
         objective,
         dict(fixed),
+        _shared(grouped[order], len(points)) if group is not None else None,
     )
     return problem, order, None if labels is None else codes[order]
+
+
+def _shared(groups: np.ndarray, points: int) -> SharedErrors | None:
+    """The groups of points that share errors; None where each is alone."""
+    return SharedErrors(groups, prior_correlation()) if len(set(groups.tolist())) < points else None
 
 
 def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:

@@ -39,6 +39,7 @@ def _row(ledger: Ledger, run: str, plan: dict[str, Any] | None) -> dict[str, Any
         "status": "missing" if result is None else result["outcome"],
         "loss": None if result is None else result["loss"],
         **dict.fromkeys(("N", "D", "C", "N_total")),
+        "trunk": run if plan is None or not plan.get("trunk") else plan["trunk"]["run"],
         **DEFINITIONS,
         "S": spec["train"].get("steps"),
         "lr": spec["optimizer"].get("lr"),

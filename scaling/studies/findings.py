@@ -106,6 +106,7 @@ def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
         "status": "missing" if result is None else result["outcome"],
         "held_out": int(run.held_out),
         "loss": None if result is None else result["loss"],
+        "trunk": run.run if run.trunk is None else run.trunk[0],
         **_variant(run),
         **point(run.experiment),
     }
@@ -191,6 +192,7 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     from scaling.fit_report.report import two_step_report
     from scaling.law import Composed, fit_two_steps, named
     from scaling.law.chance import known_chance, upper_level
+    from scaling.law.columns import shared_by
     from scaling.picture.figures import figures_of_law
     from scaling.picture.labels import caption
 
@@ -204,7 +206,7 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
     if test is not None and not np.isfinite(test["accuracy"]).any():
         test = None
-    both = fit_two_steps(form, train, fixed=fixed)
+    both = fit_two_steps(form, train, fixed=fixed, shared=shared_by(train))
     question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = two_step_report(both, held_out=test, targets=targets).to_json()
@@ -240,6 +242,7 @@ def _fitted(
 ) -> Findings:
     from scaling.fit_report.report import fit_report
     from scaling.law import fit, named
+    from scaling.law.columns import shared_by
     from scaling.picture import save
     from scaling.picture.figures import figures_of_law
 
@@ -250,10 +253,12 @@ def _fitted(
     if len(variants) > 1:
         law, test = _by_row(name, train, test, next(iter(variants)))
     else:
-        law = fit(named(name), train)
+        law = fit(named(name), train, shared=shared_by(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     stated = {"hypothesis": question.question, **setup, **question.define}
-    report = fit_report(law, held_out=test, targets=targets, stated=stated).with_back_test()
+    report = fit_report(
+        law, held_out=test, targets=targets, stated=stated, cluster_column=shared_by(train)
+    ).with_back_test()
     document = report.to_json()
     document["question"] = question.question
     document["setup"] = dict(setup)
@@ -277,9 +282,10 @@ def _fitted(
 def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[Fit, Points | None]:
     """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
     from scaling.law import fit_joint
+    from scaling.law.columns import shared_by
     from scaling.law.joint import Joint, coded
 
-    law = fit_joint(name, train, "row", "exponents", baseline)
+    law = fit_joint(name, train, "row", "exponents", baseline, shared=shared_by(train))
     assert isinstance(law.form, Joint)
     fitted = law.form.variants
     if test is not None:
@@ -312,12 +318,13 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
     None where there are too few points for AICc to weigh anything.
     """
     from scaling.law import aicc, compare, fit, named
+    from scaling.law.columns import shared_by
     from scaling.law.held_out import judge
 
     fits, refused = {first.form.name: first}, []
     for name in others:
         try:
-            fits[name] = fit(named(name), train)
+            fits[name] = fit(named(name), train, shared=shared_by(train))
         except ScalingError as error:
             refused.append({"law": name, "reason": error.what})
     fits = {name: law for name, law in fits.items() if isfinite(aicc(law))}

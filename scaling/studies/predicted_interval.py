@@ -10,6 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.law import Form, Quantity, design, expected_interval, named, prediction
+from scaling.law.shared_errors import SharedErrors, prior_correlation
 from scaling.studies.question import Question
 
 NOISE = 0.003  # of log loss between seeds, where a study supposes nothing else
@@ -68,7 +69,7 @@ def predicted_interval(
     target = prediction(law, target_run)
     columns = {name: np.array([row[name] for row in used], float) for name in law.inputs}
     try:
-        expected = expected_interval(law, supposed, columns, noise, target)
+        expected = expected_interval(law, supposed, columns, noise, target, shared=_trunks(used))
     except ScalingError as error:
         return {"reason": error.what}
     document: dict[str, Any] = {
@@ -84,6 +85,14 @@ def predicted_interval(
     if better is not None and np.log(better["high"] / better["low"]) < BETTER * np.log(expected.width):
         document["better"] = better
     return document
+
+
+def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
+    """The runs that branch off one trunk share errors, by what is supposed before any residual is seen."""
+    names = [row["run"] if row.get("trunk") is None else row["trunk"]["run"] for row in rows]
+    if len(set(names)) == len(names):
+        return None
+    return SharedErrors(np.unique(names, return_inverse=True)[1].reshape(-1), prior_correlation())
 
 
 def _outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:
