@@ -115,7 +115,7 @@ def _setup(source: Any, points: Points) -> dict[str, str]:
 
 
 def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options: Mapping[str, Any]) -> Fit:
-    from scaling.fit_report.report import fit_report, two_step_report
+    from scaling.fit_report.report import FitReport, fit_report, two_step_report
     from scaling.law import Form
     from scaling.law.chance import known_chance, upper_level
     from scaling.law.columns import clustered_by, shared_by
@@ -170,7 +170,8 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         report = report.with_back_test()
 
     def album() -> dict[str, Picture]:
-        return figures_of_law(law_fit, tested, level=options["level"], method=method)
+        test = report.held_out if isinstance(report, FitReport) else None
+        return figures_of_law(law_fit, tested, level=options["level"], method=method, tested=test)
 
     return Fit(report.to_json(), points, law_fit, method, options["level"], album)
 

@@ -16,6 +16,9 @@ import numpy as np
 from scaling.law.autodiff import Dual, log
 from scaling.law.forms.form import Columns, Form, Seeds
 
+Expanded = tuple[np.ndarray, Seeds]
+"""θ of u, and dθ/du."""
+
 SMALLEST, LARGEST = 1e-12, 1e12
 """A term's size in the middle of the points, in units of the target."""
 
@@ -72,7 +75,7 @@ class Coordinates:
         return self.expand(u, seeded=False)[0]
 
     @np.errstate(all="ignore")
-    def expand(self, u: np.ndarray, seeded: bool = True) -> tuple[np.ndarray, Seeds]:
+    def expand(self, u: np.ndarray, seeded: bool = True) -> Expanded:
         """θ of u, and dθ/du: for each parameter its derivative by each coordinate that moves it."""
         theta = np.empty((*u.shape[:-1], len(self.form.parameters)))
         for index, name in enumerate(self.form.parameter_names):

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scaling.law.coordinates import Coordinates
+from scaling.law.coordinates import Coordinates, Expanded
 from scaling.law.forms.form import Form
 from scaling.law.objective import Objective
 from scaling.law.shared_errors import Correlation, SharedErrors, learned
@@ -68,9 +68,11 @@ class Problem:
         with np.errstate(invalid="ignore"):
             return self.shared.whiten(values * root) / root
 
-    def linearise(self, u: np.ndarray, observed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def linearise(
+        self, u: np.ndarray, observed: np.ndarray | None = None, expanded: Expanded | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Residuals `[starts, points]` and their derivative by u `[starts, parameters, points]`."""
-        theta, seeds = self.coordinates.expand(u)
+        theta, seeds = expanded or self.coordinates.expand(u)
         dual = self.form.evaluate(theta, self.columns, seeds)
         jacobian = np.zeros((*u.shape, len(self.observed)))
         slope = 1.0 / dual.value if self.objective.space == "log" else 1.0

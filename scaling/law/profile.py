@@ -66,8 +66,9 @@ def standard_error(
     problem: Problem, quantity: Quantity | Each, u: np.ndarray, noise: Noise, observed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The quantity, its linearised standard error, and the direction dU/dg in which the other parameters follow it."""
-    value, slope = quantity.along(problem, u)
-    _, jacobian = problem.linearise(u, observed)
+    expanded = problem.coordinates.expand(u)
+    value, slope = quantity.along(problem, u, expanded)
+    _, jacobian = problem.linearise(u, observed, expanded)
     information = (jacobian * problem.weights) @ jacobian.swapaxes(1, 2)
     inverse = np.linalg.pinv(information, rcond=1e-13, hermitian=True)
     follow = (inverse @ slope[:, :, None])[:, :, 0]

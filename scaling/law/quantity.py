@@ -10,6 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.autodiff import Dual, log
+from scaling.law.coordinates import Expanded
 from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds
 from scaling.law.problem import Problem
@@ -35,9 +36,12 @@ class Quantity:
         flat = np.asarray(theta, float).reshape(-1, len(form.parameters))
         return self.formula(form, flat, {}).value[:, 0].reshape(np.shape(theta)[:-1])
 
-    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Its value in its own scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`."""
-        theta, seeds = problem.coordinates.expand(u)
+    def along(self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Its value in its own scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`.
+
+        `expanded` is what the coordinates make of u, where it is known already.
+        """
+        theta, seeds = expanded or problem.coordinates.expand(u)
         dual = self.formula(problem.form, theta, seeds)
         dual = log(dual) if self.scale == "log" else dual
         slope = np.zeros(u.shape)
@@ -70,11 +74,16 @@ class Each:
         low, high = np.array([quantity.limits for quantity in self.quantities])[self.which].T
         return low, high
 
-    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def along(self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
+        theta, seeds = expanded = expanded or problem.coordinates.expand(u)
+        which = np.unique(self.which)
+        if len(which) == 1:
+            return self.quantities[which[0]].along(problem, u, expanded)
         value, slope = np.empty(len(u)), np.empty(u.shape)
-        for index in np.unique(self.which):
+        for index in which:
             rows = self.which == index
-            value[rows], slope[rows] = self.quantities[index].along(problem, u[rows])
+            own = {each: {row: part[rows] for row, part in seed.items()} for each, seed in seeds.items()}
+            value[rows], slope[rows] = self.quantities[index].along(problem, u[rows], (theta[rows], own))
         return value, slope
 
     def at(self, rows: np.ndarray | slice) -> Each:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from scaling.law.coordinates import Expanded
 from scaling.law.problem import Problem
 
 FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
@@ -67,7 +68,9 @@ class _Quadratic:
 class Quantity(Protocol):
     """A number that the parameters decide, and its derivative by the solver's coordinates."""
 
-    def along(self, problem: Problem, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def along(
+        self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
     def at(self, rows: np.ndarray | slice) -> Quantity: ...
 
@@ -161,7 +164,8 @@ def _quadratic(
     problem: Problem, u: np.ndarray, weights: np.ndarray, observed: np.ndarray, tether: Tether | None
 ) -> _Quadratic:
     objective = problem.objective
-    residual, jacobian = problem.linearise(u, observed)
+    expanded = problem.coordinates.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
+    residual, jacobian = problem.linearise(u, observed, expanded)
     transposed = jacobian.swapaxes(1, 2)
     gradient = (jacobian @ (weights * objective.influence(residual))[:, :, None])[:, :, 0]
     reweighted = (jacobian * (weights * objective.weight(residual))[:, None, :]) @ transposed
@@ -170,7 +174,7 @@ def _quadratic(
         newton = (jacobian * (weights * objective.curvature(residual))[:, None, :]) @ transposed
     cost = problem.cost(residual, weights)
     if tether is not None:
-        value, slope = tether.quantity.along(problem, u)
+        value, slope = tether.quantity.along(problem, u, expanded)
         pull = tether.stiffness[:, None, None] * (slope[:, :, None] * slope[:, None, :])
         cost = cost + tether.cost(value)
         gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope

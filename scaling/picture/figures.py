@@ -8,6 +8,7 @@ from scaling.law.bootstrap import refit
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit
 from scaling.law.frontier import FLOPS, optimal_size
+from scaling.law.held_out import HeldOut
 from scaling.law.interval import Method
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
@@ -24,12 +25,18 @@ DRAWS = 400
 
 
 def figures_of_law(
-    fit: Fit | TwoStep, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "profile"
+    fit: Fit | TwoStep,
+    held_out: Points | None = None,
+    *,
+    level: float = 0.95,
+    method: Method | None = "profile",
+    tested: HeldOut | None = None,
 ) -> dict[str, Picture]:
     """The law along each of its columns (and along compute), over N and D, its residuals, and its test.
 
     The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
-    are none. Of a joint law the residuals alone: it is one curve a variant.
+    are none. Of a joint law the residuals alone: it is one curve a variant. `tested` is the test by that method,
+    where it is known: along a flat valley its intervals take longer than all pictures.
     """
     if isinstance(fit, TwoStep):
         steps = (("loss", fit.loss), ("task", fit.task))
@@ -40,14 +47,8 @@ def figures_of_law(
         }
     if fit.form.axes != fit.form.inputs:
         return {"residuals": residuals(fit)}
-    plane = {"N", "D"} <= set(fit.form.inputs)
-    axes = [*fit.form.inputs, *(["C"] if plane else [])]
     bounded = method is not None and fit.degrees_of_freedom > 0
-    predict = predictor(fit, level) if bounded else None
-    pictures = {
-        f"{fit.form.target}_against_{axis}": loss_against(fit, axis, held_out=held_out, predict=predict)
-        for axis in axes
-    }
+    pictures = curves_of_law(fit, held_out, level=level, bounded=bounded)
     if set(fit.form.inputs) == {"N", "D"}:
         pictures["contours"] = contours(fit, frontier=frontier(fit))
     pictures["residuals"] = residuals(fit)
@@ -60,11 +61,22 @@ def figures_of_law(
     if {"run", "N", "D"} <= set(fit.points.columns) and len(set(fit.points["run"])) < len(fit.points):
         pictures["learning_curves"] = learning_curves(fit.points)
     if held_out is not None:
-        axis = "C" if plane else fit.form.inputs[0]
-        pictures["extrapolation"] = extrapolation(
-            fit, held_out, predict=predictor(fit, level, method) if method and bounded else None, axis=axis
-        )
+        axis = "C" if {"N", "D"} <= set(fit.form.inputs) else fit.form.inputs[0]
+        known = (lambda columns: tested.predictions) if tested is not None else predictor(fit, level, method or "t")
+        pictures["extrapolation"] = extrapolation(fit, held_out, predict=known if bounded else None, axis=axis)
     return pictures
+
+
+def curves_of_law(
+    fit: Fit, held_out: Points | None = None, *, level: float = 0.95, bounded: bool = True
+) -> dict[str, Picture]:
+    """The law along each of its columns, and along compute, with its intervals where it is `bounded`."""
+    axes = [*fit.form.inputs, *(["C"] if {"N", "D"} <= set(fit.form.inputs) else [])]
+    predict = predictor(fit, level) if bounded else None
+    return {
+        f"{fit.form.target}_against_{axis}": loss_against(fit, axis, held_out=held_out, predict=predict)
+        for axis in axes
+    }
 
 
 def figures_of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> dict[str, Picture]:

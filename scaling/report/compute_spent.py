@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.ledger import Ledger, Record
 from scaling.ledger.provenance import hardware, spans
-from scaling.studies.plan import Plan
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 
 @dataclass(frozen=True)

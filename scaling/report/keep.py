@@ -6,7 +6,7 @@ import csv
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling import atomic
 from scaling.errors import ScalingError
@@ -23,8 +23,10 @@ from scaling.report.page import Record, page, record
 from scaling.report.reliability import unreliable
 from scaling.report.runs import names
 from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
-from scaling.studies.plan import Plan
 from scaling.studies.question import read
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 PAGE, POINTS, FIT, PARAGRAPH = "index.html", "points.csv", "fit.json", "README.md"
 SPENT = " of worker time on "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from scaling.ledger import Ledger
 from scaling.number import plural
@@ -19,7 +20,9 @@ from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
 from scaling.report.shell import shell
 from scaling.studies.findings import Findings
-from scaling.studies.plan import Plan
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 STORE = PurePosixPath("../../../store")
 """From studies/NAME/report to the runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -14,8 +15,10 @@ from scaling.report.compute_spent import ComputeSpent
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import scientific, span
 from scaling.studies.findings import Findings
-from scaling.studies.plan import Plan
 from scaling.studies.question import named
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 
 def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaling import atomic
 from scaling.ledger import Ledger
@@ -10,7 +11,9 @@ from scaling.ledger.setup import setup
 from scaling.number import plural
 from scaling.report.page import page, record
 from scaling.studies.findings import Findings, Tell, find, nothing, rows
-from scaling.studies.plan import Plan
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 
 def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, Path]:

@@ -16,16 +16,14 @@ from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.number import plural
-from scaling.studies.plan import Plan, Run
 from scaling.studies.question import Question
-from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE, scores
-from scaling.training.finetune import name_of
 from scaling.training.point import point
 
 if TYPE_CHECKING:
     from scaling.law.fit import Fit
     from scaling.law.points import Points
     from scaling.picture import Picture
+    from scaling.studies.plan import Plan, Run
 
 FIGURES = (".pdf", ".png")
 
@@ -94,6 +92,8 @@ class Findings:
 
 def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
+    from scaling.studies.tasks import scores
+
     measured = scores(ledger, plan)
     return [_row(ledger, run) | measured[run.run] for run in plan.runs]
 
@@ -164,6 +164,10 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
     """The findings with the law in two steps of each task of the study: fit.json and the figures have them too."""
     from scaling.picture import save
 
+    if not findings.question.tasks:
+        return findings
+    from scaling.training.finetune import name_of
+
     tasks, pictures = [], dict(findings.pictures)
     for task in findings.question.tasks:
         tell(f"fit the score of {name_of(task)}")
@@ -177,8 +181,6 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
         assert scores.picture is not None
         pictures[scores.picture] = picture
         save(picture, *(folder / (scores.picture + kind) for kind in FIGURES))
-    if not tasks:
-        return findings
     document = (
         None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
     )
@@ -193,7 +195,7 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     from scaling.law import Composed, fit_two_steps, named
     from scaling.law.chance import known_chance, upper_level
     from scaling.law.columns import shared_by
-    from scaling.picture.figures import figures_of_law
+    from scaling.picture.figures import curves_of_law
     from scaling.picture.labels import caption
 
     if findings.question.compares_rows:
@@ -210,13 +212,16 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = two_step_report(both, held_out=test, targets=targets).to_json()
-    (title, picture), *_ = figures_of_law(both.task, test).items()
+    curves = curves_of_law(both.task, test, bounded=both.task.degrees_of_freedom > 0)
+    (title, picture), *_ = curves.items()
     key = f"{task}_{title}"
     return TaskFindings(task, document, key, caption(both.task.points, both.task.form.inputs)), picture
 
 
 def _scored(points: Points, task: str) -> Points:
     """The points with a task's score as `accuracy`, beside its examples and chance level where these are known."""
+    from scaling.studies.tasks import CHANCE, EXAMPLES, SCORE
+
     columns = {"accuracy": SCORE, "examples": EXAMPLES, "chance": CHANCE}
     for name, part in columns.items():
         values = points.columns.get(task + part)
@@ -272,7 +277,7 @@ def _fitted(
     else:
         document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / "fit.json", document)
-    pictures = figures_of_law(law, test)
+    pictures = figures_of_law(law, test, tested=report.held_out)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         save(picture, *(folder / (name + kind) for kind in FIGURES))

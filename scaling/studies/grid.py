@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from scaling.build import check
-from scaling.cost import Cost
 from scaling.errors import ScalingError
 from scaling.number import Long, NonNegativeFloat, PositiveFloat
 
+if TYPE_CHECKING:
+    from scaling.cost import Cost  # it imports torch, which a grid's keys do without
+
 Cell = dict[str, Any]  # a run's own keys
 Axes = Mapping[str, Sequence[Any]]
-Price = Callable[[Cell], Cost]  # what the model of a cell costs; a budget is no part of it
+Price = Callable[[Cell], "Cost"]  # what the model of a cell costs; a budget is no part of it
 
 Definition = Literal[
     "exact", "6N", "6N_non_embedding", "kaplan_with_attention", "with_last_layer", "with_attention_and_last_layer"
