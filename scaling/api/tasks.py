@@ -48,6 +48,8 @@ class Evaluation:
     `metrics` has every value of the task's metric, and `intervals` its 95% interval over the examples. `counts` are
     `references`, `predictions` and `correct` of each class. `invalid` is the fraction of outputs that are no answer, of
     a model that writes. `signature` states the settings and the version of the package that computes BLEU or ROUGE.
+    `average` is the number of checkpoints whose mean weights were scored, `ensemble` the runs that wrote together with
+    this one, and `paired` the comparison with another run.
     """
 
     run: str
@@ -59,6 +61,22 @@ class Evaluation:
     counts: Mapping[str, Mapping[str, int]]
     invalid: float | None = None
     signature: str | None = None
+    average: int | None = None
+    ensemble: Sequence[str] = ()
+    paired: PairedComparison | None = None
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """The score of one run less that of `against` on the same examples, with its 95% interval. `p` is the fraction of
+    samples of the examples in which the difference has the other sign. (Koehn 2004)
+    """
+
+    against: str
+    score_against: float
+    difference: float
+    interval: Sequence[float]
+    p: float
 
 
 @dataclass(frozen=True)
@@ -139,16 +157,33 @@ def evaluate(
     split: Split = "validation",
     runs: str | Path = RUNS,
     device: str | None = None,
+    average: int | None = None,
+    ensemble: Sequence[str | Run] = (),
+    paired: str | Run | None = None,
     **settings: Any,
 ) -> Evaluation:
     """The score of a finetuned run on a split of its task, or of another one with the same labels.
 
-    scaling.evaluate("8c21", split="test").intervals
+        scaling.evaluate("8c21", split="test").intervals
+
+    `average` takes the mean weights of that many checkpoints, `ensemble` names runs that write their answers together
+    with it, and `paired` another run that is scored on the same examples and compared with it by the paired bootstrap.
     """
-    return evaluate_finetuned(_finetuned(run, task, words(overrides, settings), runs), split, runs, device)
+    given = words(overrides, settings)
+    each = [_finetuned(one, task, given, runs) for one in (run, *ensemble, *([] if paired is None else [paired]))]
+    others, against = each[1 : len(ensemble) + 1], each[-1] if paired is not None else None
+    return evaluate_finetuned(each[0], split, runs, device, average, others, against)
 
 
-def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, device: str | None) -> Evaluation:
+def evaluate_finetuned(
+    finetuned: Finetuned,
+    split: Split,
+    runs: str | Path,
+    device: str | None,
+    average: int | None = None,
+    ensemble: Sequence[Finetuned] = (),
+    paired: Finetuned | None = None,
+) -> Evaluation:
     if split not in SPLITS:
         raise ScalingError("there is no such split", key="--split", value=split, fix=nearest(split, SPLITS))
     from scaling.build import build
@@ -163,9 +198,15 @@ def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, dev
     from scaling.training.predict import Predictor, shown
     from scaling.training.scores import scores
 
-    predictor = Predictor.of(finetuned, runs, _device(device))
+    if average is not None and average < 1:
+        raise ScalingError("expected a positive number", key="--average", value=average)
+    predictor = Predictor.of(finetuned, runs, _device(device), average, ensemble)
     predictions, written = predictor.predictions(source)
     scored = scores(source, predictions, written=written)
+    comparison = None
+    if paired is not None:
+        theirs, _ = Predictor.of(paired, runs, _device(device), average).predictions(source)
+        comparison = _compared(source, predictions, theirs, paired.folder.name)
     labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
     pairs = [
         [shown(value, source.task.labels, source.task.answer) for value in values]
@@ -184,7 +225,25 @@ def evaluate_finetuned(finetuned: Finetuned, split: Split, runs: str | Path, dev
         counts=source.task.metric.counts(*pairs),
         invalid=scored.get("invalid"),
         signature=source.task.metric.signature(pairs[1]),
+        average=average,
+        ensemble=[other.folder.name for other in ensemble],
+        paired=comparison,
     )
+
+
+def _compared(source: Any, ours: Mapping[int, Any], theirs: Mapping[int, Any], against: str) -> PairedComparison:
+    """One run's predictions with another's, of the examples whose answer is known."""
+    from scaling.metric import paired_bootstrap
+    from scaling.training.scores import grouped
+
+    examples, metric = source.examples, source.task.metric
+    labelled = [index for index in sorted(ours) if index >= 0 and examples[index].answer is not None]
+    groups = grouped([examples[index].group for index in labelled])
+    own, other = ([each.get(index) for index in labelled] for each in (ours, theirs))
+    references = [examples[index].answer for index in labelled]
+    result = paired_bootstrap(metric, own, other, references, groups)
+    score = metric.score(other, references, groups)[metric.main]
+    return PairedComparison(against, score, result.difference, [result.low, result.high], result.p)
 
 
 def predict(

@@ -4,6 +4,9 @@ counts of each class, and any other by the likelihood of the options.
 scaling evaluate 8c21                            the validation split of a finetuned run's own task
 scaling evaluate 8c21 --split test
 scaling evaluate 8c21 mnli_mismatched            another task with the same labels
+scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
+scaling evaluate 8c21 --average 5                the mean of the weights of the last five checkpoints
+scaling evaluate 8c21 --ensemble 5d07,e91a       three runs that write together
 scaling evaluate 3f2a copa --shots 0             a run that was not finetuned: which option is the likeliest?
 scaling evaluate 3f2a cloze                      a run of any family: which word belongs into the gap of a prompt?
 scaling evaluate 3f2a --corpus wikitext103       bits per byte and perplexity; without a name, of what it was trained on
@@ -21,6 +24,7 @@ from typing import Any
 from scaling.api.tasks import SPLITS, Evaluation, evaluate_finetuned
 from scaling.command.document import numbered
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 CLOZE = "cloze"
 OPTIONS = ("shots", "formulation", "frame", "normalisation", "limit", "to")
@@ -54,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--harness", metavar="TASKS", help="names of lm-evaluation-harness, YAML files or folders, by commas"
     )
+    parser.add_argument("--average", type=int, metavar="K", help="score the mean weights of the last K checkpoints")
+    parser.add_argument("--ensemble", metavar="RUNS", help="runs that write together with this one, by commas")
+    parser.add_argument("--paired-bootstrap", metavar="RUN", help="compare with a run on the same examples")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N examples or documents alone")
     parser.add_argument("--to", metavar="FILE", help="write a line for each example or document: .jsonl, or .csv")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, … (cuda where there is one)")
@@ -65,6 +72,9 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling.training.finetune import named_run, pretrained
 
     runs = arguments.runs or RUNS
+    together = arguments.ensemble.split(",") if arguments.ensemble else []
+    if arguments.harness is not None or arguments.corpus is not None:
+        _refuse_written(arguments, "it is for the task of a finetuned run")
     if arguments.harness is not None:
         return _harness(arguments, runs, _given(arguments, HARNESS, "it does not apply to tasks of the harness"))
     arguments.split = arguments.split or "validation"
@@ -73,11 +83,24 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.task == CLOZE:
         return _cloze(arguments, runs, _given(arguments, ("to",), "it does not apply to the prompts"))
     if arguments.task and "=" not in arguments.task and not pretrained(arguments.run, runs).is_finetuned:
+        _refuse_written(arguments, "the run was not trained on a task")
         return _options(arguments, runs, _given(arguments, OPTIONS, "it does not apply to the options of a task"))
     _given(arguments, (), "a finetuned run answers as it was trained")
     finetuned = named_run(arguments.run, arguments.task, arguments.words, runs)
-    evaluation = evaluate_finetuned(finetuned, arguments.split, runs, arguments.device)
+    others = [named_run(name, arguments.task, arguments.words, runs) for name in together]
+    against = arguments.paired_bootstrap
+    against = None if against is None else named_run(against, arguments.task, arguments.words, runs)
+    evaluation = evaluate_finetuned(
+        finetuned, arguments.split, runs, arguments.device, arguments.average, others, against
+    )
     print(json.dumps(numbered(asdict(evaluation)), indent=2) if arguments.json else _screen(evaluation))
+
+
+def _refuse_written(arguments: argparse.Namespace, wrong: str) -> None:
+    """Refuse what is for runs that were trained on a task."""
+    for name in ("average", "ensemble", "paired_bootstrap"):
+        if (value := getattr(arguments, name)) is not None:
+            raise ScalingError(wrong, key=f"--{name.replace('_', '-')}", value=value, fix="leave it out")
 
 
 def _given(arguments: argparse.Namespace, flags: Sequence[str], wrong: str) -> dict[str, Any]:
@@ -199,13 +222,20 @@ def _values(
 
 
 def _screen(evaluation: Evaluation) -> str:
-    lines = [f"run {evaluation.run}, {evaluation.split} split, {evaluation.examples:,} examples"]
+    name = " + ".join([evaluation.run, *evaluation.ensemble])
+    mean = "" if evaluation.average is None else f", mean of {plural(evaluation.average, 'checkpoint')}"
+    lines = [f"run {name}{mean}, {evaluation.split} split, {evaluation.examples:,} examples"]
     lines += _values(evaluation.metrics, evaluation.intervals, {})
     if evaluation.invalid is not None:
         width = max(map(len, evaluation.metrics))
         lines.append(f"  {'invalid':<{width}}  {evaluation.invalid:8.4f}  of the outputs, counted as wrong")
     if evaluation.signature is not None:
         lines.append(f"  {evaluation.signature}")
+    if evaluation.paired is not None:
+        other = evaluation.paired
+        low, high = other.interval
+        lines.append(f"  run {other.against}: {other.score_against:.4f} on the same examples")
+        lines.append(f"  difference {other.difference:.4f}, 95% interval {low:.4f} to {high:.4f}, p = {other.p:.3f}")
     if evaluation.counts:
         widest = max(map(len, ("class", *evaluation.counts)))
         lines += ["", f"{'class':<{widest}}  references  predictions  correct"]

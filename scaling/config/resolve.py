@@ -46,6 +46,7 @@ TYPES: dict[str, Any] = {
     "train.smoothing": BelowOne,
     "train.clip": Clip,
     "train.checkpoint_every": Long,
+    "train.keep": PositiveInt,
     "evaluate.points": SmallInt,
     "evaluate.precision": Literal["float32", "bf16_autocast", "bf16"],
     "evaluate.windows": Budget | Literal["auto"],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from scaling.batch import Batch
-from scaling.decode.reader import Reader
+from scaling.decode.reader import Reader, Together
 from scaling.decode.written import Written
 from scaling.errors import ScalingError
 from scaling.model.family import Family
@@ -16,20 +16,26 @@ from scaling.nn.contract import Mixer, Position
 
 
 def generate(
-    model: Family, prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
+    model: Family | Sequence[Family], prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
 ) -> list[list[Written]]:
-    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one."""
+    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one. Several
+    models of one vocabulary write together, by the mean of their probabilities.
+    """
     if steps < 1:
         raise ScalingError("expected a positive number", key="steps", value=steps)
-    training = model.training
-    model.eval()
+    models = [model] if isinstance(model, Family) else list(model)
+    training = [each.training for each in models]
+    for each in models:
+        each.eval()
     try:
         with torch.inference_mode():
-            reader = Reader(model, prompt)
-            _check_room(model, int(reader.position.max()) + 1, steps)
+            reader = Reader(models[0], prompt) if len(models) == 1 else Together(models, prompt)
+            for each in models:
+                _check_room(each, int(reader.position.max()) + 1, steps)
             return strategy.write(reader, steps, frozenset(stop))
     finally:
-        model.train(training)
+        for each, was in zip(models, training, strict=True):
+            each.train(was)
 
 
 def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -69,3 +70,29 @@ class Reader:
     def _logits(self, batch: Batch) -> Tensor:
         hidden = self.model.decode(batch, self.memory, self.cache).hidden
         return self.model.head(hidden[:, -1:])[:, 0]
+
+
+class Together:
+    """Several models that read the same tokens: `next` is log of the mean of their probabilities. (Sutskever et al.
+    2014, section 3.6)
+    """
+
+    def __init__(self, models: Sequence[Family], prompt: Batch):
+        self.readers = [Reader(model, prompt) for model in models]
+
+    @property
+    def position(self) -> Tensor:
+        return self.readers[0].position
+
+    @property
+    def next(self) -> Float[Tensor, "b v"]:
+        each = torch.stack([reader.next.float().log_softmax(-1) for reader in self.readers])
+        return each.logsumexp(0) - math.log(len(self.readers))
+
+    def read(self, tokens: Int[Tensor, " b"]) -> None:
+        for reader in self.readers:
+            reader.read(tokens)
+
+    def select(self, rows: Int[Tensor, " n"]) -> None:
+        for reader in self.readers:
+            reader.select(rows)

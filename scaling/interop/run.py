@@ -72,6 +72,25 @@ def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -
     return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs), step)
 
 
+def averaged(name: str | Path, runs: str | Path, count: int) -> Run:
+    """A run of the ledger with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section
+    6.1)
+    """
+    folder = Path(name) if (Path(name) / SPEC).is_file() else None
+    if folder is None:
+        ledger = Ledger.open(runs)
+        folder = ledger.folder(ledger.find(str(name)))
+    last = read(folder, runs)
+    there = {step for own in folder.glob("attempts/*/checkpoints") for step in checkpoint.steps(own)}
+    steps = sorted(step for step in there if step <= last.place["step"])[-count:]
+    if len(steps) < count:
+        fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
+        raise ScalingError(f"the run has {len(steps)} checkpoints", key="--average", value=count, fix=fix)
+    every = [read(folder, runs, step).described.tensors for step in steps]
+    mean = {name: torch.stack([tensors[name].double() for tensors in every]).mean(0).float() for name in every[0]}
+    return replace(last, described=replace(last.described, tensors=mean))
+
+
 def write(folder: str | Path, run: Run, origin: str) -> None:
     """Write one of our own folders; `origin` is where what it holds came from."""
     folder = Path(folder)

@@ -36,6 +36,7 @@ UNCOUNTED = frozenset(
         "train.checkpointing",
         "train.compile",
         "train.devices",
+        "train.keep",
         "train.micro_batch",
         "train.nodes",
         "train.strategy",

@@ -7,8 +7,9 @@ from scaling.metric.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
 from scaling.metric.classes import F1, MCC, Accuracy, F1AndAccuracy, GenderParity
 from scaling.metric.correlation import Correlation
 from scaling.metric.interval import bootstrap, over_seeds
+from scaling.metric.paired import paired_bootstrap
 from scaling.metric.tags import EntityF1, TagAccuracy
-from scaling.metric.text import BLEU, ROUGE
+from scaling.metric.text import BLEU, ROUGE, CompoundSplitBLEU
 
 __all__ = [
     "BLEU",
@@ -16,6 +17,7 @@ __all__ = [
     "MCC",
     "ROUGE",
     "Accuracy",
+    "CompoundSplitBLEU",
     "Correlation",
     "EntityF1",
     "ExactMatch",
@@ -28,4 +30,5 @@ __all__ = [
     "TagAccuracy",
     "bootstrap",
     "over_seeds",
+    "paired_bootstrap",
 ]

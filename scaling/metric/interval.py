@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,16 +38,23 @@ def bootstrap(
     1979) Where the metric is over groups, groups are drawn.
     """
     rows = checked_rows(metric, predictions, references, groups)
-    count, generator = len(rows), np.random.default_rng(seed)
+    count = len(rows)
     whole = {name: float(value[0]) for name, value in metric.weighted(rows, np.ones((1, count))).items()}
     drawn: dict[str, list[np.ndarray]] = {name: [] for name in whole}
-    for done in range(0, resamples, step := max(1, _AT_ONCE // count)):
-        for name, values in metric.weighted(rows, _weights(generator, min(step, resamples - done), count)).items():
+    for weights in samples(count, resamples, seed):
+        for name, values in metric.weighted(rows, weights).items():
             drawn[name].append(values)
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     bounds = {name: np.nanquantile(np.concatenate(drawn[name]), tails) for name in whole if not math.isnan(whole[name])}
     order = sorted(bounds, key=lambda name: name != metric.main)
     return {name: Interval(whole[name], *map(float, bounds[name])) for name in order}
+
+
+def samples(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """[s count] each: how often every example is in each of s samples, `resamples` of them altogether."""
+    generator, step = np.random.default_rng(seed), max(1, _AT_ONCE // count)
+    for done in range(0, resamples, step):
+        yield _weights(generator, min(step, resamples - done), count)
 
 
 def _weights(generator: np.random.Generator, samples: int, count: int) -> np.ndarray:

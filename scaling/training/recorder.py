@@ -13,6 +13,7 @@ import torch
 from scaling.batch import Batch
 from scaling.data.task.task import is_task
 from scaling.ledger import Attempt
+from scaling.ledger.attempt import KEEP
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
 from scaling.training.early_stop import EndedEarly, Patience
@@ -211,10 +212,11 @@ class Recorder(Callback):
             return
         started = time.perf_counter()
         note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
-        pinned = []
+        keep, before = self.experiment.config["train.keep"], step - step % self.checkpoint_every
+        pinned = [before - back * self.checkpoint_every for back in range(keep if keep > KEEP else 0)]
         if self.patience is not None:
             note |= self.patience.note
-            pinned = [] if self.patience.best_step is None else [self.patience.best_step]
+            pinned += [] if self.patience.best_step is None else [self.patience.best_step]
         with nullcontext() if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             state.save(folder, module.saved, module.torch_optimizers)
         self._since += time.perf_counter() - started

@@ -26,8 +26,12 @@ NONE = -1  # where a written answer has ended
 class Outputs:
     """What a model puts out for each batch of an evaluation; each rank sees its own batches, in their order."""
 
-    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
+    def __init__(
+        self, batches: Batches, count: int, rank: int = 0, ranks: int = 1, *, models: Sequence[Family] | None = None
+    ):
+        """`models` write together, in the place of the model that is added."""
         self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
+        self.models = models
         self.written: bool = batches.objective.writes  # type: ignore[attr-defined]
         self._own: list[Tensor] = []
 
@@ -44,7 +48,8 @@ class Outputs:
         specials = objective.vocabulary.specials
         prompts = _prompts(model, batch, specials)
         task: Any = self.batches.source.task  # type: ignore[attr-defined]
-        rows = generate(model, prompts, task.decode or Greedy(), steps=objective.width, stop={specials["eos"]})
+        strategy, models = task.decode or Greedy(), self.models or model
+        rows = generate(models, prompts, strategy, steps=objective.width, stop={specials["eos"]})
         written = batch.tokens.new_full((batch.rows, objective.width), NONE)
         for row, (best, *_) in zip(written, rows):
             row[: len(best.tokens)] = row.new_tensor(list(best.tokens))

@@ -16,6 +16,6 @@ train() { # MODEL STEPS SIZE
         log.wandb=disabled "log.name=$1" "runs=$runs"
 }
 
-train vaswani 600 "{width: 128, layers: 2, heads: 4, hidden: 512, length: 64}"
-train gru_attention 689 "{width: 128, layers: 2, heads: 1, length: 64}"
-train convs2s 613 "{width: 128, layers: 4, heads: 1, length: 64}"
+train vaswani 600 "{width: 128, layers: 2, heads: 4, hidden: 512, length: 64, vocabulary: null}"
+train gru_attention 689 "{width: 128, layers: 2, heads: 1, length: 64, vocabulary: null}"
+train convs2s 613 "{width: 128, layers: 4, heads: 1, length: 64, vocabulary: null}"
