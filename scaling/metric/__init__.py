@@ -4,6 +4,7 @@ Every value is higher for better predictions. A prediction of None is an invalid
 """
 
 from scaling.metric.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
+from scaling.metric.brackets import BracketF1
 from scaling.metric.classes import F1, MCC, Accuracy, F1AndAccuracy, GenderParity
 from scaling.metric.correlation import Correlation
 from scaling.metric.interval import bootstrap, over_seeds
@@ -17,6 +18,7 @@ __all__ = [
     "MCC",
     "ROUGE",
     "Accuracy",
+    "BracketF1",
     "CompoundSplitBLEU",
     "Correlation",
     "EntityF1",

@@ -96,7 +96,8 @@ def _published(line: Line, column: str, form: str) -> str:
 
 
 def _measured(line: Line, measure: str) -> str:
-    return f"{line.counted.measured[measure]:,}"
+    value = line.counted.measured[measure]
+    return f"{value:.1e}".replace("e+", "e") if measure == "training" else f"{value:,}"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -21,7 +21,7 @@ KEYS: dict[str, Any] = {
     "source": str,
     "published": str,
     "columns": Any,  # titles by column, checked with the columns that were published
-    "measures": list[Literal["sequential", "path"]],
+    "measures": list[Literal["sequential", "path", "training"]],
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
     "judged_by": Literal["loss", "score"],
@@ -33,7 +33,7 @@ MEANINGS = {
     "source": "the paper and its table",
     "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
-    "measures": "what is measured besides: sequential, path",
+    "measures": "what is measured besides: sequential, path; training, the FLOPs of train.steps at train.batch",
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",
@@ -41,7 +41,11 @@ MEANINGS = {
     "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
 }
-MEASURES = {"sequential": "Sequential steps, measured", "path": "Path length, measured"}  # of table/dependence.py
+MEASURES = {
+    "sequential": "Sequential steps, measured",  # these two of table/dependence.py
+    "path": "Path length, measured",
+    "training": "Training FLOPs, ours",
+}
 Figures = Mapping[str, float | str]
 
 

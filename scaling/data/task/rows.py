@@ -1,5 +1,5 @@
-"""Rows of a split, wherever they are: tables, two files side by side, CoNLL's columns, SQuAD's JSON, or a set of
-`datasets`.
+"""Rows of a split, wherever they are: tables, two files side by side, CoNLL's columns, a treebank, SQuAD's JSON, or a
+set of `datasets`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scaling.data.corpus.hub import OFFLINE, Hub
 from scaling.data.corpus.saved import Saved
 from scaling.data.tree import depths as tree_depths
 from scaling.errors import ScalingError, nearest
+from scaling.metric import trees
 from scaling.number import plural
 
 SPLITS = ("train", "validation", "test")
@@ -46,11 +47,16 @@ def of_files(names: str | Sequence[str], key: str, layout: str, columns: Sequenc
     return Place([reading.sha256(file) for file in files], rows)
 
 
-def of_corpus(corpus: Corpus, folder: Path) -> dict[str, Place]:
-    """The splits of a corpus of pairs: rows of `source` and `text`. One that states no split is for training."""
+def unread(corpus: Corpus, folder: Path) -> Place:
+    """What names the content of a corpus of pairs, none of which is read."""
     if len(corpus.sides) != 2:
         name = type(corpus).__name__
-        raise ScalingError("its documents are no pairs", key="corpus", value=name, fix="take a corpus with a source")
+        raise ScalingError("its documents are no pairs", key="kind", value=name, fix="take a corpus with a source")
+    return Place(corpus.snapshot(folder).stamp, lambda: iter(()))
+
+
+def of_corpus(corpus: Corpus, folder: Path) -> dict[str, Place]:
+    """The splits of a corpus of pairs: rows of `source` and `text`. A pair without a split is for training."""
     snapshot = corpus.snapshot(folder)
     documents: dict[str, list[Document]] = {}
     for document in snapshot.documents():
@@ -73,6 +79,10 @@ def _of_file(file: Path, layout: str, columns: Sequence[str] | None, quotes: str
         return conllu(file)
     if layout == "squad":
         return squad(file)
+    if layout == "trees":
+        return treebank(file)
+    if layout == "dialogue":
+        return dialogue(file)
     if reading.builder(file) == "separated":
         return separated.rows(file, columns, quotes == "csv")
     if reading.builder(file) == "text":
@@ -167,6 +177,39 @@ def _sentence(file: Path, first: int, words: Sequence[Sequence[str]]) -> Row:
         "relations": relations,
         "depths": list(map(str, depths)),
     }
+
+
+def treebank(file: Path) -> Iterator[Row]:
+    """Bracketed trees as the Penn Treebank has them (Marcus et al. 1993): a row is a sentence with its `words`, its
+    `tree` in one line as the file has it, and the `sequence` that a model learns to write (Vinyals et al. 2015).
+    """
+    for tree in trees.read(_lines(file), file):
+        learned = trees.plain(tree)
+        if learned is not None:
+            words = " ".join(leaf.word or "" for leaf in learned.words())
+            yield {"words": words, "tree": str(tree), "sequence": trees.linear(learned)}
+
+
+def dialogue(file: Path) -> Iterator[Row]:
+    """Conversations, one a line of JSON: {"turns": [{"speaker": "ann", "text": "Hello."}, …]}. A row is a reply: its
+    `history` has every turn before it behind its speaker's mark, `<ann> Hello. <bob>`, and ends with the mark of who
+    replies; `reply` and `speaker` are the turn's own, and `turn` is its number from 1.
+    """
+    for number, line in enumerate(_lines(file), 1):
+        try:
+            turns = [(str(turn["speaker"]), str(turn["text"])) for turn in json.loads(line)["turns"]]
+        except (ValueError, KeyError, TypeError) as error:
+            fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
+            raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
+        if len(turns) < 2:
+            fix = "remove the line, or write the turn that replies"
+            raise ScalingError(f"it has {plural(len(turns), 'turn')}, so no reply", file=file, line=number, fix=fix)
+        said = ""
+        for turn, (speaker, text) in enumerate(turns, 1):
+            mark = f"<{speaker}>"
+            if turn > 1:
+                yield {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+            said += f"{mark} {text} "
 
 
 def squad(file: Path) -> Iterator[Row]:

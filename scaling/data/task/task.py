@@ -39,8 +39,9 @@ class Task:
     """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
     `{premise}`.
 
-    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, CoNLL-U's, SQuAD's
-    JSON) or else in a set of the `hub`.
+    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, CoNLL-U's, bracketed
+    trees, dialogues, SQuAD's JSON) or else in a set of the `hub`, or in a `corpus` of pairs, whose rows have `source`
+    and `text`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
     out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
@@ -66,7 +67,7 @@ class Task:
         none: Literal["refused", "allowed"] = "refused",
         order: Literal["fixed", "either"] = "fixed",
         files: Mapping[str, Any] | None = None,
-        layout: Literal["table", "parallel", "conll", "conllu", "squad"] = "table",
+        layout: Literal["table", "parallel", "conll", "conllu", "squad", "trees", "dialogue"] = "table",
         columns: list[str] | None = None,
         rename: Mapping[str, str] | None = None,
         quotes: Literal["csv", "none"] = "csv",
@@ -167,6 +168,8 @@ class Task:
     def counts(self, folder: Path) -> dict[str, int] | None:
         """How many examples each split has; None where the task is not prepared."""
         try:
+            if self._reads_corpus and not self._pointer(folder).exists():
+                return None  # a corpus is not read to be listed
             return dict(atomic.read_json(self._home(folder, network=False) / META)["splits"])
         except ScalingError:
             return None
@@ -202,7 +205,7 @@ class Task:
 
     def _home(self, folder: Path, network: bool) -> Path:
         # What the hub has is known by name until it is prepared; a local file by what it holds, each time.
-        pointer = folder / "tasks" / "requests" / f"{digest(self._request(None))[:16]}.json"
+        pointer = self._pointer(folder)
         places = self._places(folder, network)
         if places is None:
             if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
@@ -213,10 +216,19 @@ class Task:
         key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
         home = folder / "tasks" / key
         if not (home / META).exists():
+            if self._reads_corpus and self.corpus is not None:
+                places = {**places, **rows.of_corpus(self.corpus, folder)}
             self._make(home, places)
-        if not self.files and self.corpus is None:
+        if not self.files:
             atomic.write_json(pointer, {"key": key})
         return home
+
+    @property
+    def _reads_corpus(self) -> bool:
+        return self.corpus is not None and not self.files
+
+    def _pointer(self, folder: Path) -> Path:
+        return folder / "tasks" / "requests" / f"{digest(self._request(None))[:16]}.json"
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
@@ -246,7 +258,7 @@ class Task:
             return {**files, **places}
         if self.corpus is not None:
             try:
-                return {**rows.of_corpus(self.corpus, folder), **places}
+                return {"train": rows.unread(self.corpus, folder), **places}
             except ScalingError as error:
                 raise (error if error.file is not None else error.under("corpus")) from None
         path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))

@@ -190,6 +190,7 @@ LAYOUTS: dict[str, Layout] = {
         (("It rains. (0)",), ["Rain."], "Rain."),
     ),
 }
+TREE = "(S (NP (PRP It)) (VP (VBZ rains) (CD 0)))"
 LAYOUTS["mnli_mismatched"] = LAYOUTS["mnli"]
 LAYOUTS["axb"] = LAYOUTS["axg"] = LAYOUTS["super_glue_rte"]
 AX_B = rows(9, {"sentence1": "It pours.", "sentence2": "It is wet."}, label=[1, 0])
@@ -205,3 +206,13 @@ LAYOUTS["translate_multi30k_de_en"] = (
 for name in ("translate_gettext_en_de", "summarize_docstrings"):
     sides = [{"source": f"It rains. ({number})", "text": "Il pleut sur la ville."} for number in range(9)]
     LAYOUTS[name] = (sides, {}, (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville."))
+LAYOUTS["dialogue"] = (
+    [{"history": f"<ann> Hello {number}. <bob>", "reply": "Hi there, ann, on this day!"} for number in range(9)],
+    {},
+    (("<ann> Hello 0. <bob>",), ["Hi there, ann, on this day!"], "Hi there, ann, on this day!"),
+)
+LAYOUTS["parse_treebank"] = (
+    [{"words": f"It rains {n}", "tree": TREE, "sequence": "(S (NP XX )NP (VP XX XX )VP )S"} for n in range(9)],
+    {},
+    (("It rains 0",), ["(S (NP XX )NP (VP XX XX )VP )S", TREE], "(S (NP XX )NP (VP XX XX )VP )S"),
+)

@@ -1,0 +1,161 @@
+"""Constituency trees: as treebanks bracket them, and as the sequence that a model writes.
+
+`(S (NP (DT The) (NN cat)) (VP (VBZ sits)))` is a tree. Its sequence is `(S (NP XX XX )NP (VP XX )VP )S`: a token opens
+each constituent, one closes it with its label, and every word is XX. (Vinyals et al. 2015, section 2.2)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scaling.errors import ScalingError
+
+WORD = "XX"
+TRACE = "-NONE-"
+ROOTS = ("", "TOP", "ROOT", "S1")  # what treebanks put around a sentence
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+
+
+@dataclass
+class Tree:
+    """A constituent of children, or a word under its part of speech."""
+
+    label: str
+    children: list[Tree] = field(default_factory=list)
+    word: str | None = None
+
+    def words(self) -> list[Tree]:
+        """The leaves, in their order."""
+        if self.word is not None:
+            return [self]
+        return [leaf for child in self.children for leaf in child.words()]
+
+    def __str__(self) -> str:
+        if self.word is not None:
+            return f"({self.label} {self.word})"
+        return f"({' '.join([self.label, *map(str, self.children)])})"
+
+
+def read(lines: Iterable[str], file: object = None) -> Iterator[Tree]:
+    """The trees of a bracketed text; each may go over several lines. Words without a part of speech are refused."""
+    stack: list[Tree] = []
+    begun, opened = 0, False
+    for number, line in enumerate(lines, 1):
+        for token in _TOKEN.findall(line):
+            if token == "(":
+                begun = begun if stack else number
+                stack.append(Tree(""))
+                opened = True
+                continue
+            if token == ")":
+                if not stack:
+                    raise _wrong("a bracket closes no tree", file, number, "remove it, or open the tree before it")
+                done = stack.pop()
+                if done.word is None and not done.children:
+                    raise _wrong("a bracket holds neither a word nor a constituent", file, number, "remove it")
+                if not stack:
+                    yield done
+                else:
+                    stack[-1].children.append(done)
+            elif opened and stack:
+                stack[-1].label = token
+            elif stack and stack[-1].label and not stack[-1].children and stack[-1].word is None:
+                stack[-1].word = token
+            else:
+                fix = "write (TAG word), and -LRB- or -RRB- for a bracket that is a word"
+                raise _wrong(f"{token!r} is outside of (TAG word)", file, number, fix)
+            opened = False
+    if stack:
+        left = f"{len(stack)} of its brackets are open at the end of the file"
+        raise _wrong(f"the tree that begins here does not close: {left}", file, begun, "close it")
+
+
+def parse(text: str) -> Tree:
+    """The one tree of a text."""
+    trees = list(read([text]))
+    if len(trees) != 1:
+        raise ScalingError(f"it holds {len(trees)} trees", key="label", value=text, fix="write one tree")
+    return trees[0]
+
+
+def plain(tree: Tree) -> Tree | None:
+    """The tree that is learned: without traces, what they leave empty, functions (NP-SBJ is NP) and the bracket around
+    the sentence; None where no word is left.
+    """
+    if tree.word is not None:
+        return None if tree.label == TRACE else tree
+    children = [child for child in map(plain, tree.children) if child is not None]
+    if not children:
+        return None
+    if tree.label in ROOTS and len(children) == 1 and children[0].word is None:
+        return children[0]
+    return Tree(without_function(tree.label) or "S", children)
+
+
+def without_function(label: str) -> str:
+    """NP of NP-SBJ and NP=2."""
+    return re.split(r"(?<=.)[-=|]", label, maxsplit=1)[0]
+
+
+def linear(tree: Tree) -> str:
+    """The sequence of a tree."""
+    return " ".join(_linear(tree))
+
+
+def _linear(tree: Tree) -> Iterator[str]:
+    if tree.word is not None:
+        yield WORD
+        return
+    yield f"({tree.label}"
+    for child in tree.children:
+        yield from _linear(child)
+    yield f"){tree.label}"
+
+
+def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
+    """The tree of a sequence that a model wrote, over (tag, word) as they are, whatever it wrote.
+
+    A bracket that closes nothing is left out, and one that closes a constituent further up closes those within it.
+    Words that are too many are left out; those that are missing are put into the outermost constituent. What is still
+    open is closed at the end, what holds no word is left out, and several trees go under one S.
+    """
+    root = Tree("")
+    stack, left = [root], list(words)
+    for token in sequence.split():
+        if token.startswith("(") and len(token) > 1:
+            stack.append(Tree(token[1:]))
+            stack[-2].children.append(stack[-1])
+        elif token.startswith(")"):
+            names = [tree.label for tree in stack[1:]]
+            if token[1:] in names:
+                del stack[len(names) - names[::-1].index(token[1:]) :]
+        elif left:
+            tag, word = left.pop(0)
+            stack[-1].children.append(Tree(tag, word=word))
+    top = root.children[0] if len(root.children) == 1 and root.children[0].word is None else root
+    top.children += [Tree(tag, word=word) for tag, word in left]
+    return _filled(root) or Tree("S")
+
+
+def _filled(root: Tree) -> Tree | None:
+    """The root's one constituent, or all under an S; without what holds no word."""
+
+    def kept(tree: Tree) -> Tree | None:
+        if tree.word is not None:
+            return tree
+        children = [child for child in map(kept, tree.children) if child is not None]
+        return Tree(tree.label, children) if children else None
+
+    whole = kept(root)
+    if whole is None:
+        return None
+    one = len(whole.children) == 1 and whole.children[0].word is None
+    return whole.children[0] if one else Tree("S", whole.children)
+
+
+def _wrong(what: str, file: object, line: int, fix: str) -> ScalingError:
+    if file is None:
+        return ScalingError(what, key="label", fix=fix)
+    return ScalingError(what, file=file, line=line, fix=fix)  # type: ignore[arg-type]
