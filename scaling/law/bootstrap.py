@@ -11,6 +11,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit
 from scaling.law.multi_start import draw, search
+from scaling.law.shared_errors import SharedErrors
 
 Resampling = Literal["case", "run", "residual"]
 REFINED = 4
@@ -78,7 +79,7 @@ def _resamples(
 
 
 def _clusters(fit: Fit) -> np.ndarray:
-    if fit.problem.shared is not None:
+    if isinstance(fit.problem.shared, SharedErrors):
         return fit.problem.shared.groups
     if fit.clusters is None:
         raise ScalingError("a bootstrap by run needs to know the runs", fix="fit with clusters='run' or 'seed'")

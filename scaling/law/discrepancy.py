@@ -23,7 +23,7 @@ from scaling.law.forms.form import Columns
 from scaling.law.likelihood import EXACT
 from scaling.law.noise import student
 from scaling.law.points import SIZE_EXPONENTS
-from scaling.law.shared_errors import SharedErrors
+from scaling.law.problem import Correlated, Problem
 
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
@@ -57,7 +57,7 @@ class Discrepancy:
     """The residuals in the basis."""
     sizes: np.ndarray
     noises: np.ndarray
-    shared: SharedErrors | None
+    shared: Correlated | None
     """What errors the points share; all arrays over points are then of combinations that do not correlate."""
     weights: np.ndarray
     """The posterior of pairs of a size of u and a noise."""
@@ -212,11 +212,15 @@ def _unit(fit: Fit, name: str) -> float:
 
 
 def _jacobian(fit: Fit, rows: Columns) -> np.ndarray:
+    return derivative(fit.problem, fit.u, rows)
+
+
+def derivative(problem: Problem, u: np.ndarray, rows: Columns) -> np.ndarray:
     """The law's derivative by the solver's coordinates, in the objective's space, `[runs, parameters]`."""
-    theta, seeds = fit.problem.coordinates.expand(fit.u[None])
-    dual = fit.form.evaluate(theta, rows, seeds)
-    jacobian = np.zeros((len(next(iter(rows.values()))), len(fit.u)))
-    slope = 1.0 / dual.value if fit.problem.objective.space == "log" else 1.0
+    theta, seeds = problem.coordinates.expand(u[None])
+    dual = problem.form.evaluate(theta, rows, seeds)
+    jacobian = np.zeros((len(next(iter(rows.values()))), len(u)))
+    slope = 1.0 / dual.value if problem.objective.space == "log" else 1.0
     for place, part in dual.gradient.items():
         jacobian[:, place] = (part * slope)[0]
     return jacobian

@@ -20,7 +20,7 @@ from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
 from scaling.law.residual_tests import seed_scatter
 from scaling.law.robust import reweighted
-from scaling.law.shared_errors import Correlation
+from scaling.law.shared_errors import Correlation, SharedErrors
 from scaling.law.solver import PATIENT, minimise
 from scaling.law.validate import validated_problem
 
@@ -118,7 +118,7 @@ class Fit:
     def groups(self) -> np.ndarray | None:
         """The group of each point that shares errors, in the order of the table's rows."""
         shared = self.problem.shared
-        return None if shared is None else self._in_table_order(shared.groups)
+        return self._in_table_order(shared.groups) if isinstance(shared, SharedErrors) else None
 
     @cached_property
     def correlation(self) -> Correlation | None:
@@ -195,7 +195,7 @@ def fit(
     if screened is not problem:
         best = minimise(problem, problem.coordinates.of(screened.theta(best.u)), effort=PATIENT)
     correlation = problem.correlation(best.u[0]) if np.isfinite(best.cost[0]) else None
-    if problem.shared is not None and correlation is not None:
+    if isinstance(problem.shared, SharedErrors) and correlation is not None:
         problem = replace(problem, shared=replace(problem.shared, correlation=correlation.mean))
         best = minimise(problem, best.u, effort=PATIENT)
     if not np.isfinite(best.cost[0]) or not best.converged[0]:

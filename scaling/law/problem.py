@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,23 @@ from scaling.law.coordinates import Coordinates, Expanded
 from scaling.law.forms.form import Form
 from scaling.law.objective import Objective
 from scaling.law.shared_errors import Correlation, SharedErrors, learned
+
+
+class Correlated(Protocol):
+    """How the errors of points correlate."""
+
+    def whiten(self, values: np.ndarray) -> np.ndarray:
+        """The last axis of `values` as combinations that do not correlate."""
+        ...
+
+    def at(self, rows: np.ndarray) -> Correlated:
+        """For some of the points."""
+        ...
+
+    @property
+    def log_determinant(self) -> float:
+        """Of the covariance."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -25,7 +43,7 @@ class Problem:
     weights: np.ndarray
     objective: Objective
     fixed: Mapping[str, float]
-    shared: SharedErrors | None = None
+    shared: Correlated | None = None
     """What errors the points share; residuals are then made independent of each other."""
 
     @cached_property
@@ -84,7 +102,7 @@ class Problem:
 
     def correlation(self, u: np.ndarray) -> Correlation | None:
         """What the errors at `u` show of how they correlate within groups; None where points share none."""
-        if self.shared is None or len(self.observed) <= len(self.free):
+        if not isinstance(self.shared, SharedErrors) or len(self.observed) <= len(self.free):
             return None
         root = np.sqrt(self.weights)
         residual, jacobian = replace(self, shared=None).linearise(u[None])

@@ -41,8 +41,7 @@ def inflation(
     else:
         groups = int(clusters.max()) + 1
         freedom = float(max(groups - 1, 1))
-        belongs = (clusters[:, None] == np.arange(groups)).astype(float)
-        scores = (scores @ belongs) * np.sqrt(groups / freedom * (n - 1) / max(n - p, 1))
+        scores = _by_group(scores, clusters) * np.sqrt(groups / freedom * (n - 1) / max(n - p, 1))
     # `direction` is the change of the coordinates per unit of the quantity, so this is the quantity's own score.
     _, error, direction = standard_error(problem, quantity, u, noise, observed)
     along = (scores.swapaxes(1, 2) @ direction[:, :, None])[:, :, 0]
@@ -89,6 +88,12 @@ def widening(
     trust = points / (points + SHRINKAGE)
     first, second = (np.where(np.isfinite(ratio), np.maximum(ratio, 1.0), 1.0) ** trust for ratio in ratios)
     return first, second
+
+
+def _by_group(scores: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Scores `[..., points]` added up by cluster."""
+    order = np.argsort(clusters, kind="stable")
+    return np.add.reduceat(scores[..., order], np.flatnonzero(np.diff(clusters[order], prepend=-1)), axis=-1)
 
 
 def _leverage(problem: Problem, jacobian: np.ndarray) -> np.ndarray:
