@@ -41,6 +41,17 @@ MEANINGS = MappingProxyType(
         "bits_per_byte": "bits per byte of a task's right answers",
         "loss_a": "validation loss on the set that is predicted from, nats per token",
         "loss_b": "validation loss on the set that is predicted, nats per token",
+        "loss_u": "validation loss less that of the tokens' frequencies, nats per token",
+        "V": "vocabulary",
+        "H": "training characters",
+        "experts": "experts",
+        "granularity": "width of a dense hidden layer over that of one expert",
+        "K": "parameters that a token uses over those of the dense model",
+        "P": "all parameters over those that a token uses",
+        "density": "fraction of the weights that are not zero",
+        "streams": "parallel streams",
+        "bits": "bits of a weight in training",
+        "p": "proportion of the loss's own domain in the training data",
         "chance": "accuracy of guessing",
         "options": "answers that an example of the task offers",
         "examples": "examples that the score of a task is the mean of",
@@ -52,6 +63,7 @@ POSITIVE = frozenset(
     {
         *("N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth", "S_min", "C_min", "B_crit", "S1"),
         *("loss_a", "loss_b", "bits_per_byte", "options", "examples"),
+        *("V", "H", "experts", "granularity", "K", "P", "density", "streams", "bits", "p"),
     }
 )
 

@@ -37,6 +37,24 @@ TRUTHS = {
     "task_power": [0.3, 0.12, 1.7],
     "direct_sigmoid": [0.25, 0.7, 800.0, 3000.0, 0.3, 0.33, 2.0],
     "direct_bits": [0.4, 300.0, 900.0, 0.3, 0.33],
+    "farseer": [1.5, -0.2, -0.1, 0.8, -0.1, 0.1, 0.35, 0.1, 0.15],
+    "repetition_excess": [1.87, 521.0, 1488.0, 0.353, 0.36, 2.0, 0.3, 0.35],
+    "learning_rate_batch": [
+        *(1.7, 482.0, 2085.0, 0.35, 0.37, 2e-3, -0.4, 0.2, 200.0, -0.05, 0.4),
+        *(0.02, 0.03, -0.4, 0.1, -0.1, 0.1, -0.05),
+    ],
+    "vocabulary": [-6.0, 300.0, 2.0, 800.0, 0.3, 0.15, 0.3, 0.2],
+    "routed_experts": [2.7, 0.08, 0.06, 0.01],
+    "routed_experts_floor": [1.2, 1.4, 0.15, 0.1, 0.01, 5.0],
+    "granularity": [1.7, 300.0, 200.0, 900.0, 0.6, 0.3, 0.33],
+    "active_experts": [1.7, 0.5, 0.6, 0.3, 0.33, 0.1, 0.05, 0.02, -0.02],
+    "sparse_experts": [1.7, 300.0, 0.3, 0.25, -0.05, 0.03, 900.0, 0.33],
+    "sparse_weights": [1.7, 300.0, 200.0, 900.0, 0.7, 0.3, 0.33],
+    "parallel_streams": [1.3, 100.0, 0.25, 0.35],
+    "precision": [1.7, 300.0, 900.0, 0.3, 0.33, 3.0],
+    "bi_mix": [1.5, 40.0, 0.12, 0.25],
+    "mixture_exponential": [1.8, 1.4, -1.5, 0.6],
+    "mixture_joint": [1.6, 0.4, 0.9, 0.3, 0.15, 0.5, 0.3, -0.1],
     "loss_to_loss": [1.2, 0.9, 1.3, 1.6],
 }
 """A truth for each law, by the longest matching beginning of its name; broken laws make their own."""
@@ -49,6 +67,7 @@ def columns(n=60):
         return np.exp(rng.uniform(np.log(low), np.log(high), n))
 
     D = spread(1e9, 1e12)
+    mixture = rng.dirichlet(np.ones(3), n)
     return {
         "N": spread(1e7, 1e10),
         "D": D,
@@ -61,6 +80,19 @@ def columns(n=60):
         "depth": spread(2, 64),
         "S1": spread(1, 300),
         "S2": rng.uniform(0, 0.5, n),
+        "lr": spread(1e-4, 1e-2),
+        "B": spread(16, 2048),
+        "V": spread(4096, 65536),
+        "H": spread(1e9, 1e12),
+        "experts": spread(1, 512),
+        "granularity": spread(1, 32),
+        "K": spread(1, 4),
+        "P": spread(1.5, 13),
+        "density": spread(0.1, 1),
+        "streams": spread(1, 8),
+        "bits": spread(2, 16),
+        "p": spread(0.02, 1),
+        **{f"p_{i + 1}": mixture[:, i] for i in range(3)},
         "loss": np.linspace(2, 4, n),
         "loss_a": np.linspace(2, 4, n),
     }

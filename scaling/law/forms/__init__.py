@@ -7,13 +7,23 @@ from scaling.errors import ScalingError, nearest
 from scaling.law.forms.bhagia import DirectBits, DirectSigmoid, TaskLinear, TaskPower, TaskSigmoid
 from scaling.law.forms.brandfonbrener import LossToLoss
 from scaling.law.forms.caballero import Broken
+from scaling.law.forms.chen import ParallelStreams
 from scaling.law.forms.chinchilla import Chinchilla
+from scaling.law.forms.clark import RoutedExperts, RoutedExpertsFloor
+from scaling.law.forms.farseer import Farseer
 from scaling.law.forms.form import Columns, Form, Parameter
+from scaling.law.forms.frantar import SparseWeights
 from scaling.law.forms.gadre import OverTraining, TaskExponential
 from scaling.law.forms.kaplan import CriticalBatch, Kaplan, KaplanND, KaplanNS
+from scaling.law.forms.kumar import Precision
+from scaling.law.forms.li import LearningRateBatch
+from scaling.law.forms.liew import SparseExperts
+from scaling.law.forms.ludziejewski import ActiveExperts, Granularity
 from scaling.law.forms.mcleish import Shape
-from scaling.law.forms.muennighoff import DataConstrained
+from scaling.law.forms.mixture import BiMix, Mixture, MixtureExponential, MixtureJoint
+from scaling.law.forms.muennighoff import DataConstrained, RepetitionExcess
 from scaling.law.forms.power import PowerLaw, PowerLawFloor
+from scaling.law.forms.tao import Vocabulary
 from scaling.law.forms.tissue import Annealing
 from scaling.law.forms.tuning import BatchSize, LearningRate
 
@@ -25,13 +35,28 @@ LAWS: tuple[Form, ...] = (
     KaplanNS(),
     CriticalBatch(),
     Chinchilla(),
+    Farseer(),
     DataConstrained(),
+    RepetitionExcess(),
     OverTraining(),
     Shape(),
     *(Broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
     Annealing(),
     *(BatchSize(axes) for axes in (("C",), ("D",), ("N", "D"))),
     *(LearningRate(axes) for axes in (("C",), ("N",), ("N", "D"))),
+    LearningRateBatch(),
+    Vocabulary(),
+    RoutedExperts(),
+    RoutedExpertsFloor(),
+    Granularity(),
+    ActiveExperts(),
+    SparseExperts(),
+    SparseWeights(),
+    ParallelStreams(),
+    Precision(),
+    BiMix(),
+    MixtureExponential(),
+    MixtureJoint(),
     TaskSigmoid(),
     TaskExponential(),
     TaskLinear(),
@@ -40,6 +65,8 @@ LAWS: tuple[Form, ...] = (
     DirectBits(),
     LossToLoss(),
 )
+
+MOST_DOMAINS = 100
 
 __all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
 
@@ -72,6 +99,15 @@ def _instance(kind: type) -> Form:
 def named(name: str) -> Form:
     """The law of that name."""
     by_name = laws()
+    if (mixture := _of_domains(name)) is not None:
+        return mixture
     if name not in by_name:
         raise ScalingError(f"there is no law {name!r}", fix=nearest(name, by_name))
     return by_name[name]
+
+
+def _of_domains(name: str) -> Mixture | None:
+    """A law of a mixture of as many domains as its name ends with: `mixture_joint_5`."""
+    stem, _, count = name.rpartition("_")
+    kinds: dict[str, type[Mixture]] = {"mixture_exponential": MixtureExponential, "mixture_joint": MixtureJoint}
+    return kinds[stem](int(count)) if stem in kinds and count.isdecimal() and 2 <= int(count) <= MOST_DOMAINS else None
