@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.api.fit_options import DEFAULTS, check, law_of
+from scaling.api.fit_options import AUTO, DEFAULTS, check, law_of
 from scaling.api.fit_result import Fit, columns_of_a_row, overflows_ignored
 from scaling.errors import ScalingError
 
@@ -47,9 +47,9 @@ def fit(
     """Fit a law to runs: a DataFrame, records, columns, or the path of a table, a study, a sweep or a ledger.
 
     `law` is a law by name (`scaling.explain("law")`), a formula (`"E + A*N^-a"`), a YAML file, two laws in two steps
-    (`"chinchilla,task_sigmoid"`: the loss, and a task's score given it), or an analysis: `isoflop_parabola`,
-    `isoflop_akima`, `envelope`. The other arguments are the options of `scaling fit`, `rename`
-    being its `--map`.
+    (`"chinchilla,task_sigmoid"`: the loss, and a task's score given it), `auto` (of the laws whose columns the table
+    has, the one that predicts its largest runs best), or an analysis: `isoflop_parabola`, `isoflop_akima`, `envelope`.
+    The other arguments are the options of `scaling fit`, `rename` being its `--map`.
 
         fit = scaling.fit(df, law="chinchilla", hold_out="N>=1e9", targets=[{"N": 7e9, "D": 1.4e11}])
     """
@@ -75,7 +75,7 @@ def fit(
     options = {name: DEFAULTS.get(name) if value is None else value for name, value in given.items()}
     with overflows_ignored():
         table = read_points(points, rename=rename or {}, where=where, define=define or {}, pool=pool, best_by=best_by)
-        if isinstance(chosen, str):
+        if isinstance(chosen, str) and chosen != AUTO:
             return _approach(table, chosen, noise, options["seed"] or 0)
         return _fit(table, chosen, {**_setup(points, table), **(define or {})}, options)
 
@@ -114,10 +114,11 @@ def _setup(source: Any, points: Points) -> dict[str, str]:
     return setup_of_table(Path(source), map(str, points["run"])) if given else {}
 
 
-def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options: Mapping[str, Any]) -> Fit:
+def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], options: Mapping[str, Any]) -> Fit:
     from scaling.fit_report.report import FitReport, fit_report, two_step_report
     from scaling.law import Form
     from scaling.law.chance import known_chance, upper_level
+    from scaling.law.choice import choose, cost_of, cost_weights
     from scaling.law.columns import clustered_by, shared_by
     from scaling.law.held_out import column_held_out, split_held_out
     from scaling.law.objective import named_objective
@@ -128,11 +129,12 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
     if isinstance(law, Form):
         fixed = known_chance(law, points) | fixed
         limits = upper_level(law, fixed) | limits
-    form = _constrained(law, points, options["tie"] or {}, limits)
-    targets = list(options["target"])
-    for target in targets:
-        _check_target(form, target)
     tested = None
+    targets = list(options["target"])
+    if not isinstance(law, str):
+        form = _constrained(law, points, options["tie"] or {}, limits)
+        for target in targets:
+            _check_target(form, target)
     if options["hold_out"] in (None, "largest"):
         mask = column_held_out(points)
         points, tested = (points, None) if mask is None else points.hold_out(mask)
@@ -143,11 +145,23 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
     usual = clustered_by(points) if shared is None else None
     clusters = {None: usual, "none": None}.get(options["cluster"], options["cluster"])
     objective, delta = options["objective"], options["delta"]
+    kind = None if objective is None and delta is None else named_objective(objective or "log_huber", delta)
+    weights = None if options["weight"] is None else _weights(points, options["weight"])
+    choice = None
+    if isinstance(law, str):
+        choice = choose(points, objective=kind, seed=options["seed"])
+        form, kind = choice.best.form, choice.best.objective
+        cost = cost_of(points)
+        weights = cost_weights(cost, choice.best.power)
+        for target in targets:
+            _check_target(form, target)
+    elif objective is None and delta is not None:
+        kind = named_objective(form.objective, delta)
     law_fit = fit_law(
         form,
         points,
-        objective=None if objective is None and delta is None else named_objective(objective or form.objective, delta),
-        weights=None if options["weight"] is None else _weights(points, options["weight"]),
+        objective=kind,
+        weights=weights,
         clusters=clusters,
         shared=shared,
         fixed=fixed,
@@ -173,7 +187,8 @@ def _fit(points: Points, law: Form | Written, stated: Mapping[str, str], options
         test = report.held_out if isinstance(report, FitReport) else None
         return figures_of_law(law_fit, tested, level=options["level"], method=method, tested=test)
 
-    return Fit(report.to_json(), points, law_fit, method, options["level"], album)
+    document = report.to_json() | ({} if choice is None else {"choice": choice.to_json()})
+    return Fit(document, points, law_fit, method, options["level"], album)
 
 
 def _constrained(

@@ -22,6 +22,8 @@ APPROACHES = {
     "isoflop_akima": "Chinchilla's approach 2, minima by Akima's interpolation",
     "envelope": "Chinchilla's approach 1, the envelope of training curves",
 }
+AUTO = "auto"
+"""In the place of a law: the one of those whose columns the table has that predicts its largest runs best."""
 MOST_STARTS = 100_000
 
 DEFAULTS: Mapping[str, Any] = {
@@ -45,19 +47,20 @@ FITTING = (
     "weight",
 )
 USED_BY = {
-    **dict.fromkeys((*FITTING, "starts"), ("law",)),
+    **dict.fromkeys((*FITTING, "starts"), ("law", AUTO)),
+    **dict.fromkeys(("fix", "tie", "bounds", "weight"), ("law",)),  # auto knows no parameters, and weighs by cost
     "noise": ("isoflop",),
-    "seed": ("law", "isoflop"),
+    "seed": ("law", "isoflop", AUTO),
 }
 """Which kinds of law can use an option; an option that is not listed concerns the table, or every kind."""
 
 
 def law_of(text: str) -> Form | Written | str:
     """A law of the papers, one that a person wrote, or the name of an approach."""
-    from scaling.law.forms import Form, laws
+    from scaling.law.forms import Form, is_mixture, laws, named
     from scaling.law.forms.formula import Written, is_formula, read_law
 
-    if text in APPROACHES:
+    if text in APPROACHES or text == AUTO:
         return text
     if text == TWO_STEP:
         return law_of(TWO_STEPS)
@@ -73,8 +76,12 @@ def law_of(text: str) -> Form | Written | str:
     if is_formula(text):
         return Written(text)
     by_name = laws()
+    if is_mixture(text):
+        return named(text)
     if text not in by_name:
-        raise ScalingError("is no law", key="law", value=text, fix=nearest(text, [*by_name, TWO_STEP, *APPROACHES]))
+        raise ScalingError(
+            "is no law", key="law", value=text, fix=nearest(text, [*by_name, AUTO, TWO_STEP, *APPROACHES])
+        )
     return by_name[text]
 
 

@@ -6,6 +6,7 @@ scaling fit points.csv --where 'C<1e21' 'N>=100M' corpus=c4         some of its 
 scaling fit points.csv --hold-out 'N>=1e9' --target N=7e9 D=1.4e11  test it, then predict with it
 scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   a law of your own, also in a YAML file
 scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
+scaling fit points.csv --law auto                                   the law that predicts the largest runs best
 scaling fit points.csv --law chinchilla,task_sigmoid                a task's score from N and D, by way of the loss
 
 POINTS is CSV, TSV, JSON lines, parquet, or the folder of a study, a sweep or a ledger. A column `status` or W&B's
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--law",
         action=_Once,
-        help="its name, two names for two steps (docs/laws.md), a formula, or a YAML file (default chinchilla)",
+        help="its name, two names for two steps (docs/laws.md), a formula, a YAML file, or auto: the best at "
+        "predicting the table's largest runs (default chinchilla)",
     )
     add("--map", **pairs, help="which column holds what, or its formula: loss=final_loss C=6ND N=params-embedding")
     add("--where", **several, metavar="CONDITION", help="fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4")

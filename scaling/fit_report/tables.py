@@ -33,10 +33,32 @@ class Table:
 
 def tables(document: Document) -> Iterator[Table]:
     """Every table that the document of a law, of IsoFLOP minima, or of an envelope has."""
-    for build in (estimates, minima, held_out, back_test, predictions, optima):
+    for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
         table = build(document)
         if table is not None:
             yield table
+
+
+def choice(document: Document) -> Table | None:
+    """The laws that `auto` compared, each under its best weighting, and what they miss the largest runs by."""
+    chosen = document.get("choice")
+    if chosen is None:
+        return None
+    best = {trial["law"]: trial for trial in reversed(chosen["trials"])}
+    shown = sorted(best.values(), key=lambda trial: trial["score"])
+    tests = list(chosen["tests"])
+    rows = [
+        (
+            trial["law"],
+            f"cost^{trial['cost_power']:g}" if trial["cost_power"] else "none",
+            *("" if trial["errors"][test] is None else f"{trial['errors'][test]:.4g}" for test in tests),
+            f"{trial['score']:.2f}",
+        )
+        for trial in shown
+    ]
+    heads = [f"largest {name}" for name in tests]
+    notes = ("root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test",)
+    return Table("Laws compared.", ("law", "weights", *heads, "score"), rows, words=(0, 1), notes=notes)
 
 
 def estimates(document: Document) -> Table:

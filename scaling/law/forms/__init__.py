@@ -68,7 +68,7 @@ LAWS: tuple[Form, ...] = (
 
 MOST_DOMAINS = 100
 
-__all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
+__all__ = ["LAWS", "Columns", "Form", "Parameter", "is_mixture", "laws", "named"]
 
 
 def laws() -> dict[str, Form]:
@@ -104,6 +104,11 @@ def named(name: str) -> Form:
     if name not in by_name:
         raise ScalingError(f"there is no law {name!r}", fix=nearest(name, by_name))
     return by_name[name]
+
+
+def is_mixture(name: str) -> bool:
+    """Whether a name is that of a law of a mixture, of any number of domains."""
+    return _of_domains(name) is not None
 
 
 def _of_domains(name: str) -> Mixture | None:
