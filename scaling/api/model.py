@@ -162,6 +162,65 @@ class Model:
         batch, others = self._read(text, target), self._read(other, target)
         return patch(self._family, batch, others, *patterns, tokens=tokens)[0]
 
+    def neighbours(self, word: str, *, best: int = 10) -> pandas.DataFrame:
+        """The tokens whose static vectors (of the embedding) are nearest to a word's: `token`, `text` and `cosine`.
+
+        scaling.load("3fa9").neighbours("law")
+        """
+        import pandas
+
+        from scaling.inside.words import neighbours, spelled, table, token_of
+
+        if best < 1:
+            raise ScalingError("expected a positive number", key="best", value=best)
+        near = neighbours(table(self._family), token_of(self._codec, word), best)
+        rows = [(token, spelled(self._codec, self.ids, token), cosine) for token, cosine in near]
+        return pandas.DataFrame(rows, columns=["token", "text", "cosine"])
+
+    def word_map(self, words: Sequence[str]) -> pandas.DataFrame:
+        """The static vectors of words on the plane of their first two principal components: `word`, `x` and `y`."""
+        import pandas
+
+        from scaling.inside.words import plane, table, token_of
+
+        if len(words) < 2:
+            raise ScalingError("a map takes two words or more", key="words", value=" ".join(words))
+        places = plane(table(self._family)[[token_of(self._codec, word) for word in words]])
+        return pandas.DataFrame({"word": list(words), "x": places[:, 0], "y": places[:, 1]})
+
+    def in_context(self, word: str, texts: Sequence[str]) -> pandas.DataFrame:
+        """How alike a word is in each pair of texts by its vector in each layer: `layer` (0: what the first block is
+        given), the numbers `one` and `other` of two texts, and the `cosine`. Of a static vector it is 1 throughout.
+
+            model.in_context("bank", ["the bank of the river", "the bank lends money", "money in the bank"])
+        """
+        import pandas
+
+        from scaling.inside.words import cosines, in_context
+
+        if len(texts) < 2:
+            raise ScalingError("two texts or more are compared", key="texts", value=list(texts))
+        tower = "decoder" if self.family == "decoder" else "encoder"
+        streams = []
+        for text in texts:
+            first = text.startswith(word)
+            own = [int(token) for token in self._codec.encode([word if first else f" {word}"])[0]]
+            target = "" if self.family == "encoder_decoder" else None
+            tokens = self.framed(text, target)[tower]
+            streams.append(in_context(self._family, self._read(text, target), tokens, own))
+        rows = []
+        for layer, vectors in enumerate(zip(*streams, strict=True)):
+            like = cosines(vectors)
+            pairs = [(one, other) for one in range(len(texts)) for other in range(one + 1, len(texts))]
+            rows += [(layer, one, other, float(like[one, other])) for one, other in pairs]
+        return pandas.DataFrame(rows, columns=["layer", "one", "other", "cosine"])
+
+    @property
+    def _codec(self) -> Codec:
+        if self.tokenizer is None:
+            raise ScalingError("this model has no tokenizer", key="word", fix="take a run that was trained on text")
+        return self.tokenizer
+
     @property
     def _family(self) -> Family:
         return self.module  # type: ignore[return-value]

@@ -125,9 +125,9 @@ def train_config(
 
     from scaling.training.experiment import assemble
 
-    assemble(given)  # what is wrong with it is reported before Lightning is imported, which takes seconds
+    assembled = assemble(given)  # what is wrong with it is reported before Lightning is imported, which takes seconds
     if progress:
-        config.print_remarks([given])
+        config.print_remarks([assembled.config])
 
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run

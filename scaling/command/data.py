@@ -7,6 +7,7 @@ scaling data prepare --model my_config.yaml     the data that a config names
 scaling data show python                        counts, and some windows with what the objective makes of them
 scaling data show python objective=Masked --windows 2
 scaling data show python --verify               take every file's hash again
+scaling data vectors python --to python.vec     vectors of its words by skip-gram, which start.vectors reads
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from scaling.data.describe_row import Run
     from scaling.data.source import Data, Source
 
-ACTIONS = ("list", "prepare", "show")
+ACTIONS = ("list", "prepare", "show", "vectors")
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
 STYLES = {
     "text": "",
@@ -45,10 +46,15 @@ STYLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", metavar="list|prepare|show")
+    parser.add_argument("action", metavar="list|prepare|show|vectors")
     parser.add_argument("words", nargs="*", metavar="NAME|key=value", help="a file of configs/data, and overrides")
     parser.add_argument("--model", metavar="NAME", help="the config to take, with its data where none are named")
     parser.add_argument("--windows", type=int, default=3, metavar="N", help="how many windows to show (%(default)s)")
+    parser.add_argument("--to", metavar="FILE", help="of vectors: where they are written, in word2vec's text format")
+    parser.add_argument("--width", type=int, default=64, metavar="N", help="numbers of a vector (%(default)s)")
+    parser.add_argument("--window", type=int, default=5, metavar="N", help="words to each side (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=2_000_000, metavar="N", help="tokens to learn from (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the vectors (%(default)s)")
     parser.add_argument("--verify", action="store_true", help="take every file's hash again, touched or not")
     parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
     parser.add_argument("--json", action="store_true", help="one JSON document")
@@ -64,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     config = _config(arguments)
     try:
-        (_prepare if arguments.action == "prepare" else _show)(config, arguments)
+        {"prepare": _prepare, "show": _show, "vectors": _vectors}[arguments.action](config, arguments)
     except ScalingError as error:
         raise config.place(error) from error
 
@@ -107,6 +113,29 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> None:
     # Tokens stay where they are; to open them is to look through them once.
     home = data.prepare(folder) if isinstance(data, Task) else prepare(data, folder) if isinstance(data, Text) else None
     _tell(home, _sources(config, data), config, arguments)
+
+
+def _vectors(config: Config, arguments: argparse.Namespace) -> None:
+    from scaling.data.store import root
+
+    if arguments.to is None:
+        raise ScalingError("there is no file to write", key="--to", fix="name one, as words.vec")
+    if arguments.tokens < 1:
+        raise ScalingError("expected a positive number", key="--tokens", value=arguments.tokens)
+    source = config.build("data").open("train", root(config["runs"]))
+    if getattr(source, "codec", None) is None or not hasattr(source, "documents"):
+        raise ScalingError("the data have no words", key="data", fix="take data of texts, as python")
+
+    from scaling.data.vectors import write
+    from scaling.inside.skip_gram import SkipGram, named
+
+    learned = SkipGram(width=arguments.width, window=arguments.window, seed=arguments.seed)
+    vectors = named(learned.fit(source, arguments.tokens), source.codec)
+    write(Path(arguments.to), vectors)
+    if arguments.json:
+        print(json.dumps(numbered({"file": arguments.to, "words": len(vectors), "width": arguments.width}), indent=2))
+    else:
+        print(f"{arguments.to}: {len(vectors):,} words, {arguments.width} numbers each")
 
 
 def _show(config: Config, arguments: argparse.Namespace) -> None:

@@ -63,6 +63,7 @@ KEYS: dict[str, dict[str, Any]] = {
         "run": str | None,
         "step": Budget,
         "folder": str | None,
+        "vectors": str | None,
         "study": str | None,
         "row": str | None,
         "new": list[str],

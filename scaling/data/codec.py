@@ -96,6 +96,16 @@ class Codec:
     def decode(self, ids: Iterable[int]) -> str:
         return self.tokenizer.decode([int(token) for token in ids], skip_special_tokens=False)
 
+    def spellings(self, size: int) -> list[str]:
+        """[size] the word that each token is, without the space before it; empty of specials, of pieces that do not
+        begin a word, and of ids beyond the vocabulary.
+        """
+        special = set(self.specials.values())
+        return [
+            "" if token >= self.size or token in special or not self.words[token] else self.decode([token]).strip()
+            for token in range(size)
+        ]
+
     @cached_property
     def words(self) -> np.ndarray:
         """[size] bool, whether a token begins a word.

@@ -31,6 +31,7 @@ UNCOUNTED = frozenset(
         "evaluate.points",
         "start.folder",  # where the weights are: their hash counts
         "start.run",
+        "start.vectors",
         "start.step",
         "train.checkpoint_every",
         "train.checkpointing",

@@ -95,7 +95,7 @@ class Experiment:
     @property
     def saved(self) -> frozenset[str]:
         """The parameters that a checkpoint holds: where the run has a start, those that are not the start's."""
-        return self.names if self.start is None else self.trained | self.start.own
+        return self.names if self.start is None or not self.start.is_kept else self.trained | self.start.own
 
     @property
     def start_note(self) -> dict[str, Any]:
@@ -238,6 +238,10 @@ def _assemble(config: Config) -> Experiment:
         start.check_tokenizer(train)
     start_ids = None if start is None else start.vocabulary
     config = task_head.balanced(with_vocabulary(config, objective.vocabulary, start_ids), train)
+    if (own := Start.of_vectors(config, train)) is not None:
+        start, covered = own
+        remark = f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}"
+        config = replace(config, remarks=(*config.remarks, remark))
     windows = config["evaluate.windows"]
     validation, evaluations = evaluation(
         held_out,

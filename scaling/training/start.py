@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from scaling.config import Config
+from scaling.data import vectors
 from scaling.data.source import Source
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.interop import weights
@@ -55,7 +56,7 @@ class Start:
     def read(cls, config: Config) -> Start | None:
         """The start that a config names; None where it names none."""
         section = config.tree.get("start")
-        if section is None:
+        if section is None or section.get("vectors") is not None:
             return None
         key, run = _read(config, section)
         tensors = run.described.tensors
@@ -73,9 +74,39 @@ class Start:
             unused=tuple(section.get("unused") or ()),
         )
 
+    @classmethod
+    def of_vectors(cls, config: Config, source: Source) -> tuple[Start, int] | None:
+        """The table of an embedding from a file of word vectors, and how many tokens have one; None where the config
+        names no file. All else is drawn.
+        """
+        section = config.tree.get("start") or {}
+        if section.get("vectors") is None:
+            return None
+        file = Path(section["vectors"]).expanduser()
+        if not file.is_file():
+            raise config.error("start.vectors", "there is no such file", "name a file of word2vec, GloVe or fastText")
+        codec = getattr(source, "codec", None)
+        if codec is None:
+            raise config.error("start.vectors", "the data have no words", "take data of texts")
+        covered = vectors.table(
+            file, tuple(codec.spellings(config["size.vocabulary"])), config["size.width"], config["seed"]
+        )
+        tower = "encoder" if config["model.kind"] == "Encoder" else "decoder"
+        names = ["encoder", "decoder"] if config["model.kind"] == "EncoderDecoder" else [tower]
+        tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
+        place = {"vectors": str(file)}
+        return cls(place, tensors, weights.digest(tensors), None, None, new=("*",), unused=("*",)), covered.covered
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the weights can be read again as they are, so that checkpoints may leave them out."""
+        return "vectors" not in self.place
+
     @property
     def name(self) -> str:
         """The start in an error."""
+        if "vectors" in self.place:
+            return str(self.place["vectors"])
         if "folder" in self.place:
             return str(self.place["folder"])
         return f"run {self.place['run']} at step {self.place['step']}"

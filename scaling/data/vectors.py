@@ -1,0 +1,113 @@
+"""Word vectors in files: word2vec's text and binary formats, GloVe's text, and fastText's .vec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from scaling import atomic
+from scaling.data.corpus.diagnosis import opened
+from scaling.errors import ScalingError
+
+_FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with
+
+
+def read(file: Path, width: int, wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+    """The vectors of the words that are wanted. A binary file's name ends in .bin; a text has a word and `width`
+    numbers a line, word2vec's and fastText's with a first line of counts.
+    """
+    try:
+        with opened(file) as content:
+            binary = file.name.removesuffix(".gz").endswith(".bin")
+            pairs = _binary(content, file, width) if binary else _text(content, file, width)
+            return {word: vector for word, vector in pairs if wanted(word)}
+    except FileNotFoundError:
+        raise ScalingError("there is no such file", file=file) from None
+
+
+def write(file: Path, vectors: Mapping[str, np.ndarray]) -> None:
+    """word2vec's text format."""
+    width = len(next(iter(vectors.values()), ()))
+    lines = [f"{len(vectors)} {width}"]
+    lines += [" ".join([word, *(f"{number:.6g}" for number in vector)]) for word, vector in vectors.items()]
+    atomic.write(file, "\n".join(lines) + "\n")
+
+
+def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.ndarray]]:
+    for number, raw in enumerate(content, 1):
+        try:
+            fields = raw.decode("utf-8").rstrip("\r\n ").split(" ")
+        except UnicodeDecodeError:
+            fix = "name a binary file .bin"
+            raise ScalingError("it is not UTF-8", file=file, line=number, fix=fix) from None
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            _check(int(fields[1]), width, file, number)
+            continue
+        if number == 1:
+            _check(len(fields) - 1, width, file, number)
+        # A word of GloVe's may hold spaces.
+        word, numbers = " ".join(fields[:-width]), fields[-width:]
+        if len(fields) <= width:
+            _check(len(fields) - 1, width, file, number)
+        try:
+            vector = np.array(numbers, np.float32)
+        except ValueError:
+            raise ScalingError("a vector has something that is no number", file=file, line=number) from None
+        yield word, vector
+
+
+def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.ndarray]]:
+    header = content.readline(64)
+    if header.startswith(_FASTTEXT):
+        raise ScalingError("it is a model of fastText", file=file, fix="take the .vec file that comes with it")
+    try:
+        count, own = map(int, header.split())
+    except ValueError:
+        raise ScalingError("it is no binary file of word2vec", file=file, line=1, fix="rename a text .txt") from None
+    _check(own, width, file, 1)
+    for number in range(count):
+        word = bytearray()
+        while (byte := content.read(1)) not in (b" ", b""):
+            word += byte if byte != b"\n" else b""
+        numbers = content.read(4 * width)
+        if len(numbers) < 4 * width:
+            what = f"it ends at word {number + 1:,} of {count:,}"
+            raise ScalingError(what, file=file, fix="copy it again")
+        yield word.decode("utf-8", errors="replace"), np.frombuffer(numbers, "<f4")
+
+
+def _check(own: int, width: int, file: Path, line: int) -> None:
+    if own != width:
+        fix = f"take size.width={own}, or vectors of {width}"
+        raise ScalingError(f"the vectors have {own} numbers, and the model's {width}", file=file, line=line, fix=fix)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """A table with the vectors of the tokens that are words of a file; the other rows are drawn."""
+
+    table: np.ndarray
+    covered: int
+
+
+@lru_cache(maxsize=1)  # a run is assembled twice
+def table(file: Path, tokens: tuple[str, ...], width: int, seed: int = 0) -> Coverage:
+    """The vector of each token by its spelling, or else by its lower case; others are drawn with the mean and the
+    standard deviation of those.
+    """
+    spellings = {spelling for token in tokens for spelling in (token, token.lower()) if spelling}
+    vectors = read(file, width, spellings.__contains__)
+    found = [vectors.get(token, vectors.get(token.lower())) if token else None for token in tokens]
+    known = np.array([vector for vector in found if vector is not None])
+    if not len(known):
+        raise ScalingError("no token of the run is a word of it", file=file, fix="take a tokenizer of words")
+    rows = np.random.default_rng(seed).normal(known.mean(), known.std(), (len(tokens), width)).astype(np.float32)
+    for row, vector in enumerate(found):
+        if vector is not None:
+            rows[row] = vector
+    return Coverage(rows, len(known))

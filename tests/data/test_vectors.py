@@ -1,0 +1,81 @@
+"""Word vectors in files: every format, and what is wrong with a file by its line."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling.data.vectors import read, table, write
+from scaling.errors import ScalingError
+
+WORDS = {"law": np.array([1, 2, 0.5], np.float32), "the": np.array([-1, 0, 3], np.float32)}
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """The same vectors in every format."""
+    lines = ["law 1 2 0.5", "the -1 0 3"]
+    (folder / "glove.txt").write_text("\n".join(lines) + "\n")
+    (folder / "fast.vec").write_text("2 3\n" + " \n".join(lines) + " \n")
+    with gzip.open(folder / "word2vec.txt.gz", "wt") as file:
+        file.write("2 3\n" + "\n".join(lines) + "\n")
+    for name, end in (("plain.bin", b""), ("lines.bin", b"\n")):
+        rows = [word.encode() + b" " + struct.pack("<3f", *vector) + end for word, vector in WORDS.items()]
+        (folder / name).write_bytes(b"2 3\n" + b"".join(rows))
+    write(folder / "ours.vec", WORDS)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["glove.txt", "fast.vec", "word2vec.txt.gz", "plain.bin", "lines.bin", "ours.vec"])
+def test_every_format_has_the_same_vectors(name: str, tmp_path: Path) -> None:
+    found = read(files(tmp_path)[name], 3, lambda word: True)
+    assert list(found) == ["law", "the"]
+    for word, vector in WORDS.items():
+        np.testing.assert_array_equal(found[word], vector)
+    assert list(read(tmp_path / name, 3, {"the"}.__contains__)) == ["the"]
+
+
+def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("law 1 2\n. . . 3 4\n")
+    assert list(read(tmp_path / "a.txt", 2, lambda word: True)) == ["law", ". . ."]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "what"),
+    [
+        ("a.txt", b"law 1 2\nthe 3 4\n", 1, "have 2 numbers, and the model's 3; take size.width=2"),
+        ("a.vec", b"2 4\nlaw 1 2 3 4\n", 1, "have 4 numbers"),
+        ("a.bin", b"2 4\nlaw ", 1, "have 4 numbers"),
+        ("a.txt", b"law 1 2 3\nthe 4 5\n", 2, "have 2 numbers"),
+        ("a.txt", b"law 1 2 3\nthe 4 x 5\n", 2, "no number"),
+        ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
+        ("a.bin", b"law 1 2 3\n", 1, "no binary file of word2vec"),
+        ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
+        ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),
+    ],
+)
+def test_what_is_wrong_is_reported_with_its_line(
+    name: str, content: bytes, line: int | None, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ScalingError, match=what) as caught:
+        read(tmp_path / name, 3, lambda word: True)
+    assert (caught.value.file, caught.value.line) == (tmp_path / name, line)
+
+
+def test_rows_are_the_words_and_else_drawn_alike(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    many = {f"w{number}": draw.normal(0.3, 2, 3).astype(np.float32) for number in range(500)}
+    write(tmp_path / "many.vec", many)
+    tokens = ("", "w7", "W8", "other", *(f"none{number}" for number in range(400)), *(f"w{n}" for n in range(9, 500)))
+    covered = table(tmp_path / "many.vec", tokens, 3)
+    assert covered.covered == 493
+    np.testing.assert_allclose(covered.table[1], many["w7"], rtol=1e-5)
+    np.testing.assert_allclose(covered.table[2], many["w8"], rtol=1e-5)
+    assert covered.table[3:404].mean() == pytest.approx(0.3, abs=0.2)
+    assert covered.table[3:404].std() == pytest.approx(2, abs=0.2)
+    with pytest.raises(ScalingError, match="no token of the run is a word of it"):
+        table(tmp_path / "many.vec", ("a", "b"), 3)

@@ -1,0 +1,128 @@
+"""Words as vectors: near ones, a map, words in texts; skip-gram, and a run that begins with its vectors."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import scaling
+from scaling.cli import main
+from scaling.data.vectors import read
+from scaling.errors import ScalingError
+from scaling.inside.words import cosines, neighbours, plane
+
+CITIES, FOODS = ["rome", "oslo", "lima", "bern"], ["rice", "soup", "cake", "corn"]
+SIZE = ["size=tiny", "size.vocabulary=null", "size.length=32", "train.steps=3", "schedule.warmup=0", "train.batch=4"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Cities and foods, each in sentences of their own kind; and vectors of them."""
+    folder, draw = tmp_path_factory.mktemp("words"), random.Random(0)
+    texts = []
+    for _ in range(1500):
+        city, food = draw.choice(CITIES), draw.choice(FOODS)
+        number = draw.randrange(1000)  # texts differ, so that each word is in the training split
+        texts.append(f"{number} " + draw.choice([f"we live in {city} near the sea", f"we eat hot {food} with a spoon"]))
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    words = [f"data={folder / 'texts.jsonl'}", "data.tokenizer={kind: ByteBPE, vocabulary: 360}", f"runs={folder}/runs"]
+    words += ["data.validation=0.1"]
+    assert main(["data", "prepare", *words]) == 0
+    vectors = [f"--to={folder / 'words.vec'}", "--width=16", "--window=3", "--tokens=150000"]
+    assert main(["data", "vectors", *words, *vectors]) == 0
+    return folder, words
+
+
+def test_skip_gram_puts_words_of_one_kind_together(corpus: tuple[Path, list[str]]) -> None:
+    vectors = read(corpus[0] / "words.vec", 16, {*CITIES, *FOODS}.__contains__)
+    assert set(vectors) == {*CITIES, *FOODS}
+    like = cosines([torch.from_numpy(vectors[word]) for word in (*CITIES, *FOODS)])
+    same = [like[a, b] for a in range(8) for b in range(a) if (a < 4) == (b < 4)]
+    other = [like[a, b] for a in range(8) for b in range(a) if (a < 4) != (b < 4)]
+    assert min(same) > max(other) + 0.1
+
+
+def test_a_run_begins_with_the_vectors_and_may_keep_them(
+    corpus: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = corpus
+    start = f"start.vectors={folder / 'words.vec'}"
+    frozen = "train.parts=['decoder.stack.*', 'head.*']"
+    assert main(["train", "decoder", *SIZE, *words, start, frozen, "log.wandb=disabled"]) == 0
+    assert "tokens have a vector in" in capsys.readouterr().err
+    (path,) = (folder / "runs" / "store").iterdir()
+    model = scaling.load(path.name, runs=folder / "runs", device="cpu")
+    near = model.neighbours("rome", best=3)
+    assert {text.strip() for text in near.text} == {*CITIES} - {"rome"}
+    vectors = read(folder / "words.vec", 16, {"soup"}.__contains__)
+    assert model.tokenizer is not None
+    (token,) = model.tokenizer.encode([" soup"])[0]
+    table = model.module.get_parameter("decoder.embedding.table").detach().numpy()  # type: ignore[union-attr]
+    np.testing.assert_allclose(table[token], vectors["soup"], rtol=1e-6)
+    places = model.word_map([*CITIES, *FOODS]).x
+    assert max(places[:4]) < min(places[4:]) or min(places[:4]) > max(places[4:])
+    for word, what in (("zzz", "not one token"), ("xylophone", "not one token")):
+        with pytest.raises(ScalingError, match=what):
+            model.neighbours(word)
+    alike = model.in_context("rice", ["we eat hot rice with a spoon", "rice with a spoon", "in rome we eat hot rice"])
+    static = alike[(alike.layer == 0) & (alike.one == 0) & (alike.other == 2)].cosine.iloc[0]
+    assert static == pytest.approx(1)  # the same token; positions turn queries and keys alone
+    assert alike[alike.layer == 2].cosine.max() < 1
+    assert list(alike.layer.unique()) == [0, 1, 2]
+    with pytest.raises(ScalingError, match="does not have the word"):
+        model.in_context("rice", ["we eat", "rice"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        (["size.width=32"], "the vectors have 16 numbers, and the model's 32"),
+        (["start.vectors=nowhere.vec"], "there is no such file"),
+        (["start.step=3"], "a file has one set of weights"),
+        (["start.folder=x"], "names weights by folder and by vectors"),
+        (["data=synthetic"], "the data have no words"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_one_line(
+    changes: list[str], what: str, corpus: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = corpus
+    words = [word for word in words if "data" not in word.partition("=")[0]] if "data=synthetic" in changes else words
+    assert main(["train", "decoder", *SIZE, *words, f"start.vectors={folder / 'words.vec'}", *changes]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert what in error
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["synthetic", "--to=a.vec"], "the data have no words"),
+        (["synthetic"], "there is no file to write"),
+        (["synthetic", "--to=a.vec", "--tokens=0"], "expected a positive number"),
+    ],
+)
+def test_vectors_that_cannot_be_learned_are_one_line(
+    words: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "vectors", *words]) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_near_vectors_and_the_plane_are_those_of_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 6)) * [9, 4, 1, 1, 0.5, 0.1]
+    cosine = (x @ x.T) / np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(x, axis=1))
+    (first, value), *_ = neighbours(x, 3, 5)
+    assert first == np.argsort(-cosine[3])[1]
+    assert value == pytest.approx(cosine[3, first])
+    values, axes = np.linalg.eigh(np.cov(x.T))
+    for axis in (0, 1):
+        own = (x - x.mean(0)) @ axes[:, -1 - axis]
+        assert abs(np.corrcoef(own, plane(x)[:, axis])[0, 1]) == pytest.approx(1)
+    assert plane(x)[:, 0].var(ddof=1) == pytest.approx(values[-1])
