@@ -219,6 +219,7 @@ def _counts(split: str, source: Source, home: Path | None, length: int | None) -
     if home is not None and not is_task(source):
         manifest = Manifest.read(home)
         counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
+        counts |= {"unknown_fraction": counts["unknown"] / source.tokens if source.tokens else None}
     if length is not None:
         windows = source.windows(length)
         if is_task(source):
@@ -235,6 +236,7 @@ def _labelled(counts: Mapping[str, Any]) -> dict[str, Any]:
     """The counts under the headings of the table."""
     labels = {
         "windows": f"windows of {counts.get('window_length')}",
+        "unknown_fraction": "unknown, of all tokens",
         "bytes_per_token": "bytes per token",
         "entropy_nats_per_token": "entropy, nats per token",
     }

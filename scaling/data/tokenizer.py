@@ -36,6 +36,40 @@ class Byte:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Character:
+    """The commonest characters, each a token; any other is `<unk>`. A control: no word has a token of its own."""
+
+    vocabulary: PositiveInt = 1024
+    sample: Long = 50_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+        return _counted(tokenizer, self.vocabulary, texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """The commonest words and runs of punctuation, each a token; any other is `<unk>`, and spaces are not kept. A
+    control: what is rare has no token at all.
+    """
+
+    vocabulary: PositiveInt = 32000
+    case: bool = True
+    sample: Long = 50_000_000
+    learns: ClassVar[bool] = True
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
+        if not self.case:
+            tokenizer.normalizer = normalizers.Lowercase()
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        return _counted(tokenizer, self.vocabulary, texts)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ByteBPE:
     """Byte pairs merged by frequency within GPT-2's words, so that any text has an encoding (Radford et al. 2019)."""
 
@@ -174,6 +208,14 @@ def _spaced(tokenizer: Tokenizer) -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def _counted(tokenizer: Tokenizer, vocabulary: int, texts: Iterator[str]) -> Tokenizer:
+    """With the commonest pieces of its pre-tokenizer as tokens."""
+    _at_least(vocabulary, len(SPECIALS) + 1)
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=SPECIALS, show_progress=_watched())
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 

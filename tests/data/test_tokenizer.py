@@ -25,6 +25,8 @@ LEARNING = {
     "BPE": {"vocabulary": 200, "alphabet": 100},
     "WordPiece": {"vocabulary": 200, "alphabet": 100},
     "Unigram": {"vocabulary": 150},
+    "Word": {"vocabulary": 40},
+    "Character": {"vocabulary": 60},
 }
 
 
@@ -75,6 +77,19 @@ def test_word_pieces_come_back_in_small_letters() -> None:
     assert codec("WordPiece").decode(ids("WordPiece", "A Model learns")) == "a model learns"
 
 
+def test_words_and_characters_that_are_not_known_are_one_token() -> None:
+    unknown = codec("Word").specials["unk"]
+    assert codec("Word").decode(ids("Word", "line 7 of zebras, many")).split() == [
+        "line", *(["7"] if unknown not in ids("Word", "7") else ["<unk>"]), "of", "<unk>", ",", "many",
+    ]  # fmt: skip
+    assert len(ids("Character", "of many\n")) == 8
+    assert codec("Character").decode(ids("Character", "of  many\n")) == "of  many\n"
+    assert ids("Character", "Ψ") == [codec("Character").specials["unk"]]
+    small = Codec(build("tokenizer", {"kind": "Word", "vocabulary": 20, "case": False}).fit(iter(["A a A b"])))
+    assert small.decode(ids_of := list(small.encode(["a B"])[0])) == "a b"
+    assert small.specials["unk"] not in ids_of
+
+
 @pytest.mark.parametrize("kind", EVERY)
 def test_specials_spelled_out_in_a_text_are_text(kind: str) -> None:
     for special in SPECIALS:
@@ -96,7 +111,7 @@ def test_a_long_text_without_a_line_is_cut_all_the_same() -> None:
     assert [len(piece) for piece in pieces("x" * 1000, limit=300)] == [600, 400]
 
 
-@pytest.mark.parametrize("kind", ["Byte", "ByteBPE", "BPE"])
+@pytest.mark.parametrize("kind", ["Byte", "ByteBPE", "BPE", "Word", "Character"])
 def test_learning_is_repeatable(kind: str) -> None:
     again = Codec(build("tokenizer", {"kind": kind, **LEARNING.get(kind, {})}).fit(iter(LINES * 5)))
     assert again.sha256 == codec(kind).sha256
