@@ -67,7 +67,7 @@ def run_id(spec: Mapping[str, Any], later: Mapping[str, Any] = LATER) -> str:
 
 def run_ids(specs: Sequence[Mapping[str, Any]], later: Mapping[str, Any] = LATER) -> list[str]:
     """The names of many runs: a section that is one object in several of them is read once."""
-    canonical, read = _canonical_later(later), dict[tuple[str, int], str]()
+    canonical, read = _canonical_later(later), dict[tuple[str, Any], str]()
     return [hashlib.sha256(_joined(spec, canonical, read).encode()).hexdigest()[:16] for spec in specs]
 
 
@@ -80,8 +80,8 @@ def _canonical_later(later: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _canonical(value, key, {}) for key, value in later.items()}
 
 
-def _joined(spec: Mapping[str, Any], later: Mapping[str, Any], read: dict[tuple[str, int], str]) -> str:
-    """The sections' JSON; `read` holds those of objects that live as long as it does."""
+def _joined(spec: Mapping[str, Any], later: Mapping[str, Any], read: dict[tuple[str, Any], str]) -> str:
+    """The sections' JSON; `read` holds those of objects that live as long as it does, and by their text."""
     if not isinstance(spec, Mapping):
         raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
     for key in spec:
@@ -90,7 +90,14 @@ def _joined(spec: Mapping[str, Any], later: Mapping[str, Any], read: dict[tuple[
     places = [(key, id(spec[key])) for key in sorted(spec)]
     for place in places:
         if place not in read:
-            read[place] = _section(place[0], spec[place[0]], later)
+            key, section = place[0], spec[place[0]]
+            try:
+                text = (key, repr(section))
+            except (RecursionError, ValueError):  # nested too deep, or too long a number: the section is refused
+                text = place
+            if text not in read:
+                read[text] = _section(key, section, later)
+            read[place] = read[text]
     return "{" + ",".join(read[place] for place in places if read[place]) + "}"
 
 

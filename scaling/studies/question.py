@@ -22,6 +22,8 @@ from scaling.studies.grid import Cell, Grid, Price, Product
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
+PLAIN = (str, int, float)
+"""What most keys hold: to ask of these whether they are mappings takes as long as all else that is done with them."""
 WHOLE = "evaluate.windows=null"
 
 Line = Mapping[str, Any]
@@ -202,7 +204,7 @@ def flat(node: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Dotted keys: a node that names a kind stays whole, for it replaces; of any other, each key overlays."""
     flattened: dict[str, Any] = {}
     for key, value in node.items():
-        if isinstance(value, Mapping) and value and "kind" not in value:
+        if not isinstance(value, PLAIN) and isinstance(value, Mapping) and value and "kind" not in value:
             flattened |= flat(value, f"{above}{key}.")
         else:
             flattened[above + key] = value

@@ -373,8 +373,10 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
 
 def _first(batches: Batches, windows: int) -> tuple[Batches, int]:
     """The first windows of an evaluation's batches, and how many batches they are."""
-    plan = replace(cast(Windows, batches.plan), limit=windows)
-    return replace(batches, plan=plan), -(-windows // plan.size.size(0))
+    plan = cast(Windows, batches.plan)
+    if plan.limit != windows:
+        batches = replace(batches, plan=replace(plan, limit=windows))
+    return batches, -(-windows // plan.size.size(0))
 
 
 def _row(config: Config, validation: Batches) -> tuple[int, bool]:
