@@ -138,6 +138,10 @@ class _SyntheticTask(ABC):
             arrays |= {"pieces": np.tile(np.stack([starts, stops], 1), (count, 1)), "pieces_ends": ends}
         return Split(arrays, self.answer)
 
+    def drawn(self, split: str) -> Sequence[Example]:
+        """The examples as a metric and a person read them."""
+        return [self.example(*pair) for pair in zip(*_generated(self, split))]
+
     def example(self, symbols: np.ndarray, label: Any) -> Example:
         """As a metric takes it."""
         return Example(texts=(" ".join(map(str, symbols.tolist())),), answer=int(label))
@@ -236,7 +240,7 @@ class SyntheticExamples(Examples):
 
     @cached_property
     def examples(self) -> Sequence[Example]:
-        return [self.law.example(*pair) for pair in zip(*_generated(self.law, self.split))]
+        return self.law.drawn(self.split)
 
     def decode(self, tokens: np.ndarray) -> str:
         return spelled(tokens, self.specials)

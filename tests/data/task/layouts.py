@@ -168,6 +168,12 @@ LAYOUTS: dict[str, Layout] = {
         (("who is it ? (0)",), 3, "HUM"),
     ),
     "movie_reviews": (rows(20, {"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
+    "movie_reviews_bytes": (rows(20, {"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
+    "wikisum": (
+        rows(9, {"title": "Rain", "paragraphs": "It rains."}, lead=["Rain is wet."]),
+        {},
+        (("Rain (0)\nIt rains. (0)",), ["Rain is wet."], "Rain is wet."),
+    ),
     "webquestions": (
         rows(20, {"question": "who?", "url": "u"}, answers=[["me", "I"]]),
         {},

@@ -1,0 +1,241 @@
+"""Time and peak memory of each token mixer by the length of the text, at equal tokens, and how both grow.
+
+    python benchmarks/length.py [--lengths 512 … 16384] [--methods NAME …] [--write docs/results/long]
+
+One mixer with its projections, float32, one thread. Each measurement is a process of its own: CPU time is the minimum
+of the turns, memory is the process's peak above what it held before. Forward and backward (training), and forward alone
+(inference). Exponents are those of one text: the slope of log cost at equal tokens on log length, plus one, from 1,024
+tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read prints what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import time
+from collections.abc import Iterable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from scipy import stats
+
+from scaling.build import build
+from scaling.nn.context import Context, Places
+from scaling.nn.pattern import render
+from scaling.shape import Shape
+from scaling.training.environment import processor
+
+WIDTH, HEADS = 256, 4
+LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
+FIRST = 1024  # of the lengths that exponents are fitted to
+DENSE = {"Causal": "dense, looks back", "Bidirectional": "dense, sees all"}
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    DENSE["Causal"]: ("Causal", {"kind": "Attention"}),
+    "block-local 256": ("Causal", {"kind": "BlockLocal", "size": 256}),
+    "Longformer 256": ("Causal", {"kind": "Longformer", "window": 256}),
+    "BigBird 64": ("Causal", {"kind": "BigBird", "seed": 0, "block": 64, "blocks": 1, "random": 2}),
+    "linear attention": ("Causal", {"kind": "LinearAttention"}),
+    "Performer 128": ("Causal", {"kind": "Performer", "features": 128}),
+    "memory-compressed 3": ("Causal", {"kind": "MemoryCompressed", "stride": 3}),
+    DENSE["Bidirectional"]: ("Bidirectional", {"kind": "Attention"}),
+    "Longformer 256, 1 global": ("Bidirectional", {"kind": "Longformer", "window": 256, "tokens": 1}),
+    "BigBird 64, both sides": ("Bidirectional", {"kind": "BigBird", "seed": 0, "block": 64, "blocks": 1, "random": 2}),
+    "linear attention, both sides": ("Bidirectional", {"kind": "LinearAttention"}),
+    "Performer 128, both sides": ("Bidirectional", {"kind": "Performer", "features": 128}),
+    "Linformer 128": ("Bidirectional", {"kind": "Linformer", "projected": 128}),
+}
+PUBLISHED = {  # Wang et al. 2020, Table 3, k = 128: times less time and memory at inference than the dense one
+    512: (1.5, 1.7),
+    1024: (1.7, 3.0),
+    2048: (2.6, 6.1),
+    4096: (3.4, 14),
+    8192: (5.5, 28),
+    16384: (8.6, 56),
+    32768: (13, 56),
+}
+
+
+def measure(method: str, length: int, tokens: int, turns: int) -> dict[str, Any]:
+    """CPU seconds and bytes of training and of inference, in processes of their own."""
+    row: dict[str, Any] = {"method": method, "length": length, "tokens": max(tokens, length)}
+    for way in ("training", "inference"):
+        # Each begins as a copy of this one, which holds no tensors.
+        context = get_context("fork")
+        here, there = context.Pipe(False)
+        process = context.Process(target=_measure, args=(there, method, length, tokens, turns, way == "training"))
+        process.start()
+        there.close()
+        row[f"{way}_seconds"], row[f"{way}_bytes"] = here.recv()
+        process.join()
+    return row
+
+
+def _measure(answer: Any, method: str, length: int, tokens: int, turns: int, trains: bool) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    pattern, line = METHODS[method]
+    shape = Shape.of({"width": WIDTH, "layers": 1, "heads": HEADS, "vocabulary": 8, "length": length})
+    sees = build("pattern", pattern)
+    mixer, position = build("mixer", line, shape), build("position", "NoPosition", shape, sees)
+    x = torch.randn(max(1, tokens // length), length, WIDTH, requires_grad=trains)
+
+    def run() -> None:
+        places = Places.of(x)
+        context = Context(places, places, render(sees, places, places), position)
+        with torch.set_grad_enabled(trains):
+            y = mixer(x, context)
+        if trains:
+            y.backward(y.detach())
+            x.grad = None
+
+    _small(mixer, position, sees)
+    before, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+    for _ in range(turns):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    answer.send((min(seconds), (after - before) * 1024))
+
+
+def _small(mixer: Any, position: Any, sees: Any) -> None:
+    """What torch sets up once, on a short text."""
+    places = Places.of(torch.zeros(1, 256))
+    x = torch.zeros(1, 256, WIDTH, requires_grad=True)
+    mixer(x, Context(places, places, render(sees, places, places), position)).sum().backward()
+
+
+def exponent(rows: list[dict[str, Any]], figure: str) -> tuple[float, float] | None:
+    """By how much a text's cost grows with its length, and the half-width of the 95% interval."""
+    points = [(row["length"], row[figure] / row["tokens"]) for row in rows if row["length"] >= FIRST]
+    if len(points) < 3 or min(cost for _, cost in points) <= 0:
+        return None
+    x, y = np.log(np.array(points)).T
+    slope, start = np.polyfit(x, y, 1)
+    error = math.sqrt(((y - start - slope * x) ** 2).sum() / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
+    return 1 + float(slope), float(stats.t.ppf(0.975, len(points) - 2)) * error
+
+
+def crossing(rows: dict[int, dict[str, Any]], dense: dict[int, dict[str, Any]], figure: str) -> str:
+    """The first length from which on a method costs less than the dense one."""
+    less = [length for length in sorted(rows) if length in dense and rows[length][figure] < dense[length][figure]]
+    for length in less:
+        if all(longer in less for longer in rows if longer >= length and longer in dense):
+            return f"{length:,}"
+    return "never"
+
+
+FIGURES = ("training_seconds", "training_bytes", "inference_seconds", "inference_bytes")
+
+
+def tables(measured: list[dict[str, Any]], note: str) -> str:
+    by = {method: {row["length"]: row for row in measured if row["method"] == method} for method in METHODS}
+    by = {method: rows for method, rows in by.items() if rows}
+    lengths = sorted({row["length"] for row in measured})
+    lines = [note, ""]
+    for way, title in (("training", "forward and backward"), ("inference", "forward alone")):
+        for figure, unit in ((f"{way}_seconds", "CPU seconds"), (f"{way}_bytes", "peak MB")):
+            lines += [f"{unit} of {measured[0]['tokens']:,} tokens, {title}:", ""]
+            lines += [_row(["mixer", *(f"{n:,}" for n in lengths)]), _row(["---", *("--:" for _ in lengths)])]
+            scale = 1 if figure.endswith("seconds") else 1e-6
+            digits = 2 if scale == 1 else 0
+            for method, rows in by.items():
+                cells = (f"{rows[n][figure] * scale:.{digits}f}" if n in rows else "" for n in lengths)
+                lines.append(_row([method, *cells]))
+            lines.append("")
+    lines += ["How cost grows with the length of a text, and where it falls below the dense mixer's:", ""]
+    titles = [f"{way} {what}" for way in ("training", "inference") for what in ("time", "memory")]
+    lines += [_row(["mixer", *titles, "faster from", "smaller from"]), _row(["---", *("--:" for _ in range(6))])]
+    for method, rows in by.items():
+        fits = (exponent(list(rows.values()), figure) for figure in FIGURES)
+        cells = ["" if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits]
+        dense = by.get(DENSE[METHODS[method][0]], {})
+        own = method in DENSE.values()
+        cells += ["" if own else crossing(rows, dense, figure) for figure in ("training_seconds", "training_bytes")]
+        lines.append(_row([method, *cells]))
+    lines += ["", *_linformer(by)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _linformer(by: dict[str, dict[int, dict[str, Any]]]) -> Iterable[str]:
+    own, dense = by.get("Linformer 128", {}), by.get(DENSE["Bidirectional"], {})
+    if not own or not dense:
+        return
+    yield from ("Linformer's inference beside the published ratios (Wang et al. 2020, Table 3, k = 128):", "")
+    yield from (_row(["length", "less time", "published", "less memory", "published"]), _row(["--:"] * 5))
+    for length in sorted(own.keys() & dense.keys()):
+        ratios = [dense[length][figure] / max(1, own[length][figure]) for figure in FIGURES[3:]]
+        seconds = dense[length]["inference_seconds"] / own[length]["inference_seconds"]
+        published = PUBLISHED.get(length, (math.nan, math.nan))
+        yield _row([f"{length:,}", f"{seconds:.1f}", f"{published[0]}", f"{ratios[0]:.1f}", f"{published[1]}"])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(measured: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    for axis, key, title in zip(axes, FIGURES[:2], ("CPU seconds", "peak MB"), strict=True):
+        for method in METHODS:
+            rows = sorted((row for row in measured if row["method"] == method), key=lambda row: row["length"])
+            scale = 1 if key.endswith("seconds") else 1e-6
+            style = {"linewidth": 2.5} if method in DENSE.values() else {"linewidth": 1.2}
+            dashes = "--" if METHODS[method][0] == "Bidirectional" else "-"
+            x = [row["length"] for row in rows]
+            axis.plot(x, [row[key] * scale for row in rows], dashes, marker=".", label=method, **style)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xlabel("length of a text, tokens")
+        axis.set_title(f"{title} of {measured[0]['tokens']:,} tokens, forward and backward")
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--read", type=Path)
+    arguments = parser.parse_args()
+    if arguments.read is not None:
+        document = json.loads(arguments.read.read_text())
+        return print(tables(document["measured"], document["note"]))
+    note = (
+        f"One mixer of width {WIDTH} with {HEADS} heads, float32, one thread of {processor()} on a shared machine, "
+        f"torch {torch.__version__}, minimum of {arguments.turns} turns, {time.strftime('%Y-%m-%d')}."
+    )
+    measured = []
+    for method in arguments.methods:
+        for length in arguments.lengths:
+            measured.append(measure(method, length, arguments.tokens, arguments.turns))
+            print(json.dumps(measured[-1]), flush=True)
+    text = tables(measured, note)
+    print(text)
+    if arguments.write is not None:
+        arguments.write.mkdir(parents=True, exist_ok=True)
+        document = {"note": note, "measured": measured}
+        (arguments.write / "length.json").write_text(json.dumps(document, indent=1) + "\n")
+        (arguments.write / "length.md").write_text(text)
+        draw(measured, arguments.write / "length.png")
+
+
+if __name__ == "__main__":
+    main()

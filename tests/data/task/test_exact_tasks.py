@@ -1,0 +1,142 @@
+"""Tasks whose answer follows from the text: each label is what the text says, by a second way of reading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scaling.config import load
+from scaling.data.synthetic import Copy, ListOps, Recall
+from scaling.data.synthetic.list_ops import WORDS
+from scaling.errors import ScalingError
+from scaling.training.run import train
+
+SMALL: dict[str, Any] = {"examples": 1500, "held_out": 100, "shortest": 20, "longest": 120, "depth": 5, "arguments": 6}
+OF: dict[str, Any] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(np.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
+
+
+def evaluated(words: list[str], task: ListOps) -> int:
+    """The value of a text, read from left to right."""
+    open_lists: list[tuple[str, list[int]]] = [("", [])]
+    for word in words:
+        if word in OF:
+            open_lists.append((word, []))
+            assert len(open_lists) <= task.depth
+        elif word == "]":
+            operator, values = open_lists.pop()
+            assert 2 <= len(values) <= task.arguments
+            open_lists[-1][1].append(OF[operator](values))
+        else:
+            open_lists[-1][1].append(int(word))
+    ((_, values),) = open_lists
+    assert len(values) == 1
+    return values[0]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    task = ListOps(**SMALL)
+    return task, {split: task.open(split, tmp_path_factory.getbasetemp()) for split in ("train", "validation", "test")}
+
+
+def test_list_ops_are_labelled_by_their_value(small):
+    task, splits = small
+    for split, count in (("train", 1500), ("validation", 100), ("test", 100)):
+        examples = splits[split].examples
+        assert len(examples) == len(splits[split].items) == count
+        for example in examples:
+            words = example.texts[0].split()
+            assert task.shortest < len(words) < task.longest
+            assert evaluated(words, task) == example.answer
+    assert splits["train"].best == 1
+
+
+def test_no_text_of_list_ops_comes_twice(small):
+    _, splits = small
+    texts = [example.texts for source in splits.values() for example in source.examples]
+    assert len({*texts}) == len(texts) == 1700
+
+
+def test_list_ops_are_drawn_as_the_benchmark_draws(small):
+    """By an exact recursion: the mean length of all texts is that of a branching process of 1 + a/2 arguments."""
+    task = ListOps(examples=400, held_out=1, shortest=1, longest=1 << 16, depth=4, arguments=6)
+    lengths = np.diff(task.generate("train").ends)
+    means, children = [1.0], (2 + 6) / 2
+    for _ in range(task.depth - 2):  # of a node below the root, from the deepest up
+        means.append(0.75 + 0.25 * (2 + children * means[-1]))
+    of_root = 2 + children * means[-1]  # a root that is a digit has one token, and is not kept
+    assert abs(lengths.mean() - of_root) < 4 * lengths.std() / len(lengths) ** 0.5 + 0.02 * of_root
+    words = np.bincount(task.generate("train").tokens, minlength=len(WORDS))
+    np.testing.assert_allclose(words[10:14] / words[14], 0.25, atol=0.05)
+    np.testing.assert_allclose(words[:10] / words[:10].sum(), 0.1, atol=0.03)
+
+
+def test_more_training_texts_leave_the_others_as_they_are(small):
+    _, splits = small
+    fewer = ListOps(**{**SMALL, "examples": 10}).open("validation", Path())
+    assert [one.texts for one in fewer.examples] == [one.texts for one in splits["validation"].examples]
+    other = ListOps(**{**SMALL, "examples": 10, "seed": 1}).open("validation", Path())
+    assert [one.texts for one in other.examples] != [one.texts for one in fewer.examples]
+    assert other.fingerprint != fewer.fingerprint
+
+
+@pytest.mark.parametrize("length", [9, 500])
+def test_recall_is_the_symbol_behind_the_key(length, tmp_path):
+    task = Recall(length=length, pairs=4, symbols=5, examples=50, held_out=5)
+    for example in task.open("train", tmp_path).examples:
+        *text, key = map(int, example.texts[0].split())
+        assert [text.count(5 + pair) for pair in range(4)] == [1] * 4
+        assert key >= 5
+        assert text[text.index(key) + 1] == example.answer
+        assert len(text) == length - 1
+
+
+def test_copy_is_the_symbol_of_before(tmp_path):
+    task = Copy(length=20, distance=7, symbols=5, examples=50, held_out=5)
+    for example in task.open("test", tmp_path).examples:
+        assert example.answer == [example.texts[max(0, place - 7)] for place in range(20)]
+
+
+RUNS = {
+    "recall": ["model.head={kind: Sequence, classes: 16}", "data.pairs=2", "data.length=9"],
+    "copy": ["model.head={kind: Tokens, classes: 16}", "data.length=9", "data.distance=3"],
+    "list_ops": ["model.head={kind: Sequence, classes: 10}", "data.shortest=20", "data.longest=60", "data.depth=4"],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_model_is_trained_and_scored_on_it(name, tmp_path):
+    words = ["size=tiny", "size.vocabulary=null", "size.length=80", f"data={name}", *RUNS[name]]
+    words += ["data.examples=64", "data.held_out=16", "train.steps=2", "train.batch=8", "log.wandb=disabled"]
+    result = train(load("encoder", [*words, f"runs={tmp_path / 'runs'}"]))
+    assert 0 <= result["accuracy"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["data=list_ops", "data.longest=501"], "data.longest"),
+        (["data=list_ops", "data.depth=1"], "data.depth"),
+        (["data=recall", "data.pairs=40"], "data.pairs"),
+        (["data=copy", "data.distance=64"], "data.distance"),
+        (["data=copy", "data.length=1000000"], "data.length"),
+    ],
+)
+def test_what_does_not_fit_is_refused(words, key):
+    config = load("encoder", [*words, "size=tiny"])
+    with pytest.raises(ScalingError) as refused:
+        config.build("data")
+    assert refused.value.key == key
+
+
+def test_lengths_that_no_text_has_are_refused():
+    with pytest.raises(ScalingError, match="gave no more texts of these lengths"):
+        ListOps(examples=5, held_out=1, shortest=200, longest=300, depth=2, arguments=2).open("train", Path())
