@@ -59,11 +59,16 @@ class Reader:
         self.position = self.position + 1
         self.next = self._logits(replace(self._batch, tokens=tokens[:, None], positions=self.position))
 
-    def select(self, rows: Int[Tensor, " n"]) -> None:
-        """Go on with these rows, in this order; a row may go on twice."""
-        self.cache.select(rows)
+    def select(self, rows: Int[Tensor, " n"], *, within: bool = False) -> None:
+        """Go on with these rows, in this order; a row may go on twice. `within` states that each goes on in the place
+        of a row of its own prompt, so that what was made of the prompts stays as it is.
+        """
+        self.cache.select(rows, within)
+        self.next = self.next[rows]
+        if within:
+            return
         self._batch = self._batch.map(lambda tensor: tensor[rows])
-        self.position, self.next = self.position[rows], self.next[rows]
+        self.position = self.position[rows]
         if self.memory is not None:
             self.memory = self.memory.select(rows)
 
@@ -93,6 +98,6 @@ class Together:
         for reader in self.readers:
             reader.read(tokens)
 
-    def select(self, rows: Int[Tensor, " n"]) -> None:
+    def select(self, rows: Int[Tensor, " n"], *, within: bool = False) -> None:
         for reader in self.readers:
-            reader.select(rows)
+            reader.select(rows, within=within)

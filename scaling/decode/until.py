@@ -54,7 +54,7 @@ class _Watched:
         only[:, self._stop] = 0
         self.next = torch.where(ended[:, None], only, self._reader.next)
 
-    def select(self, rows: Int[Tensor, " n"]) -> None:
-        self._reader.select(rows)
+    def select(self, rows: Int[Tensor, " n"], *, within: bool = False) -> None:
+        self._reader.select(rows, within=within)
         self._texts = [list(self._texts[row]) for row in rows.tolist()]
         self.next = self.next[rows]

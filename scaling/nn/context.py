@@ -184,6 +184,7 @@ class Cache:
     places: Places | None = None
     virtual: int = 0  # how many of them are a prompt's
     states: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict)
+    of_memory: set[Hashable] = field(default_factory=set)  # the states that hold nothing but what the memory gives
 
     @property
     def length(self) -> int:
@@ -195,12 +196,18 @@ class Cache:
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        return replace(self, states={key: dict(state) for key, state in self.states.items()})
+        states = {key: dict(state) for key, state in self.states.items()}
+        return replace(self, states=states, of_memory=set(self.of_memory))
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows, in this order: how beam search follows its beams."""
-        self.places = None if self.places is None else self.places.select(rows)
-        for state in self.states.values():
+    def select(self, rows: Tensor, within: bool = False) -> None:
+        """Keep these rows, in this order: how beam search follows its beams. `within` states that each takes the place
+        of a row with the same prompt, so that places and what the memory gives stay as they are.
+        """
+        if not within:
+            self.places = None if self.places is None else self.places.select(rows)
+        for key, state in self.states.items():
+            if within and key in self.of_memory:
+                continue
             for name, tensor in state.items():
                 state[name] = tensor.index_select(0, rows)
 
@@ -263,6 +270,12 @@ class Context:
     def state(self, piece: nn.Module) -> dict[str, Tensor] | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
         return None if self.cache is None else self.cache.state((self.execution, id(piece)))
+
+    def memory_state(self, piece: nn.Module) -> dict[str, Tensor] | None:
+        """The same, of a piece that keeps only what it makes of the memory."""
+        if self.cache is not None:
+            self.cache.of_memory.add((self.execution, id(piece)))
+        return self.state(piece)
 
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""

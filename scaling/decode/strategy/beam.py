@@ -26,27 +26,39 @@ class Beam:
     penalty: NonNegativeFloat = 0.6
 
     def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
-        rows, vocabulary = reader.next.shape
+        rows = len(reader.next)
         device = reader.next.device
         ended: list[list[Written]] = [[] for _ in range(rows)]
+        here = torch.arange(rows, device=device)  # the rows that are not done
         texts = torch.empty(rows, 1, 0, dtype=torch.long, device=device)
         scores = torch.zeros(rows, 1, dtype=torch.float64, device=device)
         for length in range(1, steps + 1):
-            likelihood = reader.next.double().log_softmax(-1).view(rows, -1, vocabulary)
-            total = (scores[..., None] + likelihood).flatten(1)
+            token, likelihood = _likeliest(reader.next, self.beams * (1 + len(stop)))
+            width, count = scores.shape[1], token.shape[1]
+            total = (scores[..., None] + likelihood.view(len(here), width, count)).flatten(1)
             # Of that many continuations at least `beams` go on, if any more do.
             ranked, place = total.topk(min(self.beams * (1 + len(stop)), total.shape[1]))
-            beam, token = place // vocabulary, place % vocabulary
-            going = self._settle(ended, texts, ranked, beam, token, stop, length)
+            beam, token = place // count, token.view(len(here), -1).gather(1, place)
+            lists = [ended[row] for row in here.tolist()]
+            going = self._settle(lists, texts, ranked, beam, token, stop, length)
             texts = torch.cat([_pick(texts, beam.gather(1, going)), token.gather(1, going)[..., None]], -1)
             scores = ranked.gather(1, going)
-            if length == steps or not scores.numel() or self._done(ended, scores, steps):
+            if length == steps or not scores.numel():
                 break
-            parent = beam.gather(1, going) + torch.arange(rows, device=device)[:, None] * likelihood.shape[1]
-            reader.select(parent.flatten())
+            open_rows = [place for place, one in enumerate(self._done(lists, scores, steps)) if not one]
+            if not open_rows:
+                texts, scores, here = texts[:0], scores[:0], here[:0]
+                break
+            parent = beam.gather(1, going) + torch.arange(len(here), device=device)[:, None] * width
+            within = width > 1 and len(open_rows) == len(here)
+            if len(open_rows) < len(here):  # what is done is not read any further
+                kept = torch.tensor(open_rows, device=device)
+                parent, texts, scores, here = parent[kept], texts[kept], scores[kept], here[kept]
+            reader.select(parent.flatten(), within=within and parent.shape[1] == width)
             reader.read(texts[..., -1].flatten())
-        for row, (kept, values) in enumerate(zip(texts.tolist(), scores.tolist(), strict=True)):
-            ended[row] += [Written(x, s / self._length(len(x)), False) for x, s in zip(kept, values, strict=True)]
+        for row, kept_texts, values in zip(here.tolist(), texts.tolist(), scores.tolist(), strict=True):
+            pairs = zip(kept_texts, values, strict=True)
+            ended[row] += [Written(x, s / self._length(len(x)), False) for x, s in pairs]
         return [self._best(row) for row in ended]
 
     def _settle(
@@ -74,12 +86,12 @@ class Beam:
             going.append(on)
         return torch.tensor(going, device=token.device, dtype=torch.long)
 
-    def _done(self, ended: list[list[Written]], scores: Tensor, steps: int) -> bool:
-        """Whether no row can still improve: log p only falls, and a penalty forgives most at the full length."""
+    def _done(self, ended: list[list[Written]], scores: Tensor, steps: int) -> list[bool]:
+        """Whether each row can improve no more: log p only falls, and a penalty forgives most at the full length."""
         hopes = (scores[:, 0] / self._length(steps)).tolist()
-        return all(
+        return [
             len(row) >= self.beams and self._best(row)[-1].score >= hope for row, hope in zip(ended, hopes, strict=True)
-        )
+        ]
 
     def _best(self, row: list[Written]) -> list[Written]:
         return sorted(row, key=lambda written: -written.score)[: self.beams]
@@ -90,3 +102,10 @@ class Beam:
 
 def _pick(texts: Tensor, beam: Tensor) -> Tensor:
     return texts.gather(1, beam[..., None].expand(-1, -1, texts.shape[-1]))
+
+
+def _likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest tokens of each row and their log p in float64. Only these are more than logits."""
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    top, token = logits.topk(min(count, logits.shape[-1]))
+    return token, top.double() - logits.logsumexp(-1, keepdim=True).double()

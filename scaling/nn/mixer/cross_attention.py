@@ -53,7 +53,7 @@ class CrossAttention(nn.Module, Mixer):
 
     def _memory(self, context: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of the memory; while decoding they are made once."""
-        state, memory = context.state(self), context.memory
+        state, memory = context.memory_state(self), context.memory
         if state:
             return state["key"], state["value"]
         k = self.key(memory).unflatten(-1, (self.key_heads, -1))

@@ -30,7 +30,7 @@ class _SingleHead(nn.Module, Mixer):
 
     def _keys(self, context: Context) -> Float[Tensor, "b s w"]:
         """What is compared of the memory; while decoding it is made once."""
-        state = context.state(self)
+        state = context.memory_state(self)
         if state is None:
             return self.keys(context.memory)
         if not state:
