@@ -23,6 +23,7 @@ VERBS = {
     "tasks": "list the shipped tasks: answers, metric, examples",
     "study": "plan a grid of runs, train them, fit a law, test it",
     "report": "write a study's page from the runs that are done: law, test, runs, reliability",
+    "predict-run": "put a prediction of a run's loss on record before it begins, and list how such predictions held",
     "plan": "estimate a study before it runs: time, memory, money, the expected interval",
     "work": "one worker of a study, on any machine that sees its folder",
     "table": "a paper's ablation table: count its rows, train them, print them next to the published figures",
@@ -110,7 +111,7 @@ def _run(words: list[str]) -> int:
     verb, rest = words[0], words[1:]
     if verb not in VERBS:
         raise ScalingError(f"there is no command {verb!r}", fix=nearest(verb, VERBS))
-    command = importlib.import_module(f"scaling.command.{verb}")
+    command = importlib.import_module(f"scaling.command.{verb.replace('-', '_')}")
     arguments = parsed(verb, rest)
     if extensions := getattr(arguments, "extensions", ()):
         from scaling import build
@@ -126,7 +127,7 @@ def parsed(verb: str, words: Sequence[str]) -> argparse.Namespace:
     The ledger's folder is `runs=FOLDER` or `--runs FOLDER`: `arguments.runs` of the verb, and the last of its words.
     `arguments.extensions` are the files of `--extend`, unless the verb loads a config with the one it takes.
     """
-    command = importlib.import_module(f"scaling.command.{verb}")
+    command = importlib.import_module(f"scaling.command.{verb.replace('-', '_')}")
     parser = _Parser(prog=f"scaling {verb}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.add_arguments(parser)

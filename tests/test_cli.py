@@ -37,7 +37,7 @@ def test_the_door_is_light(words):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_a_module_that_explains_itself(verb):
-    command = importlib.import_module(f"scaling.command.{verb}")
+    command = importlib.import_module(f"scaling.command.{verb.replace('-', '_')}")
     assert command.__doc__
     assert callable(command.add_arguments)
     assert callable(command.run)

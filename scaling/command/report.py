@@ -32,11 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    findings, page = _kept(arguments) or _of_ledger(arguments)
+    kept = _kept(arguments)
+    findings, page = kept or _of_ledger(arguments)
+    record = None if kept else _on_record(arguments)
     if arguments.json:
-        print(json.dumps(numbered(findings.to_json(page)), indent=1))
+        document = findings.to_json(page) | ({} if record is None else {"on_record": record})
+        print(json.dumps(numbered(document), indent=1))
     else:
         show(findings, page)
+        if record is not None and record["predictions"]:
+            from scaling.report.on_record import sentence
+
+            print(f"on record: {sentence(record)}")
+
+
+def _on_record(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The calibration of the ledger's predictions."""
+    from scaling.ledger.registered import calibration, registered
+
+    return calibration(registered(opened(arguments.words)[0]))
 
 
 def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:

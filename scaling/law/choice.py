@@ -1,10 +1,11 @@
 """Choose a law by what it predicts: each candidate is fitted to the smaller runs and judged on the larger ones.
 
 A law that fits best need not extrapolate best. Every candidate, under several weightings, is fitted without the
-largest fifth of the runs by cost and by each of its columns, and predicts them; one more test leaves out every fourth run,
-because a table of few large runs, as a design makes it, says little without them. The choice is the one with the lowest error over
-these tests. Weights in proportion to a power of the cost let the runs near the target count more: where a law's form is
-wrong at small runs, these would otherwise decide it (Choshen et al. 2024, arXiv 2410.11840, drop them).
+largest fifth of the runs by cost and by each of its columns, and predicts them; one more test leaves out every fourth
+run, because a table of few large runs, as a design makes it, says little without them. The choice is the one with the
+lowest error over these tests. Weights in proportion to a power of the cost let the runs near the target count more:
+where a law's form is wrong at small runs, these would otherwise decide it (Choshen et al. 2024, arXiv 2410.11840, drop
+them).
 """
 
 from __future__ import annotations

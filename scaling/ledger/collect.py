@@ -22,7 +22,7 @@ from scaling.ledger.attempt import Record
 from scaling.ledger.exclusive import disk
 from scaling.ledger.store import Ledger
 
-SHARED = ("studies", "calibration", "sweeps")  # folders next to the store
+SHARED = ("predictions", "studies", "calibration", "sweeps")  # folders next to the store
 # Before files were signed by their writers, a rename's were .points.csv.0123456789abcdef.
 UNFINISHED = re.compile(rf"{re.escape(atomic.TEMPORARY)}|\..+\.[0-9a-f]{{16}}$")
 

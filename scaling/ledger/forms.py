@@ -153,6 +153,23 @@ def optional(form: Mapping[str, Form]) -> Form:
 PLAN: Form = {"runs": [{"run": run, **optional(RUN)}], "trunks?": TRUNKS, "study?": optional(QUESTION)}
 STUDY: Form = {"runs": [{"run": run, **RUN}], "trunks": TRUNKS, "study": QUESTION}
 
+END: Form = maybe(number)
+INTERVAL: Form = maybe({"estimate": number, "low": END, "high": END, "level": number})
+PREDICTION: Form = {
+    "run": run,
+    "registered": time,
+    "predicted": finite,
+    "level": number,
+    "law": str,
+    "formula": str,
+    "interval_mean": INTERVAL,
+    "interval_run": INTERVAL,
+    "estimates": {"*": number},
+    "row": {"*": number},
+    "points": {"source": str, "fitted": whole, "sha256": str},
+    "version": str,
+}
+
 
 def of_plan(plan: dict[str, Any]) -> str | None:
     """What is wrong with the form of a plan."""

@@ -54,6 +54,11 @@ class Ledger:
         root = Path(root)
         return cls(root, layout.create(root), lease or Lease(), machine or this_machine())
 
+    @property
+    def means(self) -> Means:
+        """How files are made exclusively in this folder."""
+        return self._means
+
     # Runs
 
     def add(self, spec: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from scaling.report import colour, figures, sections
 from scaling.report.answer import answer, tested
 from scaling.report.compute_spent import compute_spent
 from scaling.report.markup import Html, join, tag
+from scaling.report.on_record import on_record
 from scaling.report.plot import colours
 from scaling.report.provenance import provenance
 from scaling.report.reliability import unreliable
@@ -42,7 +43,7 @@ def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath 
     """Without a `store` the runs lead to no settings."""
     how = compute_spent(ledger, plan)
     runs = sections.section("runs", "The runs", runs_table(findings, ledger, store))
-    again = sections.section("made", "How it was made", provenance(findings, plan, how))
+    again = sections.section("made", "How it was made", provenance(findings, plan, how), on_record(ledger))
     return Record(how.day, sections.compute(how), runs, again)
 
 

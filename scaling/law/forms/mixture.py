@@ -77,8 +77,9 @@ class MixtureExponential(Mixture):
 class MixtureJoint(Mixture):
     """L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸.
 
-    After Shukor et al. 2025, arXiv 2507.09404, eq. 4 and 5. The sum is the mixture's worth in text of domain i: each domain teaches the others, by its weight w_j. Departs from
-    the paper: the powers of the proportions are 1, and the term of the mixture has a power of N of its own.
+    After Shukor et al. 2025, arXiv 2507.09404, eq. 4 and 5. The sum is the mixture's worth in text of domain i: each
+    domain teaches the others, by its weight w_j. Departs from the paper: the powers of the proportions are 1, and the
+    term of the mixture has a power of N of its own.
     """
 
     formula = "L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸"

@@ -1,0 +1,155 @@
+"""Predictions on record: what was predicted for a run before it began, and how that compares with what came out.
+
+    runs/predictions/<run>-<first 12 digits of its SHA-256>.json    sealed, written once, never changed
+
+A prediction is published like a result: exclusively, whole, with a checksum. Its score is not stored: it follows from
+the prediction and the run's result, which are both kept. A prediction counts only where it is older than the run's
+first attempt, whatever its file's name or time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError
+from scaling.ledger.attempt import now
+from scaling.ledger.document import Damaged, read, seal, text
+from scaling.ledger.exclusive import disk, publish
+from scaling.ledger.forms import PREDICTION, misfit
+
+if TYPE_CHECKING:
+    from scaling.ledger.store import Ledger
+
+FOLDER = "predictions"
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A prediction on record, and its score once the run has ended.
+
+    `standing` is `waiting`, `scored`, `no loss` (the run diverged or was pruned), `late` (the run had begun before
+    it), or `damaged`.
+    """
+
+    file: str
+    run: str
+    document: Mapping[str, Any]
+    standing: str
+    loss: float | None = None
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the loss is inside the interval of a new run."""
+        interval = self.document.get("interval_run")
+        if self.loss is None or interval is None:
+            return None
+        low, high = interval["low"], interval["high"]
+        return (low is None or low <= self.loss) and (high is None or self.loss <= high)
+
+    @property
+    def relative_error(self) -> float | None:
+        """Predicted over observed, less one."""
+        return None if self.loss is None else self.document["predicted"] / self.loss - 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        kept = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
+        return {
+            "prediction": self.file.removesuffix(".json"),
+            "run": self.run,
+            "standing": self.standing,
+            **{key: self.document.get(key) for key in kept},
+            "loss": self.loss,
+            "covered": self.covered,
+            "relative_error": self.relative_error,
+        }
+
+
+def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Path, bool]:
+    """Put a prediction about a run on record, and whether it was new; refused once the run has begun.
+
+    The same prediction made twice is one.
+    """
+    refuse_begun(ledger, run)
+    content = {"run": run, **document}
+    name = f"{run}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
+    path = ledger.root / FOLDER / name
+    with disk("cannot keep a prediction"):
+        path.parent.mkdir(exist_ok=True)
+    new = publish(path, seal({**content, "registered": now()}), ledger.means)
+    if not new and _read(path) is None:
+        raise ScalingError("is damaged", file=path, fix="delete the file and predict again")
+    refuse_begun(ledger, run, path if new else None)
+    return path, new
+
+
+def refuse_begun(ledger: Ledger, run: str, written: Path | None = None) -> None:
+    """A prediction about a run that is done, or under way, is none; one that was written meanwhile counts as late."""
+    late = "" if written is None else f"; {written.name} was written meanwhile and counts as late"
+    if ledger.result(run) is not None:
+        raise ScalingError(
+            f"run {run} is done, so its loss is known{late}", key="run", fix="predict a run before it begins"
+        )
+    if ledger.attempts(run):
+        raise ScalingError(f"run {run} has begun{late}", key="run", fix="predict a run before it begins")
+
+
+def registered(ledger: Ledger) -> list[Registered]:
+    """Every prediction on record, the oldest first, scored where its run has ended."""
+    return sorted(_all(ledger), key=lambda entry: (str(entry.document.get("registered", "")), entry.file))
+
+
+def _all(ledger: Ledger) -> Iterator[Registered]:
+    folder = ledger.root / FOLDER
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        document, run = _read(path), path.name.partition("-")[0]
+        if document is None or document["run"] != run:
+            yield Registered(path.name, run, {}, "damaged")
+        else:
+            yield _scored(ledger, path.name, document)
+
+
+def _scored(ledger: Ledger, file: str, document: Mapping[str, Any]) -> Registered:
+    run = document["run"]
+    claims = [record.claim.get("claimed") for record in ledger.attempts(run)]
+    begun = min((datetime.fromisoformat(claimed) for claimed in claims if claimed), default=None)
+    if begun is not None and begun < datetime.fromisoformat(document["registered"]):
+        return Registered(file, run, document, "late")
+    result = ledger.result(run)
+    if result is None:
+        return Registered(file, run, document, "waiting")
+    if result["outcome"] != "finished" or result["loss"] is None:
+        return Registered(file, run, document, "no loss")
+    return Registered(file, run, document, "scored", float(result["loss"]))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read(path, lambda document: misfit(document, PREDICTION))
+    except Damaged:
+        return None
+
+
+def calibration(entries: list[Registered]) -> dict[str, Any]:
+    """The track record in numbers: how many were scored, and how many losses were inside their interval by level."""
+    scored = [entry for entry in entries if entry.standing == "scored"]
+    levels: dict[float, list[bool]] = {}
+    for entry in scored:
+        if entry.covered is not None:
+            levels.setdefault(float(entry.document["level"]), []).append(entry.covered)
+    errors = [abs(entry.relative_error or 0.0) for entry in scored]
+    return {
+        "predictions": len(entries),
+        "scored": len(scored),
+        "waiting": sum(entry.standing == "waiting" for entry in entries),
+        "levels": [
+            {"level": level, "scored": len(inside), "inside": sum(inside), "covered": sum(inside) / len(inside)}
+            for level, inside in sorted(levels.items())
+        ],
+        "mean_absolute_relative_error": sum(errors) / len(errors) if errors else None,
+    }
