@@ -21,7 +21,7 @@ from scaling.law.forms.liew import SparseExperts
 from scaling.law.forms.ludziejewski import ActiveExperts, Granularity
 from scaling.law.forms.mcleish import Shape
 from scaling.law.forms.mixture import BiMix, Mixture, MixtureExponential, MixtureJoint
-from scaling.law.forms.muennighoff import DataConstrained, RepetitionExcess
+from scaling.law.forms.muennighoff import DataConstrained
 from scaling.law.forms.power import PowerLaw, PowerLawFloor
 from scaling.law.forms.tao import Vocabulary
 from scaling.law.forms.tissue import Annealing
@@ -37,7 +37,6 @@ LAWS: tuple[Form, ...] = (
     Chinchilla(),
     Farseer(),
     DataConstrained(),
-    RepetitionExcess(),
     OverTraining(),
     Shape(),
     *(Broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),

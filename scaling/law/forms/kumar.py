@@ -11,7 +11,8 @@ from scaling.law.forms.form import Form, Parameter, coefficient, exponent, floor
 class Precision(Form):
     """L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β, weights of P bits.
 
-    Kumar et al. 2024, arXiv 2411.04330, eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
+    Kumar et al. 2024, arXiv 2411.04330, eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at
+    which 63% of them are left.
     """
 
     formula = "L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β"

@@ -41,9 +41,9 @@ class Granularity(Form):
 class ActiveExperts(Form):
     """L(N, D, X) = E + A n^-α X^-δ n^(γ ln X) + B d^-β X^ω d^(ζ ln X).
 
-    Ludziejewski et al. 2025, arXiv 2502.05172, eq. 3. N counts the parameters that a token uses, X the experts. X enters
-    both terms: more experts act as a larger model and ask for more data. Departs from the paper, whose X̂ saturates:
-    here it is X.
+    Ludziejewski et al. 2025, arXiv 2502.05172, eq. 3. N counts the parameters that a token uses, X the experts, which
+    enter both terms: more experts act as a larger model and ask for more data. Departs from the paper, whose X̂
+    saturates: here it is X.
     """
 
     formula = "L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)"

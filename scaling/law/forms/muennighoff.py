@@ -8,7 +8,7 @@ import numpy as np
 
 from scaling.law.autodiff import Dual, exp, expm1, log, minimum
 from scaling.law.forms.chinchilla import Chinchilla
-from scaling.law.forms.form import Columns, Form, Parameter, coefficient, exponent, floor
+from scaling.law.forms.form import Columns, Form, Parameter, exponent, floor
 
 
 class DataConstrained(Form):
@@ -56,37 +56,3 @@ def _optimal_size(p: Any, data: np.ndarray) -> Dual:
 def _worth(unique: Any, repetitions: Any, decay: Dual) -> Dual:
     """What `repetitions` of `unique` are worth in fresh ones: U + U R* (1 - exp(-R/R*))."""
     return unique * (1.0 - decay * expm1(-repetitions / decay))
-
-
-class RepetitionExcess(Form):
-    """L(N, D, U) = E + A N^-α + B D^-β + G N^g U^-h ln(D/U_D), U_D = min(U, D).
-
-    After Muennighoff et al. 2023, arXiv 2305.16264, whose law lets repeated tokens be worth less but never harm.
-    Departs from it: every doubling of the epochs adds the same excess, which grows with N, so that a large model of few
-    tokens overfits and its loss may rise.
-    """
-
-    formula = "L(N, D, U) = E + A N^-α + B D^-β + G N^g U^-h ln(D/U_D)"
-    citation = "Muennighoff et al. 2023, arXiv 2305.16264"
-    special_cases = ("Chinchilla at D ≤ U",)
-    inputs = ("N", "D", "U")
-    parameters = (
-        floor(),
-        coefficient("A"),
-        coefficient("B"),
-        exponent("alpha"),
-        exponent("beta"),
-        coefficient("G"),
-        exponent("g"),
-        exponent("h"),
-    )
-
-    def curve(self, p: Any, x: Any) -> Dual:
-        epochs = np.log(x.D / np.minimum(x.U, x.D))
-        fresh = p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta
-        return fresh + p.G * exp(p.g * np.log(x.N) - p.h * np.log(x.U)) * epochs
-
-    def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
-        """The excess is measured at three epochs at least: where nothing is repeated it is zero."""
-        row = super().reference(inputs, parameter)
-        return row | {"U": min(row["U"], row["D"] / 3.0)} if parameter.name == "G" else row
