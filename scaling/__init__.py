@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scaling.api.explain import explain as explain
     from scaling.api.fit import fit as fit
     from scaling.api.fit_result import Fit as Fit
+    from scaling.api.landscape import Landscape as Landscape
+    from scaling.api.landscape import landscape as landscape
     from scaling.api.look import Attention as Attention
     from scaling.api.look import look as look
     from scaling.api.model import Model as Model
@@ -104,6 +106,7 @@ _MODULES = {
     "explain": ("Explanation", "explain"),
     "fit": ("fit",),
     "fit_result": ("Fit",),
+    "landscape": ("Landscape", "landscape"),
     "look": ("Attention", "look"),
     "model": ("Model", "load"),
     "modules": ("data_module", "module"),

@@ -40,6 +40,7 @@ VERBS = {
     "generate": "let a model continue a prompt: greedily, by sampling, by beam search",
     "look": "show what each attention head of a run weighs: a page, a figure, the scores of each head",
     "probe": "what a linear classifier reads from each layer of a run, and what it only learns by heart",
+    "landscape": "draw the held-out loss around the weights of runs",
     "export": "write a model as a folder that transformers loads",
     "import": "read a folder that transformers saved",
     "gc": "free disk space that no run needs any more",

@@ -161,6 +161,7 @@ NEEDED = {
     "generate": ["3fa9"],
     "look": ["3fa9", "--text", "a"],
     "probe": ["3fa9", "ranks"],
+    "landscape": ["3fa9"],
     "export": ["3fa9"],
     "import": ["folder"],
     "fit": ["points.csv"],

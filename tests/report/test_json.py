@@ -252,6 +252,7 @@ def documents(study, made_study, tmp_path_factory):
         run("generate", "generate", encoder, "--prompt", "a [MASK]")
         run("look", "look", one, "--text", "1 2")
         run("look", "look", encoder, "--text", "a [MASK]")
+        run("landscape", "landscape", one, "--side", "3", "--windows", "8")
         run("probe", "probe", one, "ranks", "--tokens", "500")
         run("export", "export", one, "--to", "exported")
         run("import", "import", "exported", "--to", "imported")

@@ -1,0 +1,106 @@
+"""The loss around a trained model, on a plane of two random directions whose filters are as large as the model's.
+(Li et al. 2018)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scaling import atomic
+from scaling.batch import Batch
+from scaling.errors import ScalingError
+from scaling.model.family import Family, counted
+from scaling.model.parameters import parameters
+
+
+def direction(model: Family, seed: int) -> dict[str, Tensor]:
+    """A normal direction by name, each row of each matrix scaled to the norm of the model's; 0 for all else (gains and
+    biases), as in the paper. A parameter's direction depends on its name and the seed alone.
+    """
+    drawn = {}
+    for spec, parameter in parameters(model):
+        if parameter.ndim < 2:
+            drawn[spec.name] = torch.zeros_like(parameter)
+            continue
+        generator = torch.Generator().manual_seed(hash_of(spec.name, seed))
+        own = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
+        rows = parameter.detach().flatten(1)
+        scale = rows.norm(dim=1) / own.flatten(1).norm(dim=1).clamp(min=1e-12)
+        drawn[spec.name] = own * scale.view(-1, *[1] * (own.ndim - 1))
+    return drawn
+
+
+@torch.no_grad()
+def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: float = 1.0, seed: int = 0) -> np.ndarray:
+    """[side side] the loss in nats per target at θ + a d₁ + b d₂, a (rows) and b from −reach to reach. The model is as
+    it was afterwards.
+    """
+    if side < 1 or side % 2 == 0:
+        raise ScalingError("expected an odd number, so that the model is in the middle", key="--side", value=side)
+    if not reach > 0:
+        raise ScalingError("expected a positive number", key="--reach", value=reach)
+    model.eval()
+    device = next(model.parameters()).device
+    batches = [batch.to(device) for batch in batches]
+    count = sum(int(counted(model.head, batch)) for batch in batches)
+    if not count:
+        raise ScalingError("there is no target", key="batches", fix="take batches of held-out data")
+    first, second = direction(model, 2 * seed), direction(model, 2 * seed + 1)
+    every = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
+    steps = np.linspace(-reach, reach, side)
+    steps[side // 2] = 0.0
+    loss = np.empty((side, side))
+    try:
+        for row, a in enumerate(steps):
+            for column, b in enumerate(steps):
+                for name, (parameter, kept) in every.items():
+                    parameter.copy_(kept + float(a) * first[name] + float(b) * second[name])
+                loss[row, column] = sum(float(model.losses(batch).double().sum()) for batch in batches) / count
+    finally:
+        for parameter, kept in every.values():
+            parameter.copy_(kept)
+    return loss
+
+
+def hash_of(name: str, seed: int) -> int:
+    """A seed of 63 bits for a name."""
+    from hashlib import blake2b
+
+    return int.from_bytes(blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
+
+
+def save(landscapes: dict[str, np.ndarray], reach: float, path: Path) -> None:
+    """Contours of several landscapes on one scale of colours: a PNG, PDF or SVG."""
+    import io
+
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"font.size": 8, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "scaling"}):
+        chart = Figure(figsize=(3.2 * len(landscapes) + 0.7, 3.1), layout="constrained")
+        axes = chart.subplots(1, len(landscapes), squeeze=False, sharey=True)[0]
+        finite = np.concatenate([loss[np.isfinite(loss)] for loss in landscapes.values()])
+        low, high = float(finite.min()), float(np.quantile(finite, 0.95))
+        levels = np.linspace(low, max(high, low + 1e-6), 20)
+        drawn: Any = None
+        for ax, (name, loss) in zip(axes, landscapes.items(), strict=True):
+            steps = np.linspace(-reach, reach, len(loss))
+            shown = np.nan_to_num(np.minimum(loss, levels[-1]), nan=levels[-1], posinf=levels[-1])
+            if len(loss) > 1:
+                drawn = ax.contourf(steps, steps, shown, levels=levels, cmap="viridis", extend="max")
+            ax.plot(0, 0, "r+")
+            ax.set_title(name, parse_math=False)
+            ax.set_aspect("equal")
+        if drawn is not None:
+            chart.colorbar(drawn, ax=list(axes), label="nats per target")
+        content = io.BytesIO()
+        stamp: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {}
+        metadata = {"Date": None} if path.suffix == ".svg" else stamp
+        chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=metadata)
+    atomic.write(path, content.getvalue())
