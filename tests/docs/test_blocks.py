@@ -32,6 +32,7 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("train",): [*BUDGET, "schedule.warmup=1"],
     ("table", "--train"): [*BUDGET, *SIZE, "seeds=1", "schedule.warmup=1", "data=synthetic", "--workers", "1"],
     ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
+    ("landscape",): ["--side", "3", "--windows", "2"],
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
 TASKS = "tests/training/test_finetune.py runs it on runs and tasks of its own"
@@ -54,6 +55,7 @@ LEFT_OUT = {
     "scaling evaluate": TASKS,
     "scaling predict": TASKS,
     "scaling look bert": "tests/inside/test_look.py runs it on encoders",
+    "scaling probe": "tests/inside/test_probe.py runs it on runs that know the synthetic language",
     "scaling look marian": "tests/inside/test_look.py runs it on encoder-decoders",
     "pytest ": "it is a test",
     "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",

@@ -18,9 +18,9 @@ from scaling.inside.heads import repetition, scores
 from scaling.lightning import Callback
 
 HERE = Path(__file__).parent
-SIZES = {"1 layer, width 64": (1, 64), "2 layers, width 32": (2, 32), "2 layers, width 64": (2, 64)}
-SEEDS, STEPS, BATCH, LENGTH = (0, 1, 2), 1200, 32, 96
-TIMES = [0, 25, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200]
+SIZES = {"2 layers, width 64": (2, 64), "2 layers, width 32": (2, 32), "1 layer, width 64": (1, 64)}
+SEEDS, STEPS, BATCH, LENGTH = (0, 1), 1000, 32, 96
+TIMES = [0, 25, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1000]
 COLUMNS = ("size", "parameters", "seed", "step", "tokens", "previous", "induction", "loss")
 
 
@@ -33,8 +33,8 @@ class Watching(Callback):
     def on_train_start(self, trainer: Any, module: Any) -> None:
         self.look(0, module.model)
 
-    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
-        self.look(trainer.global_step, module.model)
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
+        self.look(module.start + number + 1, module.model)
 
     def look(self, step: int, model: Any) -> None:
         if step not in TIMES or step in self.rows:
