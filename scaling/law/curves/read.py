@@ -30,7 +30,7 @@ def read_curves(source: str | Path | Points) -> list[Curve]:
             raise ScalingError(f"there is no column {name!r}: {what}", file=place, key=name, fix=f"add a column {name}")
     names = np.array([str(name) for name in points["run"]])
     numbers = {name: points.numbers(name) for name in NEEDED if name != "run"}
-    words = {name: points[name] if name in points else None for name in ("kind", "trunk", "validation")}
+    words = {name: points.columns.get(name) for name in ("kind", "trunk", "validation")}
     return [_curve(name, names == name, numbers, words, points.source) for name in dict.fromkeys(names.tolist())]
 
 

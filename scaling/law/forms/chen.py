@@ -13,8 +13,8 @@ from scaling.law.forms.form import Form, Parameter, coefficient, exponent, floor
 class ParallelStreams(Form):
     """L(N, P) = E + A (N (1 + k ln P))^-α, P streams of one model.
 
-    Chen et al. 2025 (ParScale), arXiv 2505.10475, eq. 5. The P outputs of the same N parameters are aggregated; k is how
-    much of the size a stream is worth.
+    Chen et al. 2025 (ParScale), arXiv 2505.10475, eq. 5. The P outputs of the same N parameters are aggregated; k is
+    how much of the size a stream is worth.
     """
 
     formula = "L(N, P) = E + A (N (1 + k ln P))^-α"

@@ -21,8 +21,8 @@ def _interaction(name: str = "c") -> Parameter:
 class RoutedExperts(Form):
     """log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X experts.
 
-    Clark et al. 2022, arXiv 2202.01169, eq. 2. N is the size of the dense model that routing leaves active. Where c > 0,
-    experts help less the larger the model.
+    Clark et al. 2022, arXiv 2202.01169, eq. 2. N is the size of the dense model that routing leaves active. Where
+    c > 0, experts help less the larger the model.
     """
 
     formula = "log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X"
