@@ -24,7 +24,7 @@ RESULT := $(FIRST)/result.txt
 export OMP_NUM_THREADS := 1
 TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
-.PHONY: quickstart test test-all check format bench notebooks environment clean force
+.PHONY: quickstart test test-all check format bench gpu notebooks environment clean force
 
 # A whole small study: 22 runs on two cores, a law, and its test on a larger run that was held out.
 quickstart: $(READY)
@@ -53,7 +53,11 @@ format: $(READY)
 	$(RUN) -m ruff format .
 
 bench: $(READY)
-	for file in benchmarks/*.py; do $(RUN) "$$file"; done
+	for file in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(RUN) "$$file"; done
+
+# The tests that need a device, and what it makes of training: docs/results/gpu/DATE.md, in less than nine minutes.
+gpu: $(READY)
+	$(RUN) benchmarks/gpu.py
 
 notebooks: $(READY)
 	$(RUN) -m pytest --nbmake notebooks

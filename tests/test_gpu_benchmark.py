@@ -1,0 +1,65 @@
+"""`make gpu` without a device: it ends in one line, and its dry run goes through every section but the tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling.config import load
+from scaling.training.experiment import assemble
+
+FILE = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
+SECTIONS = ("The peak", "Training", "Attention", "The small table", "Several devices")
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_without_a_device_it_ends_in_one_line(gpu, tmp_path, capsys):
+    assert gpu.main(["--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "no CUDA device" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_models_have_the_parameters_that_they_are_named_by(gpu):
+    counted = {
+        title: assemble(load("gpt2", gpu.words(size, rows, "bf16"))).cost.parameters
+        for title, size, rows in gpu.FULL.models
+    }
+    assert counted == {"125M": 124_439_808, "350M": 354_823_168}
+    with torch.device("meta"):
+        plain = gpu.Plain(768, 12, 12, 50257, 1024)
+    assert sum(parameter.numel() for parameter in plain.parameters()) == counted["125M"]
+
+
+@pytest.mark.slow
+def test_a_dry_run_writes_every_section_and_no_failure(gpu, tmp_path):
+    assert gpu.main(["--dry", "--out", str(tmp_path)]) == 0
+    (page,) = tmp_path.glob("*.md")
+    text = page.read_text(encoding="utf-8")
+    for section in SECTIONS:
+        assert f"## {section}\n" in text
+    assert "no measurement" in text
+    assert "failed" not in text
+    assert text.count("| scaling, bf16 |") == 2  # as it is, and compiled
+
+
+def test_what_the_time_does_not_suffice_for_is_named(gpu):
+    lines = list(gpu.small_table(gpu.DRY, gpu.Clock(-1.0)))
+    assert sum("not run: out of time" in line for line in lines) == gpu.DRY.rows
