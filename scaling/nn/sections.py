@@ -27,7 +27,7 @@ class Sections:
 
     @staticmethod
     def of(keys: Places, size: int) -> Sections:
-        if keys.documents is None:
+        if keys.documents is None or keys.documents.is_meta:  # the meta device has no values
             count = -(-keys.positions.shape[1] // size)
             last = torch.arange(1, count + 1, device=keys.positions.device)[None] * size - 1
             return Sections(size, count, Places(last))

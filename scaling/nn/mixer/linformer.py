@@ -75,11 +75,9 @@ class Linformer(Attention):
         projected = self.onto_keys.count
 
         def seen() -> Context:
-            documents = context.places.documents
-            if documents is None:
+            documents, of_keys = context.places.documents, sections.places.documents
+            if documents is None or of_keys is None:
                 return context.at(context.places, Places(torch.arange(projected, device=q.device)[None]), Mask())
-            of_keys = sections.places.documents
-            assert of_keys is not None
             allowed = (documents[:, :, None] == of_keys[:, None, :]).repeat_interleave(projected, 2)
             keys = Places(of_keys.new_zeros(len(of_keys), sections.count * projected))
             return context.at(context.places, keys, Mask(allowed))
@@ -135,5 +133,6 @@ class _Lengthwise(nn.Module):
 
 def _documents(keys: Places) -> Sections:
     """Each document as one section, as long as the longest."""
-    most = keys.positions.shape[1] if keys.documents is None else int(keys.positions.max()) + 1
+    is_whole = keys.documents is None or keys.documents.is_meta
+    most = keys.positions.shape[1] if is_whole else int(keys.positions.max()) + 1
     return Sections.of(keys, most)
