@@ -5,7 +5,8 @@
 One mixer with its projections, float32, one thread. Each measurement is a process of its own: CPU time is the minimum
 of the turns, memory is the process's peak above what it held before. Forward and backward (training), and forward alone
 (inference). Exponents are those of one text: the slope of log cost at equal tokens on log length, plus one, from 1,024
-tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read prints what is there.
+tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read takes what was
+measured before.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ def tables(measured: list[dict[str, Any]], note: str) -> str:
     lines = [note, ""]
     for way, title in (("training", "forward and backward"), ("inference", "forward alone")):
         for figure, unit in ((f"{way}_seconds", "CPU seconds"), (f"{way}_bytes", "peak MB")):
-            lines += [f"{unit} of {measured[0]['tokens']:,} tokens, {title}:", ""]
+            tokens = min(row["tokens"] for row in measured)
+            lines += [f"{unit} of {tokens:,} tokens, or of one text where that is longer, {title}:", ""]
             lines += [_row(["mixer", *(f"{n:,}" for n in lengths)]), _row(["---", *("--:" for _ in lengths)])]
             scale = 1 if figure.endswith("seconds") else 1e-6
             digits = 2 if scale == 1 else 0
@@ -192,15 +194,16 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
     for axis, key, title in zip(axes, FIGURES[:2], ("CPU seconds", "peak MB"), strict=True):
         for method in METHODS:
             rows = sorted((row for row in measured if row["method"] == method), key=lambda row: row["length"])
-            scale = 1 if key.endswith("seconds") else 1e-6
+            unit = 1 if key.endswith("seconds") else 1e-6
+            costs = [row[key] * unit * measured[0]["tokens"] / row["tokens"] for row in rows]
             style = {"linewidth": 2.5} if method in DENSE.values() else {"linewidth": 1.2}
             dashes = "--" if METHODS[method][0] == "Bidirectional" else "-"
             x = [row["length"] for row in rows]
-            axis.plot(x, [row[key] * scale for row in rows], dashes, marker=".", label=method, **style)
+            axis.plot(x, costs, dashes, marker=".", label=method, **style)
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xlabel("length of a text, tokens")
-        axis.set_title(f"{title} of {measured[0]['tokens']:,} tokens, forward and backward")
+        axis.set_title(f"{title} for each {measured[0]['tokens']:,} tokens, forward and backward")
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8)
     figure.savefig(path, dpi=110)
@@ -217,7 +220,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.read is not None:
         document = json.loads(arguments.read.read_text())
-        return print(tables(document["measured"], document["note"]))
+        return _write(document["measured"], document["note"], arguments.write)
     note = (
         f"One mixer of width {WIDTH} with {HEADS} heads, float32, one thread of {processor()} on a shared machine, "
         f"torch {torch.__version__}, minimum of {arguments.turns} turns, {time.strftime('%Y-%m-%d')}."
@@ -227,14 +230,17 @@ def main() -> None:
         for length in arguments.lengths:
             measured.append(measure(method, length, arguments.tokens, arguments.turns))
             print(json.dumps(measured[-1]), flush=True)
+    _write(measured, note, arguments.write)
+
+
+def _write(measured: list[dict[str, Any]], note: str, folder: Path | None) -> None:
     text = tables(measured, note)
     print(text)
-    if arguments.write is not None:
-        arguments.write.mkdir(parents=True, exist_ok=True)
-        document = {"note": note, "measured": measured}
-        (arguments.write / "length.json").write_text(json.dumps(document, indent=1) + "\n")
-        (arguments.write / "length.md").write_text(text)
-        draw(measured, arguments.write / "length.png")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "length.json").write_text(json.dumps({"note": note, "measured": measured}, indent=1) + "\n")
+        (folder / "length.md").write_text(text)
+        draw(measured, folder / "length.png")
 
 
 if __name__ == "__main__":

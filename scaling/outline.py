@@ -56,7 +56,10 @@ def _keys(module: str, name: str) -> list[inspect.Parameter]:
         return [_parameter(node.arg, node.annotation, default is not None) for node, default in pairs]
     bases = [place for base in own.bases if isinstance(base, ast.Name) and (place := _defined(module, base.id))]
     above = [parameter for place in bases for parameter in _keys(*place)]
-    return [*above, *_fields(own)] if any("dataclass" in ast.unparse(node) for node in own.decorator_list) else above
+    if not any("dataclass" in ast.unparse(node) for node in own.decorator_list):
+        return above
+    # A field that is declared again keeps its place and takes the new default, as in the dataclass itself.
+    return list({parameter.name: parameter for parameter in (*above, *_fields(own))}.values())
 
 
 def _fields(node: ast.ClassDef) -> Iterator[inspect.Parameter]:

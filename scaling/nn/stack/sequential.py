@@ -54,7 +54,8 @@ class Sequential(nn.Module, Stack):
         for execution, index in enumerate(self.order):
             context.execution, context.position = execution, self.position(execution)
             context.keep(x)
-            x = through(self.blocks[index], x, context)
+            block = self.blocks[index]
+            x = through(block, x, context) if context.checkpointing else block(x, context)
         x = drop(self.norm(x), self.dropout, self.training)
         context.keep(x)
         return x
