@@ -42,8 +42,9 @@ def main() -> None:
         model = config.build("model", config["size"])
     model = initialise(model, Standard(), seed=0)
     with torch.no_grad():
-        model.head.bias.normal_(0, 0.5, generator=torch.Generator().manual_seed(2))
-        model.head.bias[EOS] = arguments.end
+        bias = model.get_parameter("head.bias")
+        bias.normal_(0, 0.5, generator=torch.Generator().manual_seed(2))
+        bias[EOS] = arguments.end
     model.eval()
     tensors = {name: tensor.detach().clone() for name, tensor in weights.of(model).items()}
     from transformers import MarianMTModel
