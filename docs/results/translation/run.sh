@@ -19,3 +19,5 @@ train() { # MODEL STEPS SIZE
 train vaswani 600 "{width: 128, layers: 2, heads: 4, hidden: 512, length: 64, vocabulary: null}"
 train gru_attention 689 "{width: 128, layers: 2, heads: 1, length: 64, vocabulary: null}"
 train convs2s 613 "{width: 128, layers: 4, heads: 1, length: 64, vocabulary: null}"
+
+# Then, with the ids that are printed: scaling evaluate GRU --split test --paired-bootstrap TRANSFORMER
