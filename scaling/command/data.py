@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="FILE", help="of vectors: where they are written, in word2vec's text format")
     parser.add_argument("--width", type=int, default=64, metavar="N", help="numbers of a vector (%(default)s)")
     parser.add_argument("--window", type=int, default=5, metavar="N", help="words to each side (%(default)s)")
-    parser.add_argument("--tokens", type=int, default=2_000_000, metavar="N", help="tokens to learn from (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=1_000_000, metavar="N", help="tokens to learn from (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the vectors (%(default)s)")
     parser.add_argument("--verify", action="store_true", help="take every file's hash again, touched or not")
     parser.add_argument("--extend", metavar="PATH", help="a Python file whose classes join the slots they name")
