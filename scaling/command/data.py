@@ -245,7 +245,8 @@ def _labelled(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _deprecated(counts: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that the JSON had before they were snake_case, for scripts that read them."""
-    labelled = {key.replace(" per token", " a token"): value for key, value in _labelled(counts).items()}
+    old = _labelled({key: value for key, value in counts.items() if key != "unknown_fraction"})
+    labelled = {key.replace(" per token", " a token"): value for key, value in old.items()}
     return {key: value for key, value in labelled.items() if key not in counts}
 
 

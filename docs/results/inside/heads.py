@@ -61,10 +61,11 @@ def main(runs: str) -> None:
                 words += [f"train.steps={STEPS}", f"train.batch={BATCH}", "optimizer.lr=0.004", "evaluate.windows=256"]
                 words += ["size.vocabulary=null", "log.wandb=disabled", f"seed={seed}", f"runs={runs}"]
                 run = scaling.train("decoder", *words, callbacks=[watching], again=True, progress=False)
-                count = run.result["N"]["non_embedding"]
+                result = run.result or {}
+                count = result["N"]["non_embedding"]
                 for step, means in watching.rows.items():
                     row = (size, count, seed, step, step * BATCH * LENGTH, means["previous"], means["induction"])
-                    table.writerow([*row, run.result["loss"]])
+                    table.writerow([*row, result["loss"]])
                 file.flush()
     draw()
 
