@@ -229,6 +229,8 @@ def documents(study, made_study, tmp_path_factory):
         kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
         run("table", "table", "narang2021_cpu", "--from", kept, "--decide")
         run("inspect", "inspect", "decoder", "size=tiny")
+        run("inspect", "inspect", "decoder", "size=tiny", "train.checkpointing=blocks")
+        run("inspect", "inspect", "decoder", "size=tiny", "--lengths", "64", "128")
         run("explain", "explain")
         for name in [
             "Gated",
