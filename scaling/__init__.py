@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from scaling import published as published
     from scaling.api.configs import diff as diff
     from scaling.api.configs import inspect as inspect
+    from scaling.api.curves import Curves as Curves
+    from scaling.api.curves import fit_curves as fit_curves
     from scaling.api.explain import Explanation as Explanation
     from scaling.api.explain import explain as explain
     from scaling.api.fit import fit as fit
@@ -103,6 +105,7 @@ _SLOTS.update(
 
 _MODULES = {
     "configs": ("diff", "inspect"),
+    "curves": ("Curves", "fit_curves"),
     "explain": ("Explanation", "explain"),
     "fit": ("fit",),
     "fit_result": ("Fit",),

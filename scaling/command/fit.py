@@ -8,6 +8,7 @@ scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   a law of you
 scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
 scaling fit points.csv --law auto                                   the law that predicts the largest runs best
 scaling fit points.csv --law chinchilla,task_sigmoid                a task's score from N and D, by way of the loss
+scaling fit runs/studies/NAME --curves --target N=1e6 D=2e7         whole curves: every logged loss, and the schedule
 
 POINTS is CSV, TSV, JSON lines, parquet, or the folder of a study, a sweep or a ledger. A column `status` or W&B's
 `State` (finished, diverged, crashed, …) counts the runs that have no loss; the runs of a column `held_out` test the
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scaling.api.fit import fit
@@ -106,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--starts", action=_Once, type=int, help=f"random starts that are screened {default['starts']}")
     add("--seed", action=_Once, type=int, help=f"of everything random {default['seed']}")
+    add(
+        "--curves",
+        action="store_true",
+        help="fit every logged loss of the runs, by a law of whole curves (multi_power)",
+    )
+    add("--after", action=_Once, metavar="TOKENS", help="of --curves: leave out the losses before these tokens")
     add("--figures", action=_Once, metavar="FOLDER", help="draw PDF, SVG, PNG and interactive HTML there")
     add("--json", action="store_true", help="one JSON document")
     formats = ("terminal", "markdown", "latex")
@@ -113,6 +120,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.curves:
+        return _curves(arguments)
+    if arguments.after is not None:
+        raise ScalingError("is of whole curves", key="after", value=arguments.after, fix="add --curves")
     if arguments.json and arguments.format is not None:
         raise ScalingError("a document of --json has none", key="format", value=arguments.format, fix="leave it out")
     fitted = fit(
@@ -155,6 +166,75 @@ def run(arguments: argparse.Namespace) -> None:
         show(document, console)
         if arguments.figures:
             console.print(f"figures: {arguments.figures}")
+
+
+OF_CURVES = ("points", "law", "where", "target", "level", "seed", "after", "curves", "json")
+
+
+def _curves(arguments: argparse.Namespace) -> None:
+    """A law of whole curves; what only a law of final losses can use is refused."""
+    from scaling.api.curves import fit_curves
+
+    for name, value in vars(arguments).items():
+        known = name in OF_CURVES or name not in OF_FINAL_LOSSES
+        if not known and value not in (None, [], False):
+            raise ScalingError("a law of whole curves cannot use it", key=name.replace("_", "-"), fix="leave it out")
+    numbers = {} if arguments.after is None else _numbers([f"after={arguments.after}"], "after")
+    document = fit_curves(
+        arguments.points,
+        arguments.law or "multi_power",
+        after=numbers.get("after"),
+        where=arguments.where,
+        targets=[_numbers(words, "target") for words in arguments.target],
+        level=0.95 if arguments.level is None else arguments.level,
+        seed=arguments.seed or 0,
+    ).to_json()
+    if arguments.json:
+        print(json.dumps(numbered(document), indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        print("\n".join(_lines(document)))
+
+
+OF_FINAL_LOSSES = (
+    *("map", "define", "pool", "best_by", "fix", "tie", "bounds", "weight", "hold_out", "objective", "delta"),
+    *("intervals", "cluster", "share", "noise", "starts", "figures", "format"),
+)
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """The fit of whole curves for a person."""
+    yield f"{document['law']}: {document['formula']}"
+    yield document["citation"]
+    kept = f"{document['losses']:,} losses of {document['curves']} curves"
+    yield f"{kept}, R² {document['r_squared']:.4f}, mean error {document['mean_error']:.2%}"
+    for name, value in document["estimates"].items():
+        interval = document["intervals"].get(name)
+        yield f"  {name:<6} {value:.5g}{'' if interval is None else f'  {_ends(interval)}'}"
+    errors = document["errors"]
+    yield "errors of log loss: " + ", ".join(
+        f"{title} {errors[name]:.2g}"
+        for name, title in (
+            *(("trunk", "of a trunk"), ("run", "along a run"), ("evaluation", "of an evaluation")),
+            ("training", "of a training loss"),
+        )
+        if errors[name] is not None
+    )
+    if not document["converged"]:
+        yield "the fit did not converge: the parameters of the schedule are not identified by these curves"
+    for row in document["held_out"]:
+        inside = "inside" if row["covered"] else "outside"
+        where = f"{inside} the {_ends(row['interval_run'])} of a new run"
+        yield f"held out {row['run']}: {row['loss']:.4f}, predicted {row['predicted']:.4f}, {where}"
+    for row in document["completed"]:
+        yield f"{row['run']}, {row['at']:.0%} done, ends at {row['estimate']:.4f} {_ends(row)}"
+    for row in document["schedules"]:
+        usual = ", ".join(f"{name} {loss:.4f}" for name, loss in row["usual"].items())
+        yield f"N {row['N']:.3g}, D {row['D']:.3g}: best schedule {row['loss']:.4f}, a gain of {row['gain']:.4f}; {usual}"
+
+
+def _ends(interval: dict[str, Any]) -> str:
+    low, high = ("open" if end is None else f"{end:.5g}" for end in (interval["low"], interval["high"]))
+    return f"{100 * interval['level']:g}% interval [{low}, {high}]"
 
 
 def _pairs(words: Sequence[str], option: str) -> dict[str, str]:

@@ -42,6 +42,7 @@ class Curve:
     validation: str = ""
     counts: np.ndarray | None = None
     """How many logged losses each is the mean of."""
+    held_out: bool = False
 
     def __post_init__(self) -> None:
         if len(self.rates) == 0:
@@ -68,6 +69,21 @@ class Curve:
     def warmup(self) -> int:
         """Steps until the rate is at its peak."""
         return int(np.argmax(self.rates >= self.peak * (1 - 1e-9)))
+
+    @property
+    def share(self) -> float:
+        """How far its last loss lies along its schedule."""
+        return float(self.steps.max() / len(self.rates)) if len(self.steps) else 0.0
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its schedule goes on after its last loss."""
+        return self.share < 1.0
+
+    def last_evaluation(self) -> Curve:
+        """The curve of its last evaluation alone."""
+        evaluated = np.flatnonzero(self.kinds == 1)
+        return self.where(np.arange(len(self.steps)) == evaluated[self.steps[evaluated].argmax()])
 
     def first(self, share: float) -> Curve:
         """The losses of the first part of its schedule."""

@@ -27,6 +27,7 @@ SCREENED = 1500
 ROUNDS = 2
 """Of learning the sizes of the errors and fitting under them."""
 CLOSE = Effort(1e-9, 60)
+NO_SIZES = {"A": 1e-100, "alpha": 0.0}
 DECAYS = (0.99, 0.995, 0.999, 0.9995)
 """λ of the annealing area, each of which is tried."""
 
@@ -70,6 +71,10 @@ class CurveFit:
         """Of the coordinates, by the linearised law."""
         _, jacobian = self.problem.linearise(self.u[None])
         return np.linalg.pinv(jacobian[0] @ jacobian[0].T, hermitian=True)
+
+    def has(self, kind: int) -> bool:
+        """Whether there are losses of this kind: 1 for evaluations, 0 for those of training."""
+        return any((curve.kinds == kind).any() for curve in self.curves)
 
     @property
     def r_squared(self) -> float:
@@ -162,7 +167,9 @@ def _first(
     losses = np.concatenate([curve.losses for curve in curves])
     if losses.min() <= 0:
         raise ScalingError("has no logarithm", key="loss", value=float(losses.min()), fix="give losses in nats")
-    problem = Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), {})
+    # One size says nothing of the term in N, which is then a part of E.
+    fixed = NO_SIZES if len(set(columns["N"].tolist())) == 1 else {}
+    problem = Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), fixed)
     some = thinned(problem, SCREENED)
     best, _ = search(some, draw(some, starts, seed), REFINED)
     u = problem.coordinates.of(some.theta(best.u[0]))
@@ -177,9 +184,9 @@ def _refuse(curves: Sequence[Curve], form: Form) -> None:
         what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
         raise ScalingError(what, key="validation", fix="fit the curves of one set: --where validation=…")
     sizes = {float(curve.N) for curve in curves}
-    if len(sizes) < 3:
+    if len(sizes) == 2:
         what = f"{len(sizes)} sizes cannot determine the term in N of {form.name}"
-        raise ScalingError(what, key="N", fix="add curves of other sizes, up to 3 or more")
+        raise ScalingError(what, key="N", fix="add curves of other sizes, 3 or more in all, or fit one size alone")
 
 
 def r_squared(observed: np.ndarray, predicted: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from scaling.law.points import Points
 from scaling.law.read_points import read_points_file
 
 NEEDED = ("run", "N", "step", "tokens", "lr", "loss")
-EVALUATIONS = frozenset({"evaluation", "eval", "validation", "1"})
+EVALUATIONS = frozenset({"evaluate", "evaluation", "eval", "validation", "1"})
 
 
 def read_curves(source: str | Path | Points) -> list[Curve]:
@@ -30,6 +30,8 @@ def read_curves(source: str | Path | Points) -> list[Curve]:
             raise ScalingError(f"there is no column {name!r}: {what}", file=place, key=name, fix=f"add a column {name}")
     names = np.array([str(name) for name in points["run"]])
     numbers = {name: points.numbers(name) for name in NEEDED if name != "run"}
+    if "held_out" in points:
+        numbers["held_out"] = points.numbers("held_out")
     words = {name: points.columns.get(name) for name in ("kind", "trunk", "validation")}
     return [_curve(name, names == name, numbers, words, points.source) for name in dict.fromkeys(names.tolist())]
 
@@ -49,7 +51,19 @@ def _curve(name: str, rows: np.ndarray, numbers: dict[str, np.ndarray], words: d
         kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in kind[rows][order]]).astype(int)
     rates = np.interp(np.arange(1, step.max() + 1), *_distinct(step, rate))
     labels = {key: "" if values is None else str(values[rows][0]) for key, values in words.items() if key != "kind"}
-    return Curve(name, sizes.pop(), step, numbers["loss"][rows][order], kinds, rates, per_step, **labels)
+    held_out = bool(numbers["held_out"][rows][0]) if "held_out" in numbers else False
+    return Curve(
+        name,
+        sizes.pop(),
+        step,
+        numbers["loss"][rows][order],
+        kinds,
+        rates,
+        per_step,
+        labels["trunk"],
+        labels["validation"],
+        held_out=held_out,
+    )
 
 
 def _distinct(step: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
