@@ -229,7 +229,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"{row['run']}, {row['at']:.0%} done, ends at {row['estimate']:.4f} {_ends(row)}"
     for row in document["schedules"]:
         usual = ", ".join(f"{name} {loss:.4f}" for name, loss in row["usual"].items())
-        yield f"N {row['N']:.3g}, D {row['D']:.3g}: best schedule {row['loss']:.4f}, a gain of {row['gain']:.4f}; {usual}"
+        best = f"best schedule {row['loss']:.4f}, a gain of {row['gain']:.4f}"
+        yield f"N {row['N']:.3g}, D {row['D']:.3g}: {best}; {usual}"
 
 
 def _ends(interval: dict[str, Any]) -> str:

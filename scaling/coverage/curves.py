@@ -25,8 +25,15 @@ from scaling.law.interval import Interval, intervals
 from scaling.law.objective import LogSquared
 
 TRUTH = {
-    **{"E": 2.184, "A": 26.3, "B": 36000.0, "C": 0.1, "c": 3e-6, "alpha": 0.605, "beta": 0.945},
-    **{"gamma": 0.3, "kappa": 0.5},
+    "E": 2.184,
+    "A": 26.3,
+    "B": 36000.0,
+    "C": 0.1,
+    "c": 3e-6,
+    "alpha": 0.605,
+    "beta": 0.945,
+    "gamma": 0.3,
+    "kappa": 0.5,
 }
 PER_STEP, WARMUP, RATE, DECAY = 1024.0, 97, 3.5e-3, 0.2
 EVALUATIONS = {"trunk": 25, "branch": 8}

@@ -341,7 +341,8 @@ def _definitions(table: Points, pool: set[str]) -> dict[str, str]:
 
 def _refuse_duplicates(points: Points) -> None:
     """One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens."""
-    keys = [name for name in ("run", "S", "D") if name in points] if "run" in points else list(points.columns)
+    along = ("run", "S", "D", "step", "kind")
+    keys = [name for name in along if name in points] if "run" in points else list(points.columns)
     rows = Counter(zip(*(points[name].tolist() for name in keys), strict=True)) if keys else Counter()
     twice = [row for row, times in rows.items() if times > 1]
     if twice:

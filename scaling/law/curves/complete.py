@@ -48,5 +48,5 @@ def complete(fit: CurveFit, begun: Curve, steps: Sequence[int] | None = None, le
 
 def from_schedule(fit: CurveFit, like: Curve, rates: np.ndarray, N: float | None = None) -> Curve:
     """A run as `like` with another schedule, or another size, and no losses yet."""
-    goal = replace(like, rates=np.asarray(rates, float), N=like.N if N is None else N, run="another")
+    goal = replace(like.at([]), rates=np.asarray(rates, float), N=like.N if N is None else N, run="another")
     return goal.at([len(goal.rates)])

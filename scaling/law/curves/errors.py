@@ -17,7 +17,7 @@ import numpy as np
 
 from scaling.law.curves.curve import Curve
 
-GROUPS = 24
+GROUPS = 12
 """Trunks from which the sizes are learned where there are more: the others would change little."""
 SMALLEST = 1e-6
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0))

@@ -15,14 +15,14 @@ from scaling.law.forms.curve import CURVE_LAWS
 from scaling.law.forms.form import Form
 from scaling.law.interval import Interval
 from scaling.law.likelihood import bound
-from scaling.law.multi_start import draw, search
+from scaling.law.multi_start import choose, draw
 from scaling.law.objective import LogSquared
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import Quantity, parameter
 from scaling.law.solver import Effort, minimise
 
-STARTS, REFINED = 256, 12
-SCREENED = 1500
+STARTS, REFINED = 256, 8
+SCREENED = 800
 """Losses on which starts are screened: enough to find the optimum near which that of all lies."""
 ROUNDS = 2
 """Of learning the sizes of the errors and fitting under them."""
@@ -171,9 +171,10 @@ def _first(
     fixed = NO_SIZES if len(set(columns["N"].tolist())) == 1 else {}
     problem = Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), fixed)
     some = thinned(problem, SCREENED)
-    best, _ = search(some, draw(some, starts, seed), REFINED)
-    u = problem.coordinates.of(some.theta(best.u[0]))
-    return decay, problem, u, float(best.cost[0])
+    begin = choose(some, draw(some, starts, seed), REFINED)[0]
+    ended = minimise(some, begin, effort=CLOSE)
+    best = int(ended.cost.argmin())
+    return decay, problem, problem.coordinates.of(some.theta(ended.u[best])), float(ended.cost[best])
 
 
 def _refuse(curves: Sequence[Curve], form: Form) -> None:
