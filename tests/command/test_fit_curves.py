@@ -1,0 +1,64 @@
+"""`scaling fit --curves`: a table of curves in, the law, held-out and unfinished runs and the best schedule out."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+
+from scaling.cli import main
+from scaling.coverage.curves import KINDS, design, drawn
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Five sizes of the quickstart's design; the largest is held out, and the schedule of one run goes on."""
+    curves = drawn(design(), KINDS["trunks differ most"], np.random.default_rng(2))
+    frames = []
+    for curve in curves:
+        rows = {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "kind": "evaluate"}
+        rows |= {
+            "step": curve.steps,
+            "tokens": curve.steps * 1024,
+            "lr": curve.rates[curve.steps - 1],
+            "loss": curve.losses,
+        }
+        frames.append(pandas.DataFrame({**rows, "held_out": int(curve.N == 221184)}))
+    file = tmp_path_factory.mktemp("curves") / "curves.csv"
+    pandas.concat(frames).to_csv(file, index=False)
+    return file
+
+
+def test_the_document_has_the_law_and_what_it_predicts(table, capsys):
+    assert main(["fit", str(table), "--curves", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["law"] == "annealed_curve"
+    assert document["curves"] == 23
+    assert {row["N"] for row in document["held_out"]} == {221184.0}
+    assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
+    assert document["schedules"][0]["gain"] > -1e-4
+    assert document["errors"]["training"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--curves", "--objective", "squared"], "objective: a law of whole curves cannot use it"),
+        (["--curves", "--law", "chinchilla"], "is no law of curves"),
+        (["--curves", "--target", "C=1e20"], "a schedule is for a size and a number of tokens"),
+        (["--after", "1e5"], "is of whole curves"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(table, words, reason, capsys):
+    assert main(["fit", str(table), *words]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_table_without_a_schedule_or_of_two_sets_is_refused(table, tmp_path, capsys):
+    frame = pandas.read_csv(table)
+    frame.drop(columns="lr").to_csv(tmp_path / "none.csv", index=False)
+    assert main(["fit", str(tmp_path / "none.csv"), "--curves"]) == 2
+    assert "a curve without a schedule says nothing of another" in capsys.readouterr().err
+    frame.assign(validation=np.where(frame["N"] > 3e4, "a", "b")).to_csv(tmp_path / "two.csv", index=False)
+    assert main(["fit", str(tmp_path / "two.csv"), "--curves"]) == 2
+    assert "validation" in capsys.readouterr().err
