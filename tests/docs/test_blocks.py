@@ -66,6 +66,26 @@ RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is le
 SLOW = ("report.md", "studies.md", "sweeps.md", "tables.md")
 
 
+def drawn_curves(seed: int) -> pd.DataFrame:
+    """Curves of the quickstart's design, a row a logged loss."""
+    from scaling.coverage.curves import KINDS, design, drawn
+
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "run": curve.run,
+                "N": curve.N,
+                "trunk": curve.trunk,
+                "step": curve.steps,
+                "loss": curve.losses,
+                "tokens": curve.steps * curve.tokens_per_step,
+                "lr": curve.rates[curve.steps - 1],
+            }
+        )
+        for curve in drawn(design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+    )
+
+
 @dataclass
 class Scene:
     """A reader's folder."""
@@ -93,6 +113,8 @@ class Scene:
             for split in ("train", "test"):
                 rows = [{"text": f"question {split} {number} ?", "label": kinds[number % 6]} for number in range(120)]
                 pd.DataFrame(rows).to_json(f"trec/{split}.jsonl", orient="records", lines=True)
+        if "curves.csv" in text:
+            drawn_curves(5).to_csv("curves.csv", index=False)
         if "points.csv" in text:
             points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
             points["error"] = 1 - 0.9 * (2.0 / points["loss"])
