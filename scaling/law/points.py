@@ -70,6 +70,9 @@ POSITIVE = frozenset(
 SIZE_EXPONENTS = MappingProxyType({"loss": 0.1, "loss_a": 0.1, "bits_per_byte": 0.1})
 """A law in one of these columns measures distances by the size that the column falls with: L ∝ N^-0.1."""
 
+SIGNED = frozenset({"loss_u"})
+"""Targets that may be negative: differences of losses."""
+
 PROPORTIONS = frozenset({"accuracy", "error"})
 """Columns that are means over examples which count as 0 or 1."""
 
@@ -202,6 +205,7 @@ class Points:
 
     def require(self, inputs: Sequence[str], parameters: int) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
+        self._refuse_absent(inputs)
         for name in inputs:
             self.numbers(name)
         place = self.source or None
@@ -231,6 +235,16 @@ class Points:
     def count(self) -> str:
         split = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
         return f"{self.used} used{split} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
+
+    def _refuse_absent(self, names: Sequence[str]) -> None:
+        """Every column that a law needs and the table lacks, in one message."""
+        absent = [name for name in names if name not in self]
+        if len(absent) > 1:
+            raise ScalingError(
+                f"there are no columns {', '.join(f'{name!r}{self._meaning(name)}' for name in absent)}",
+                file=self.source or None,
+                fix=f"name yours by --map {' '.join(f'{name}=COLUMN' for name in absent)} (of {', '.join(self.columns)})",
+            )
 
     def _meaning(self, name: str) -> str:
         return f" ({MEANINGS[name]})" if name in MEANINGS else ""

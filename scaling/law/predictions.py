@@ -18,7 +18,7 @@ from scaling.law.extrapolation import Extrapolation, extrapolation
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.noise import student
-from scaling.law.points import PROPORTIONS, Points
+from scaling.law.points import PROPORTIONS, SIGNED, Points
 from scaling.law.quantity import prediction
 from scaling.law.two_step import TwoStep
 
@@ -141,7 +141,9 @@ def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
 
 
 def _possible(interval: Interval, target: str) -> Interval:
-    """No loss and no score is negative, and no score above 1."""
+    """No loss and no score is negative, and no score above 1; a difference of losses may be."""
+    if target in SIGNED:
+        return interval
     high = min(interval.high, 1.0) if target in PROPORTIONS else interval.high
     return replace(interval, low=max(interval.low, 0.0), high=high)
 

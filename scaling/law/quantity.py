@@ -13,6 +13,7 @@ from scaling.law.autodiff import Dual, log
 from scaling.law.coordinates import Expanded
 from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds
+from scaling.law.points import SIGNED
 from scaling.law.problem import Problem
 
 
@@ -114,4 +115,5 @@ def prediction(form: Form, inputs: Mapping[str, Any], name: str | None = None) -
     """The law at one row of columns: `prediction(form, {"N": 1e9, "D": 2e10})`."""
     row = {column: np.atleast_1d(np.asarray(inputs[column], float)) for column in form.inputs}
     label = name or f"{form.target}({', '.join(f'{column}={row[column][0]:g}' for column in form.inputs)})"
-    return Quantity(label, lambda law, theta, seeds: law.evaluate(theta, row, seeds), "log")
+    scale: Literal["linear", "log"] = "linear" if form.target in SIGNED else "log"
+    return Quantity(label, lambda law, theta, seeds: law.evaluate(theta, row, seeds), scale)

@@ -42,6 +42,7 @@ def validated_problem(
         )
     points.require(form.inputs, len(form.parameters) - len(fixed))
     columns = {name: points.numbers(name) for name in form.inputs}
+    form.check(columns)
     target = points.numbers(form.target)
     if objective.space == "log" and target.min() <= 0:
         raise ScalingError(

@@ -164,6 +164,9 @@ class Form(ABC):
         """The row in the middle of the points at which the size of a parameter's term is its coordinate."""
         return {name: _middle(np.asarray(inputs[name], float)) for name in self.inputs}
 
+    def check(self, columns: Columns) -> None:  # noqa: B027  (most laws ask nothing more of their columns)
+        """Refuse columns that this law cannot have, such as proportions that do not sum to one."""
+
     def canonical(self, theta: np.ndarray) -> np.ndarray:
         """The same law written in its one agreed way, where parameters can trade places."""
         return theta
