@@ -157,6 +157,7 @@ NEEDED = {
     "diff": ["3fa9", "71c0"],
     "finetune": ["3fa9", "cola"],
     "evaluate": ["3fa9"],
+    "predict-run": ["decoder", "--points", "points.csv"],
     "predict": ["3fa9", "--input", "new.jsonl"],
     "generate": ["3fa9"],
     "look": ["3fa9", "--text", "a"],

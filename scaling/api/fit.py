@@ -36,6 +36,7 @@ def fit(
     targets: Sequence[Row] = (),
     objective: str | None = None,
     delta: float | None = None,
+    over: float | None = None,
     intervals: str | None = None,
     level: float | None = None,
     cluster: str | None = None,
@@ -61,6 +62,7 @@ def fit(
         "bounds": bounds,
         "objective": objective,
         "delta": delta,
+        "over": over,
         "intervals": intervals,
         "level": level,
         "cluster": cluster,
@@ -144,8 +146,10 @@ def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], o
     shared = {None: usual, "none": None}.get(options["share"], options["share"])
     usual = clustered_by(points) if shared is None else None
     clusters = {None: usual, "none": None}.get(options["cluster"], options["cluster"])
-    objective, delta = options["objective"], options["delta"]
-    kind = None if objective is None and delta is None else named_objective(objective or "log_huber", delta)
+    objective, delta, over = (options[name] for name in ("objective", "delta", "over"))
+    own = "log_huber" if isinstance(law, str) else form.objective
+    asked = (objective, delta, over) != (None, None, None)
+    kind = named_objective(objective or own, delta, over) if asked else None
     weights = None if options["weight"] is None else _weights(points, options["weight"])
     choice = None
     if isinstance(law, str):
@@ -155,8 +159,6 @@ def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], o
         weights = cost_weights(cost, choice.best.power)
         for target in targets:
             _check_target(form, target)
-    elif objective is None and delta is not None:
-        kind = named_objective(form.objective, delta)
     law_fit = fit_law(
         form,
         points,

@@ -40,6 +40,7 @@ FITTING = (
     "bounds",
     "objective",
     "delta",
+    "over",
     "intervals",
     "level",
     "cluster",
@@ -118,7 +119,18 @@ def check(name: str, law: Form | Written | str, given: Mapping[str, Any]) -> Non
         if value is not None and not low <= value <= high:
             what = "must be positive" if low == 1 and value < 1 else f"is not {low} to {high:,}"
             raise ScalingError(what, key=option, value=value, fix=fix)
-    for option, fix in (("delta", "the papers use 1e-3"), ("noise", "give the standard deviation between seeds")):
+    if given["over"] not in (None, 1.0) and method in ("profile", "t"):
+        raise ScalingError(
+            "bounds errors that cost alike on both sides",
+            key="intervals",
+            value=method,
+            fix="add --intervals none, or bootstrap_case",
+        )
+    for option, fix in (
+        ("delta", "the papers use 1e-3"),
+        ("over", "3 counts overestimates three times"),
+        ("noise", "give the standard deviation between seeds"),
+    ):
         value = given[option]
         if value is not None and not 0 < value < float("inf"):
             raise ScalingError("must be positive", key=option, value=value, fix=fix)

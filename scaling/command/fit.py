@@ -84,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is minimised (default log_huber of a loss, squared of a score)",
     )
     add("--delta", action=_Once, type=float, help="where Huber's penalty turns linear (default 0.001)")
+    add("--over", action=_Once, type=float, metavar="FACTOR", help="how many times as much an overestimate costs")
     add("--intervals", action=_Once, choices=METHODS, help=f"how intervals are made {default['intervals']}")
     add("--level", action=_Once, type=float, help=f"of the intervals {default['level']}")
     add(
@@ -142,6 +143,7 @@ def run(arguments: argparse.Namespace) -> None:
         targets=[_numbers(words, "target") for words in arguments.target],
         objective=arguments.objective,
         delta=arguments.delta,
+        over=arguments.over,
         intervals=arguments.intervals,
         level=arguments.level,
         cluster=arguments.cluster,

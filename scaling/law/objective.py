@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,28 +23,34 @@ class Objective:
     delta: float
     path: tuple[float, ...] = ()
     """Wider δ that lead there: a fit under each starts where the one before ended."""
+    over: float = 1.0
+    """How many times as much a prediction that is too high costs as one that is too low by the same."""
 
     def penalty(self, residual: np.ndarray) -> np.ndarray:
         """ρ(r)."""
         size = np.abs(residual)
         if np.isinf(self.delta):
-            return 0.5 * size * size
+            return self._sided(residual, 0.5 * size * size)
         inside = np.minimum(size, self.delta)
-        return inside * (size - 0.5 * inside)
+        return self._sided(residual, inside * (size - 0.5 * inside))
 
     def influence(self, residual: np.ndarray) -> np.ndarray:
         """ψ = ρ'."""
-        return np.clip(residual, -self.delta, self.delta)
+        return self._sided(residual, np.clip(residual, -self.delta, self.delta))
 
     def weight(self, residual: np.ndarray) -> np.ndarray:
         """ψ(r)/r, the weight of a point in reweighted least squares."""
         if np.isinf(self.delta):
-            return np.ones_like(residual)
-        return self.delta / np.maximum(np.abs(residual), self.delta)
+            return self._sided(residual, np.ones_like(residual))
+        return self._sided(residual, self.delta / np.maximum(np.abs(residual), self.delta))
 
     def curvature(self, residual: np.ndarray) -> np.ndarray:
         """ψ' = ρ''."""
-        return (np.abs(residual) <= self.delta).astype(float)
+        return self._sided(residual, (np.abs(residual) <= self.delta).astype(float))
+
+    def _sided(self, residual: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """`value`, times `over` where the prediction is too high."""
+        return value if self.over == 1.0 else value * np.where(residual > 0, self.over, 1.0)
 
     def transform(self, loss: np.ndarray) -> np.ndarray:
         """The loss in the space of the residuals."""
@@ -99,8 +105,11 @@ OBJECTIVES: Mapping[str, Callable[[], Objective]] = {
 """Every objective by its name, Huber's with the δ of the papers."""
 
 
-def named_objective(name: str, delta: float | None = None) -> Objective:
-    """The objective of that name, with another δ than the papers' where one is given."""
-    if delta is None:
-        return OBJECTIVES[name]()
-    return {"log_huber": LogHuber, "huber": Huber}[name](delta)
+def named_objective(name: str, delta: float | None = None, over: float | None = None) -> Objective:
+    """The objective of that name, with another δ than the papers' where one is given.
+
+    With `over`, predictions that are too high cost that many times as much (asymmetric least squares: Newey and Powell
+    1987, Econometrica 55; under absolute errors the quantile 1/(1 + over), Koenker and Bassett 1978, Econometrica 46).
+    """
+    chosen = OBJECTIVES[name]() if delta is None else {"log_huber": LogHuber, "huber": Huber}[name](delta)
+    return chosen if over in (None, 1.0) else replace(chosen, name=f"{chosen.name}, over × {over:g}", over=over)

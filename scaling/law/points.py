@@ -240,10 +240,11 @@ class Points:
         """Every column that a law needs and the table lacks, in one message."""
         absent = [name for name in names if name not in self]
         if len(absent) > 1:
+            mapped = " ".join(f"{name}=COLUMN" for name in absent)
             raise ScalingError(
                 f"there are no columns {', '.join(f'{name!r}{self._meaning(name)}' for name in absent)}",
                 file=self.source or None,
-                fix=f"name yours by --map {' '.join(f'{name}=COLUMN' for name in absent)} (of {', '.join(self.columns)})",
+                fix=f"name yours by --map {mapped} (of {', '.join(self.columns)})",
             )
 
     def _meaning(self, name: str) -> str:

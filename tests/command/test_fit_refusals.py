@@ -254,3 +254,14 @@ def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, ca
     steps = np.arange(1, MOST_POINTS + 2)
     path = write(tmp_path / "curves.csv", {"N": 1e6 + steps, "loss": 2 + 1 / steps})
     assert f"{MOST_POINTS + 1:,} rows are more than" in refusal(capsys, path, "--law", "power_law_n")
+
+
+def test_an_asymmetric_objective_has_no_profile(capsys, table):
+    line = refusal(capsys, table, *MAP, "--over", "3")
+    assert "intervals='profile': bounds errors that cost alike on both sides; add --intervals none" in line
+    assert "over=-1" in refusal(capsys, table, *MAP, "--over", "-1", "--intervals", "none")
+
+
+def test_auto_takes_no_parameters_of_a_law(capsys, table):
+    for option, value in (("fix", "E=1"), ("bounds", "alpha=0:1"), ("weight", "N")):
+        assert f"{option}=" in refusal(capsys, table, *MAP, "--law", "auto", f"--{option}", value)

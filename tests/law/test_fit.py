@@ -221,3 +221,17 @@ def test_predictions_need_the_laws_columns():
     assert prediction(found.form, {"N": 1e9, "D": 2e10}).of(found.form, found.theta) == pytest.approx(
         found.predict(N=1e9, D=2e10)
     )
+
+
+@pytest.mark.parametrize(("name", "share"), [("log_absolute", 0.75), ("log_squared", None)])
+def test_an_asymmetric_objective_puts_the_law_below_its_points(name, share):
+    """Under absolute errors an overestimate that costs three times as much gives the quarter: 75% lie above."""
+    from scaling.law.objective import named_objective
+
+    rng = np.random.default_rng(5)
+    C = np.geomspace(1e17, 1e21, 201)
+    points = {"C": C, "loss": 300 * C**-0.1 * np.exp(0.02 * rng.standard_normal(201))}
+    even, lower = (fit("power_law_c", points, objective=named_objective(name, over=over), starts=64) for over in (1, 3))
+    assert np.all(lower.predict(C=C) < even.predict(C=C))
+    above = np.mean(lower.residuals < 0)
+    assert abs(above - (share or 0.66)) < 0.06

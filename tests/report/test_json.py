@@ -191,6 +191,14 @@ def documents(study, made_study, tmp_path_factory):
         for words in (["quickstart", "--on", "H100", "--price", "2"], ["study.yaml"]):
             run("plan", "plan", *words)
         ledger, *_ = study
+        guess = ["decoder", "train.tokens=8k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
+        known = str(ROOT / "examples" / "own_law" / "points.csv")
+        into = f"runs={ledger.root}"
+        run("predict-run", "predict-run", *guess, "--points", known, "--law", "power_law_floor_d", into)
+        with pytest.MonkeyPatch.context() as scored:  # as if the run had ended within its interval
+            scored.setattr(registered, "_scored", lambda _, file, document: Registered(file, document["run"], document, "scored", 2.0))
+            run("predict-run --list", "predict-run", "--list", into)
+            run("report", "report", "small", into)
         run("report", "report", "small", f"runs={ledger.root}")
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
         changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
@@ -213,6 +221,7 @@ def documents(study, made_study, tmp_path_factory):
         targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10"]
         run("fit", "fit", points, *targets, "--figures", "figures")
         many = str(ROOT / "examples" / "own_law" / "points.csv")
+        run("fit", "fit", many, "--law", "auto", "--intervals", "none")
         run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
