@@ -8,6 +8,7 @@ from scaling.law import Points, fit, named, predict_runs
 from scaling.law.active import choose_runs
 from scaling.law.choice import candidates, choose, cost_of, fit_chosen
 from scaling.law.forms.mixture import MixtureExponential, MixtureJoint, best_mixture
+from scaling.law.forms.tao import Vocabulary
 
 FARSEER = np.array([0.45, -0.11, 0.04, 0.09, 0.28, -0.16, 0.3, -0.17, -0.14])
 
@@ -135,7 +136,7 @@ def test_every_missing_column_of_a_law_is_named():
 
 
 def test_the_best_vocabulary_of_a_known_law_is_found_and_losses_may_be_negative():
-    form = named("vocabulary")
+    form = Vocabulary()
     theta = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2])
     vocabularies = np.geomspace(1e3, 1e7, 20001)
     many = {"N": np.full(20001, 1e8), "H": np.full(20001, 1e10), "V": vocabularies}

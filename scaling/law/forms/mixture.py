@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -130,7 +131,7 @@ class BiMix(Form):
         return exp(-(p.alpha * np.log(x.p))) * (p.A * x.D**-p.beta + p.C)
 
 
-def best_mixture(laws: list[tuple[Form, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
+def best_mixture(laws: Sequence[tuple[Form, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
     """The proportions of the lowest Σ_i weight_i L_i, each law of a domain with its parameters; others as N.
 
     Found from the even mixture and from one start near each domain, by sequential quadratic programming.
