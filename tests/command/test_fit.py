@@ -176,7 +176,7 @@ def test_points_of_one_run_are_clustered_unasked_and_said_so(tmp_path, capsys):
     assert main(["fit", path]) == 0
     assert "errors of the points of one run_name belong together: 24 clusters" in capsys.readouterr().out
     together, apart = fitted(capsys, path), fitted(capsys, path, "--cluster", "none")
-    assert together["clusters"] == {"column": "run_name", "count": 24}
+    assert together["clusters"] == {"column": "run_name", "count": 24, "correlation": None}
     assert apart["clusters"] is None
     wide, narrow = (document["intervals"]["alpha"] for document in (together, apart))
     assert wide["high"] - wide["low"] > 1.2 * (narrow["high"] - narrow["low"])

@@ -34,7 +34,7 @@ def bad(folder):
         ([path["tokenizers"], *MAP], "mixes 'a' and 'b'"),
         ([path["twice"], *MAP], "more than once"),
         ([path["excluded"], *MAP], "0 used + 36 excluded + 0 failed = 36 planned"),
-        ([path["good"]], "there is no column 'N' (parameters)"),
+        ([path["good"]], "there are no columns 'N' (parameters), 'D' (training tokens)"),
         ([path["good"], "--map", "N=param"], "did you mean 'params'?"),
         ([path["good"], *MAP, "--law", "data_constrained"], "there is no column 'U' (unique training tokens)"),
         ([path["good"], *MAP, "--law", "chinchila"], "did you mean 'chinchilla'?"),
@@ -116,7 +116,8 @@ def test_every_option_is_declared_used_or_of_the_table():
     fit.add_arguments(parser)
     options = {action.dest for action in parser._actions} - {"help"}
     of_every_kind = {"points", "law", "map", "where", "define", "pool", "best_by", "figures", "json", "format"}
-    assert options == of_every_kind | set(USED_BY)
+    of_curves = set(fit.OF_CURVES) - of_every_kind - set(USED_BY)
+    assert options - {"curves", *of_curves} == of_every_kind | set(USED_BY)
 
 
 VALUES = [

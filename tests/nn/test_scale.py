@@ -24,6 +24,7 @@ MIXERS = {
     "BigBird": {"block": 1, "seed": 0, "blocks": 1, "random": 1},
     "BlockLocal": {"size": 2, "before": 1},
     "Longformer": {"window": 3, "dilation": [1, 1, 2, 3]},
+    "MemoryCompressed": {"stride": 2},
 }
 
 
