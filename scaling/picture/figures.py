@@ -55,7 +55,8 @@ def figures_of_law(
     exponents = [parameter.name for parameter in fit.form.parameters if parameter.unit == "1"]
     free = [name for name in exponents if name not in fit.problem.fixed]
     if len(free) > 1 and fit.degrees_of_freedom > 0:
-        theta = refit(fit, "case", DRAWS, seed=fit.seed).theta
+        resampling = "case" if fit.problem.shared is None else "run"  # runs that share errors are drawn together
+        theta = refit(fit, resampling, DRAWS, seed=fit.seed).theta
         draws = {name: theta[:, fit.form.parameter_names.index(name)] for name in free[:2]}
         pictures["joint_region"] = joint_region(fit, draws, *free[:2])
     if {"run", "N", "D"} <= set(fit.points.columns) and len(set(fit.points["run"])) < len(fit.points):

@@ -89,7 +89,7 @@ def predicted_interval(
 
 def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
     """The runs that branch off one trunk share errors, by what is supposed before any residual is seen."""
-    names = [row["run"] if row.get("trunk") is None else row["trunk"]["run"] for row in rows]
+    names = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(rows)]
     if len(set(names)) == len(names):
         return None
     return SharedErrors(np.unique(names, return_inverse=True)[1].reshape(-1), prior_correlation())

@@ -30,6 +30,11 @@ LINES = {
     "ReCoRD": (["the cat", "x"], [["cat"], ["dog", "wolf"]]),
     "MultiRC": ([1, 0, 1], [1, 1, 0]),
     "BLEU": (["the cat sat on the mat", "a dog"], ["the cat sat on a mat", "a dog"]),
+    "BracketF1": (
+        ["(S (NP XX XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP XX )VP )S"],
+        ["(S (NP (DT The) (NN cat)) (VP (VBZ sits)))", "(S (NP (NN Time)) (VP (VBZ flies) (NP (NN home))))"],
+    ),
+    "CompoundSplitBLEU": (["the well-known cat sat on the mat", "a dog"], ["the well-known cat sat on a mat", "a dog"]),
     "ROUGE": (["the cat sat", "a dog"], ["the cat sat down", "a dog"]),
 }
 
@@ -61,6 +66,8 @@ def test_every_metric_counts_an_invalid_output_as_wrong(kind):
     right = [one[0] if kind in ("SQuAD", "ReCoRD", "ExactMatch") else one for one in references]
     if kind == "SQuAD2":
         right = ["cat", ""]
+    if kind == "BracketF1":  # a reference is a tree, and a prediction its sequence
+        right = ["(S (NP XX XX )NP (VP XX )VP )S", "(S (NP XX )NP (VP XX (NP XX )NP )VP )S"]
     perfect = metric.score(right, references)
     damaged = metric.score([None, *right[1:]], references)
     assert damaged[metric.main] < perfect[metric.main]

@@ -44,7 +44,7 @@ def test_the_listed_files_are_those_that_a_pass_runs_through():
     assert {file for file in ran if not file.startswith("kernel/")} == set(listed())
 
 
-def test_it_is_read_in_fifteen_files_and_1600_lines():
+def test_it_is_read_in_fifteen_files_and_1650_lines():
     files = listed()
     assert len(files) <= 15
-    assert sum(len((PACKAGE / file).read_text().splitlines()) for file in files) <= 1600
+    assert sum(len((PACKAGE / file).read_text().splitlines()) for file in files) <= 1650

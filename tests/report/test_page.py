@@ -115,7 +115,7 @@ def test_it_says_the_law_its_interval_and_its_test(study, text):
     _, found, findings, _ = study
     document = findings.document
     assert found.question.question in text
-    assert "<strong>E = 2.1" in text
+    assert f"<strong>E = {document['estimates']['E']:.4g}" in text
     held = document["held_out"]
     assert held["n"] == 1
     assert "The held-out run was predicted to within" in text

@@ -20,7 +20,7 @@ TEXT = ("data={kind: Synthetic, symbols: 200, validation: 1024}",)
 # What does not fit the small size.
 NARROW = {
     "Transformer-DMCA": ("model.block.mixer.size=8",),
-    "seq2seq-attention": ("size.hidden=null",),  # no piece of it has a hidden layer
+    **dict.fromkeys(("seq2seq-attention", "GNMT", "ByteNet", "ConvS2S"), ("size.hidden=null",)),  # no such layer
     "BigBird": ("model.block.mixer.block=4",),
     "Longformer": ("model.block.mixer.window=5",),
 }
