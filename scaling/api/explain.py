@@ -225,8 +225,9 @@ def _comment(path: Path) -> str:
 
 def _command(name: str) -> tuple[dict[str, Any], str] | None:
     """A command, by the first line of what it prints under `--help`; its file is read as text, not imported."""
-    path = Path(__file__).parents[1] / "command" / f"{name}.py"
-    if not name.isidentifier() or name == "__init__" or not path.is_file():
+    module = name.replace("-", "_")
+    path = Path(__file__).parents[1] / "command" / f"{module}.py"
+    if not module.isidentifier() or name == "__init__" or not path.is_file():
         return None
     meaning = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
     return {"command": name, "meaning": meaning}, f"scaling {name}: {meaning}\n  scaling {name} --help"

@@ -93,9 +93,11 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _family(config: Config) -> str:
-    """The family that the objective is made for first of all."""
+    """The family that the objective is made for first of all; of a task whose answers are texts, one that writes."""
     from scaling import build
 
+    if config["data"].get("answer") == "text":
+        return "encoder_decoder"
     objective = build.kinds("objective").get(config["objective.kind"])
     return getattr(objective, "families", (MODEL,))[0]
 

@@ -7,7 +7,9 @@ shows, as a block that begins with `# mine.py`, is written from it. What cannot 
 
 from __future__ import annotations
 
+import gzip
 import io
+import itertools
 import re
 import shutil
 from dataclasses import dataclass
@@ -113,6 +115,17 @@ class Scene:
             for split in ("train", "test"):
                 rows = [{"text": f"question {split} {number} ?", "label": kinds[number % 6]} for number in range(120)]
                 pd.DataFrame(rows).to_json(f"trec/{split}.jsonl", orient="records", lines=True)
+        if "train.de.gz" in text:
+            for split, language in itertools.product(("train", "val"), ("de", "en")):
+                with gzip.open(f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
+                    file.writelines(f"{split} satz {number} {language} .\n" for number in range(60))
+        if "train.mrg.gz" in text:
+            for split in ("train", "dev", "test"):
+                with gzip.open(f"{split}.mrg.gz", "wt", encoding="utf-8") as file:
+                    trees = (f"(S (NP (DT the) (NN {split}{number})) (VP (VBZ sits)))\n" for number in range(60))
+                    file.writelines(trees)
+        if "pairs.tsv" in text:
+            Path("pairs.tsv").write_text("".join(f"satz {number} .\tsentence {number} .\n" for number in range(60)))
         if "curves.csv" in text:
             drawn_curves(5).to_csv("curves.csv", index=False)
         if "points.csv" in text:

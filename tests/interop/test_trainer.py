@@ -143,5 +143,6 @@ def test_fifty_steps_of_a_classifier_are_those_of_their_trainer(make, tmp_path):
     log = entries(Ledger.open(runs).attempts(run)[-1].folder / "log.jsonl")
     ours = [entry["loss"] for entry in log if entry["kind"] == "train"]
     assert len(ours) == len(theirs) == STEPS
-    assert ours == pytest.approx(theirs, abs=1e-4)
+    # The rounding of float32 grows over fifty steps, on each processor otherwise: 1.08e-4 was seen with AVX2 alone.
+    assert ours == pytest.approx(theirs, abs=1e-4, rel=5e-4)
     assert ours[-1] < ours[0] - 0.05, "both learn"

@@ -66,8 +66,7 @@ def columns(n=60):
         return np.exp(rng.uniform(np.log(low), np.log(high), n))
 
     D = spread(1e9, 1e12)
-    mixture = rng.dirichlet(np.ones(3), n)
-    return {
+    table = {
         "N": spread(1e7, 1e10),
         "D": D,
         "C": spread(1e17, 1e22),
@@ -91,10 +90,11 @@ def columns(n=60):
         "streams": spread(1, 8),
         "bits": spread(2, 16),
         "p": spread(0.02, 1),
-        **{f"p_{i + 1}": mixture[:, i] for i in range(3)},
         "loss": np.linspace(2, 4, n),
         "loss_a": np.linspace(2, 4, n),
     }
+    mixture = rng.dirichlet(np.ones(3), n)
+    return table | {f"p_{i + 1}": mixture[:, i] for i in range(3)}
 
 
 def truth(form):

@@ -12,15 +12,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from scaling.api.curves import fit_curves
 from scaling.cli import VERBS, main
 from scaling.command.document import SCHEMA
+from scaling.coverage.curves import KINDS, design, drawn
+from scaling.law.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables import points as table_points
 from scaling.tables.downstream import Downstream
 from scaling.tables.results import Point, Results
+from tests.docs.test_blocks import drawn_curves
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -127,6 +132,10 @@ metric_list: [{metric: exact_match}]
 """
 
 
+def drawn_few(seed: int) -> list[Curve]:
+    return drawn(design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+
+
 @pytest.fixture(scope="module")
 def documents(study, made_study, tmp_path_factory):
     """What each command prints under --json, several documents where one has not all of its keys."""
@@ -224,6 +233,11 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
+        curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
+        curves.to_csv("curves.csv", index=False)
+        run("fit --curves", "fit", "curves.csv", "--curves", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6")
+        begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
+        found["fit --curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml", "--from", "runs")
         scored = [
@@ -238,7 +252,7 @@ def documents(study, made_study, tmp_path_factory):
         run("table", "table", "narang2021_cpu", "--from", kept, "--decide")
         run("inspect", "inspect", "decoder", "size=tiny")
         run("inspect", "inspect", "decoder", "size=tiny", "train.checkpointing=blocks")
-        run("inspect", "inspect", "decoder", "size=tiny", "--lengths", "64", "128")
+        run("inspect --lengths", "inspect", "decoder", "size=tiny", "--lengths", "64", "128")
         run("explain", "explain")
         for name in [
             "Gated",
