@@ -48,6 +48,6 @@ def test_commands_in_sentences_are_understood(command):
     try:
         parsed(verb, [word for word in rest if word != "…"])
     except ScalingError as error:
-        left_out = ("expected one argument", "arguments are required")
+        left_out = ("expected one argument", "expected at least one argument", "arguments are required")
         if not any(what in error.what for what in left_out):
             raise
