@@ -13,12 +13,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
-
-# Every shape that a piece's `forward` promises is checked while the tests run.
-install_import_hook("scaling.nn", "beartype.beartype")
 
 from scaling import build  # noqa: E402
+from tests import shapes  # noqa: E402
+
+shapes.check_every_forward()
 
 # No deadline: a test's outcome may not depend on how busy the machine is.
 settings.register_profile("scaling", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
