@@ -65,7 +65,7 @@ LEFT_OUT = {
     "python benchmarks/": "it measures the machine",
 }
 RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out
-SLOW = ("report.md", "studies.md", "sweeps.md", "tables.md")
+SLOW = ("data.md", "laws.md", "long.md", "report.md", "seq2seq.md", "studies.md", "sweeps.md", "tables.md")
 
 
 def drawn_curves(seed: int) -> pd.DataFrame:
