@@ -63,6 +63,8 @@ def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
         "N",
         "D",
         "C",
+        "warmup steps",
+        "evaluations",
         "time",
         "memory",
         *(head for place in places for head in (place.name, "on each", "")),
@@ -83,7 +85,16 @@ def _show(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> None:
 
 def _cells(row: dict[str, Any], places: Sequence[Elsewhere]) -> list[str]:
     name = row["name"] + ("  held out" if row["held_out"] else "")
-    cells = [name, f"{row['N']:,}", f"{row['D']:.3g}", f"{row['C']:.3g}", _span(row["seconds"]), _bytes(row["bytes"])]
+    cells = [
+        name,
+        f"{row['N']:,}",
+        f"{row['D']:.3g}",
+        f"{row['C']:.3g}",
+        f"{row['warmup']:,} of {row['steps']:,}",
+        f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C",
+        _span(row["seconds"]),
+        _bytes(row["bytes"]),
+    ]
     for place in places:
         there = row[place.name]
         money = f"{there['price']:,.2f}" if "price" in there else ""
@@ -100,6 +111,8 @@ def _lines(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator
             f"{total['trunks']} shared trunks save {total['saved']:.0%} of {total['C_without_trunks']:.3g}; "
             "a branch's time is its own"
         )
+    evaluation = total["C_evaluation"] / total["C_without_trunks"]
+    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs"
     if "seconds" in total:
         workers = f"{total['workers']} workers" if total["workers"] > 1 else "one worker"
         yield f"on this machine {_span(total['seconds'])} of a worker's time, by a few steps timed here; {workers}"

@@ -13,6 +13,7 @@ from scaling.studies.plan import Plan, Run
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.point import point
+from scaling.training.schedule import warmup_steps
 from scaling.training.throughput import Device, devices
 
 HOUR = 3600.0
@@ -51,7 +52,8 @@ def estimates(plan: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> l
 
 def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
     experiment = run.experiment
-    flops = run.flops + evaluating(experiment)
+    evaluation = evaluating(experiment)
+    flops = run.flops + evaluation
     precision = experiment.config["train.precision"]
     row = {
         "run": run.run,
@@ -60,6 +62,10 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
         "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
         **point(experiment),
         "steps": run.steps,
+        "warmup": warmup_steps(experiment.schedule, run.steps),
+        "evaluations": len(experiment.evaluated),
+        "windows": dict(zip(("before_end", "at_end"), experiment.windows)),
+        "C_evaluation": evaluation,
         "flops_left": run.flops,
         "seconds": _seconds(speed, experiment, flops),
         "bytes": sum(memory(experiment.cost, precision, experiment.size.size(0), Layout()).values()),
@@ -113,6 +119,7 @@ def totals(
         "trunks": len(trunks),
         "C": spent,
         "C_without_trunks": apart,
+        "C_evaluation": sum(row["C_evaluation"] for row in rows),
         "saved": 1 - spent / apart,
         "bytes": max(row["bytes"] for row in rows),
     }

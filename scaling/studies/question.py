@@ -24,7 +24,8 @@ MOST_RUNS = 100_000
 LONGEST_NAME = 100
 PLAIN = (str, int, float)
 """What most keys hold: to ask of these whether they are mappings takes as long as all else that is done with them."""
-WHOLE = "evaluate.windows=null"
+COMPARED = ("evaluate.windows=whole_at_end", "evaluate.windows=null")
+"""Words that a plan adds to its runs, by which they are the same run: the first today, the second until 2026-11-24."""
 
 Line = Mapping[str, Any]
 
@@ -84,13 +85,13 @@ class Question:
 
 
 def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[str, ...]:
-    """The words of a run that is compared with others: it is evaluated on all windows, whatever a tenth of its own
-    compute pays for, unless the words or the files set it. `default` is the files' number, where that is known.
+    """The words of a run that is compared with others: its last evaluation is of all windows, whatever a tenth of its
+    own compute pays for, unless the words or the files set it. `default` is the files' number, where that is known.
     """
     if any(word.partition("=")[0] in ("evaluate", "evaluate.windows") for word in words):
         return words
     default = default or load(base, words)["evaluate.windows"]
-    return (WHOLE, *words) if default == "auto" else words
+    return (COMPARED[0], *words) if default == "auto" else words
 
 
 def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:

@@ -19,7 +19,7 @@ from scaling.ledger.forms import of_study
 from scaling.ledger.result import differences
 from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
-from scaling.studies.question import WHOLE, Line, Question, compared, is_counted
+from scaling.studies.question import COMPARED, Line, Question, compared, is_counted
 from scaling.studies.tasks import TaskRun, finetuning
 from scaling.training.experiment import VARIED, Experiment, assemble
 
@@ -182,7 +182,7 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
 
 def _words(run: Line) -> dict[str, str]:
     """The words of a planned run that change what it computes."""
-    pairs = (word.partition("=") for word in run["overrides"] if word != WHOLE)
+    pairs = (word.partition("=") for word in run["overrides"] if word not in COMPARED)
     return {key: value for key, _, value in pairs if is_counted(key)}
 
 

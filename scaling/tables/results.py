@@ -15,7 +15,7 @@ from scaling.config.override import override
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
-from scaling.studies.question import WHOLE
+from scaling.studies.question import COMPARED
 from scaling.tables.downstream import Downstream
 from scaling.tables.scores import Scores, is_of_tasks, scores
 from scaling.tables.table import Table
@@ -125,7 +125,7 @@ def results(
             overrides = by_key(run["overrides"])
             if not {"row", "seed"} <= overrides.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
-            settings.add(tuple(word for key, (word, _) in overrides.items() if key not in OWN and word != WHOLE))
+            settings.add(tuple(word for key, (word, _) in overrides.items() if key not in OWN and word not in COMPARED))
             seeds = runs.setdefault(overrides["row"][1], {})
             if seeds.setdefault(overrides["seed"][1], run)["run"] != run["run"]:
                 settings.add(("a row that has changed since",))

@@ -23,18 +23,22 @@ FREE = 1 << 14  # tokens of all evaluations that no run saves on: it takes longe
 FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
 
 
-def affordable(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> tuple[int, int, int]:
+def affordable(
+    steps: int, points: int, windows: int, trained: int, row_tokens: int, whole: bool = False
+) -> tuple[int, int, int]:
     """How often a run is evaluated, on how many windows before its end, and on how many at its end. It trains on
     `trained` windows of `row_tokens` each.
 
     Where `points` evaluations of all `windows` cost more than a tenth of the run, the last has up to half of the tenth,
-    and the others share the rest; where that is too little for so many, there are fewer.
+    or all windows where it must be `whole`, and the others share the rest; where that is too little for so many, there
+    are fewer.
     """
-    budget = max(int(COST * trained / FORWARD), FREE // row_tokens)
+    free = FREE // row_tokens
+    budget = max(int(COST * trained / FORWARD), free)
     fewest = min(windows, -(-FEWEST // row_tokens))
     earlier = len(evaluation_steps(steps, points)) - 1
-    last = min(windows, max(fewest, budget // 2 if earlier else budget))
-    rest = max(0, budget - last)
+    last = windows if whole else min(windows, max(fewest, budget // 2 if earlier else budget))
+    rest = max(free if whole else 0, budget - last)
     if earlier * fewest > rest:
         points = rest // fewest + 1
         earlier = len(evaluation_steps(steps, points)) - 1

@@ -196,7 +196,7 @@ class Experiment:
         tree = self.config.tree
         before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
         section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
-        if section["windows"] == "auto":
+        if section["windows"] in ("auto", "whole_at_end"):
             _, windows = self.windows
             section["windows"] = None if windows == self.held_out_windows else windows
         return section
@@ -242,12 +242,12 @@ def _assemble(config: Config) -> Experiment:
         start, covered = own
         remark = f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}"
         config = replace(config, remarks=(*config.remarks, remark))
-    windows = config["evaluate.windows"]
+    windows = config.tree["evaluate"]["windows"]
     validation, evaluations = evaluation(
         held_out,
         objective,
         max(1, EVALUATION_TOKENS // objective.reads),
-        None if windows == "auto" else windows,
+        None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
     row_tokens, has_truth = _row(config, validation)
@@ -352,10 +352,12 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     steps = _steps(config, experiment.size, experiment.row_tokens, batches)
     check(experiment.schedule, steps)
     windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
-    if config.tree["evaluate"]["windows"] == "auto":
-        trained = experiment.size.before(steps)
-        cheapest = affordable if config.tree["train"]["patience"] is None else affordable_evenly
-        points, each, last = cheapest(steps, points, windows, trained, experiment.row_tokens)
+    asked, compares = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
+    cost = (steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
+    if asked == "auto":
+        points, each, last = affordable_evenly(*cost) if compares else affordable(*cost)
+    elif asked == "whole_at_end" and not compares:
+        points, each, last = affordable(*cost, whole=True)
     else:
         each = last = windows
     validation, evaluations = _first(experiment.validation, last)

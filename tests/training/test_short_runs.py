@@ -14,6 +14,7 @@ from scaling import build
 from scaling.config import load
 from scaling.ledger import run_id
 from scaling.number import NonNegativeInt
+from scaling.studies.estimate import estimates
 from scaling.studies.plan import plan
 from scaling.studies.question import Question
 from scaling.training import progress
@@ -117,6 +118,24 @@ def test_runs_of_a_study_are_evaluated_on_the_same_windows(tmp_path):
     question = Question("x", "which?", "decoder", settings, {"train.steps": [20, 4000]})
     found = plan(question, [f"runs={tmp_path}"])
     assert [one.experiment.evaluated[one.steps] for one in found.runs] == [4032, 4032]
+
+
+def test_a_plan_states_the_warmup_and_the_evaluations_of_a_run_of_twenty_steps(tmp_path):
+    """Its last evaluation is whole, as in every run of a study; those before it read 16,384 tokens in all."""
+    settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic", "train.batch": 8}
+    planned = plan(Question("x", "which?", "decoder", settings, {"train.steps": [20, 4000]}), [f"runs={tmp_path}"])
+    short, long = estimates(planned, None, [])
+    assert (short["warmup"], long["warmup"]) == (2, 100)
+    assert short["windows"] == {"before_end": 256 // (short["evaluations"] - 1), "at_end": 4032}
+    assert (long["evaluations"], long["windows"]["at_end"]) == (12, 4032)
+    for row, run in zip((short, long), planned.runs):
+        own = run.experiment
+        assert row["evaluations"] == len(own.evaluated)
+        tokens = sum(own.evaluated.values()) * own.row_tokens
+        assert row["C_evaluation"] == pytest.approx(row["C"] * FORWARD * tokens / row["D"])
+        asked = assemble(load("decoder", [*TINY, "train.batch=8", f"train.steps={own.steps}", "evaluate.windows=null"]))
+        assert run_id(asked.spec) == run.run  # what is evaluated before the end is no part of what a run is
+    assert long["C_evaluation"] <= 0.1 * long["C"]
 
 
 def test_a_person_sees_every_step_of_a_run_and_every_evaluation(tmp_path, monkeypatch):
