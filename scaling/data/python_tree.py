@@ -1,14 +1,24 @@
-"""Syntax trees of Python sources, by the interpreter's own parser: statements, and the depth of their words."""
+"""Syntax trees of Python sources, by the interpreter's own parser: statements, the depth of their words, and the
+places of tokens.
+"""
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from scaling.data.tree import OUTSIDE
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a form feed ends no line
+_PLACED = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias
 _WORDS = (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
 
 
@@ -31,13 +41,10 @@ class Statement:
 
 def statements(source: str) -> Iterator[Statement]:
     """The top-level statements of a source; none of one that this interpreter cannot parse."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of invalid escapes in other people's sources
-        try:
-            module = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-    lines = source.splitlines(keepends=True)
+    module = _parsed(source)
+    if module is None:
+        return
+    lines = _LINE.findall(source)
     for node in module.body:
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
         text = "".join(lines[first - 1 : node.end_lineno])
@@ -46,25 +53,72 @@ def statements(source: str) -> Iterator[Statement]:
             yield Statement(text, words)
 
 
-def _words(text: str, node: ast.stmt, first: int) -> tuple[Word, ...]:
-    lines = text.splitlines(keepends=True)
-    offsets = [0]
-    for line in lines:
-        offsets.append(offsets[-1] + len(line))
-
-    def place(line: int, column: int) -> int:
-        """The character of a place whose column is in bytes, as in `ast`."""
-        own = lines[line - first]
-        characters = column if own.isascii() else len(own.encode()[:column].decode(errors="ignore"))
-        return offsets[line - first] + characters
-
-    depths = [0] * len(text)
+def places(source: str, tokens: np.ndarray) -> np.ndarray | None:
+    """[t 3] of tokens that end behind these characters [t]: the depth of the deepest node around each, its number when
+    the tree is read from the root downwards, and the number behind its last descendant. None where the parser refuses
+    the source.
+    """
+    module = _parsed(source)
+    if module is None:
+        return None
+    text = _Text(source, 1)
+    nodes: list[tuple[int, int, int]] = [OUTSIDE]
+    around = np.zeros(len(source), np.int32)
 
     def descend(node: ast.AST, depth: int) -> None:
-        if isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias):
-            assert node.end_lineno is not None
-            assert node.end_col_offset is not None
-            start, stop = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+        number = len(nodes)
+        if isinstance(node, _PLACED):
+            start, stop = text.span(node)
+            around[start:stop] = number
+            nodes.append((depth, number, 0))
+            depth += 1
+        for child in ast.iter_child_nodes(node):
+            descend(child, depth)
+        if isinstance(node, _PLACED):
+            nodes[number] = depth - 1, number, len(nodes)
+
+    try:
+        descend(module, 1)
+    except (RecursionError, IndexError):
+        return None
+    return np.array(nodes, np.int32)[around[np.maximum(tokens - 1, 0)]]
+
+
+def _parsed(source: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of invalid escapes in other people's sources
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+class _Text:
+    """The characters of nodes in the lines of a source, of which the first has this number."""
+
+    def __init__(self, source: str, first: int):
+        self.lines, self.first = _LINE.findall(source), first
+        self.offsets = [0]
+        for line in self.lines:
+            self.offsets.append(self.offsets[-1] + len(line))
+
+    def span(self, node: Any) -> tuple[int, int]:
+        return self._place(node.lineno, node.col_offset), self._place(node.end_lineno, node.end_col_offset)
+
+    def _place(self, line: int, column: int) -> int:
+        """The character of a place whose column is in bytes, as in `ast`."""
+        own = self.lines[line - self.first]
+        characters = column if own.isascii() else len(own.encode()[:column].decode(errors="ignore"))
+        return self.offsets[line - self.first] + characters
+
+
+def _words(text: str, node: ast.stmt, first: int) -> tuple[Word, ...]:
+    characters = _Text(text, first)
+    offsets, depths = characters.offsets, [0] * len(text)
+
+    def descend(node: ast.AST, depth: int) -> None:
+        if isinstance(node, _PLACED):
+            start, stop = characters.span(node)
             depths[start:stop] = [depth] * (stop - start)
             depth += 1
         for child in ast.iter_child_nodes(node):

@@ -22,6 +22,7 @@ class Rows:
 
     tokens: np.ndarray  # [n t], any integer type that holds the vocabulary
     documents: np.ndarray | None = None  # [n t], numbered from 1 within a row; 0 is padding
+    tree: np.ndarray | None = None  # [n t 3], as `Batch.tree`
     truth: np.ndarray | None = None  # [n t] float32, the law's own loss of each token given those before it, in nats
     source: np.ndarray | None = None  # [n s], the source side of pairs
     source_documents: np.ndarray | None = None  # [n s]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from scaling import atomic
 from scaling.build import Recipe
@@ -12,6 +12,7 @@ from scaling.data.corpus.document import Corpus, Snapshot
 from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
+from scaling.data.treed import treed
 from scaling.errors import ScalingError, nearest
 from scaling.number import BelowOne, Long
 
@@ -20,13 +21,25 @@ class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
 
     A document is for validation where its publisher marks it so, or else where the hash of its text is below
-    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
+    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens. `trees:
+    python` gives each token its place in the syntax tree of its document, by the parser of this Python, which the
+    position Syntax reads.
     """
 
-    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01, shard: Long = 1 << 26):
+    def __init__(
+        self,
+        *,
+        corpus: Recipe,
+        tokenizer: Recipe,
+        validation: BelowOne = 0.01,
+        shard: Long = 1 << 26,
+        trees: Literal["none", "python"] = "none",
+    ):
         self.corpus: Corpus = _built("corpus", corpus)
         self.tokenizer: Any = _built("tokenizer", tokenizer)
-        self.validation, self.shard = validation, shard
+        self.validation, self.shard, self.trees = validation, shard, trees
+        if trees != "none" and len(self.corpus.sides) == 2:
+            raise ScalingError("documents that are pairs have no trees", key="trees", value=trees, fix="leave it out")
 
     @property
     def request(self) -> dict[str, Any]:
@@ -55,7 +68,8 @@ class Text:
         outdated = self.outdated(folder)
         if outdated is not None:
             raise outdated
-        return open_split(home, split)
+        source = open_split(home, split)
+        return treed(source) if self.trees == "python" and isinstance(source, PackedSource) else source
 
     def home(self, folder: Path) -> Path | None:
         """The folder that holds this, where it has been prepared."""

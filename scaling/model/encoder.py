@@ -81,6 +81,7 @@ class Encoder(Family):
                 documents=batch.documents,
                 prefix=batch.prefix,
                 segments=batch.segments,
+                tree=batch.tree,
             )
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:

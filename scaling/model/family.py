@@ -99,12 +99,13 @@ class Tower(nn.Module):
         documents: Int[Tensor, "b t"] | None = None,
         prefix: Int[Tensor, " b"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,
+        tree: Int[Tensor, "b t 3"] | None = None,
         memory: Output | None = None,
         cache: Cache | None = None,
         layers: list[Tensor] | None = None,
     ) -> Output:
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
-        places = Places.of(tokens, positions, documents, prefix, start=0 if cache is None else cache.length)
+        places = Places.of(tokens, positions, documents, prefix, 0 if cache is None else cache.length, tree)
         context = self.context(places, cache, layers)
         if memory is not None:
             context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Cache, Context, Places
+from scaling.nn.context import Cache, Context, Places, outside_tree
 
 
 def prompted(
@@ -20,6 +20,8 @@ def prompted(
     `context` is the pass over the text alone. Where the prompt is for a decoder to read, its vectors are returned too.
     """
     cache, prompt = context.cache, tower.prompt
+    if context.position.reads_tree and context.places.tree is not None:
+        raise outside_tree("a prompt puts virtual tokens before the text")
     x = tower.embedding(tokens, context, segments)  # of the text's own tokens, at their own positions
     layout = Layout.of(context.places, len(tokens), prompt.length, cache)
     if layout is not None:

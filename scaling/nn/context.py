@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from scaling.errors import ScalingError
 from scaling.nn.layout import Layout
 
 
@@ -29,6 +30,7 @@ class Places:
     documents: Tensor | None = None  # [b, t]
     prefix: Tensor | None = None  # [b]
     plain: bool = False
+    tree: Tensor | None = None  # [b, t, 3], as `Batch.tree`
 
     @staticmethod
     def of(
@@ -37,6 +39,7 @@ class Places:
         documents: Tensor | None = None,
         prefix: Tensor | None = None,
         start: int = 0,
+        tree: Tensor | None = None,
     ) -> Places:
         """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
         plain = positions is None and documents is None
@@ -45,7 +48,7 @@ class Places:
         elif positions is None:
             positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
         assert positions is not None
-        return Places(positions, documents, prefix, plain)
+        return Places(positions, documents, prefix, plain, tree)
 
     def after(self, past: Places | None) -> Places:
         """The places of the cached tokens `past` and of these, in order."""
@@ -56,12 +59,24 @@ class Places:
         documents = None
         if self.documents is not None and past.documents is not None:
             documents = torch.cat([past.documents.expand(rows, -1), self.documents.expand(rows, -1)], 1)
-        return Places(positions, documents, self.prefix)
+        return Places(positions, documents, self.prefix)  # what reads a tree reads it whole, and caches nothing
 
     def part(self, start: int, stop: int) -> Places:
         """Those of the tokens `start` to `stop`."""
         documents = None if self.documents is None else self.documents[:, start:stop]
-        return Places(self.positions[:, start:stop], documents, self.prefix)
+        tree = None if self.tree is None else self.tree[:, start:stop]
+        return Places(self.positions[:, start:stop], documents, self.prefix, tree=tree)
+
+    def seen_by(self, position: Position) -> Tensor:
+        """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
+        if not position.reads_tree:
+            return self.positions
+        if self.tree is not None:
+            positions = self.positions.expand(len(self.tree), -1)
+            return torch.cat([positions[..., None], self.tree.to(positions.dtype)], -1)
+        # Without a tree each token depends on the one before it.
+        ends = torch.full_like(self.positions, torch.iinfo(self.positions.dtype).max)
+        return torch.stack([self.positions, self.positions, self.positions, ends], -1)
 
     def select(self, rows: Tensor) -> Places:
         def pick(tensor: Tensor | None) -> Tensor | None:
@@ -69,7 +84,7 @@ class Places:
 
         positions = pick(self.positions)
         assert positions is not None
-        return Places(positions, pick(self.documents), pick(self.prefix), self.plain)
+        return Places(positions, pick(self.documents), pick(self.prefix), self.plain, pick(self.tree))
 
 
 @runtime_checkable
@@ -102,9 +117,10 @@ class Position(Protocol):
     adds_score: bool = False  # `score` adds something, so that kernels cannot go without
     reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
     mixes_values: bool = False  # `value` adds something
+    reads_tree: bool = False  # hooks are given [b t 4], the position and its place in a tree (`Batch.tree`)
     reach: int | None = None  # how many positions there are, where they are counted
 
-    def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
+    def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t ..."]) -> Float[Tensor, "b t w"]:
         """What the stack's input becomes."""
         return x
 
@@ -112,8 +128,8 @@ class Position(Protocol):
         self,
         q: Float[Tensor, "b t h d"],
         k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t"],
-        k_pos: Int[Tensor, "#b s"],
+        q_pos: Int[Tensor, "#b t ..."],
+        k_pos: Int[Tensor, "#b s ..."],
     ) -> tuple[Tensor, Tensor]:
         """What queries and keys become before they meet."""
         return q, k
@@ -122,14 +138,14 @@ class Position(Protocol):
         self,
         q: Float[Tensor, "b t h d"],
         k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t"],
-        k_pos: Int[Tensor, "#b s"],
+        q_pos: Int[Tensor, "#b t ..."],
+        k_pos: Int[Tensor, "#b s ..."],
     ) -> Float[Tensor, "#b h t s"]:
         """What is added to the logits after they are scaled; before, to q·k, where it reads content."""
         return q.new_zeros(())
 
     def value(
-        self, weights: Float[Tensor, "b h t s"], q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
+        self, weights: Float[Tensor, "b h t s"], q_pos: Int[Tensor, "#b t ..."], k_pos: Int[Tensor, "#b s ..."]
     ) -> Float[Tensor, "b h t d"]:
         """What is added to each head's output."""
         return weights.new_zeros(())
@@ -239,6 +255,13 @@ class Context:
     _kept: Notes = field(default_factory=Notes)
 
     @property
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """What the hooks of the position are given of the queries and of the keys."""
+        if self.position.reads_tree and (self.places.tree is None) != (self.keys.tree is None):
+            raise outside_tree("a mixer attends to keys that are no tokens")
+        return self.places.seen_by(self.position), self.keys.seen_by(self.position)
+
+    @property
     def memory(self) -> Tensor:
         """What cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
@@ -280,6 +303,12 @@ class Context:
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
         self.auxiliary[name] = self.auxiliary[name] + loss if name in self.auxiliary else loss
+
+
+def outside_tree(what: str) -> ScalingError:
+    """The refusal of what has no place in a tree, where a position reads one."""
+    fix = "take the mixer Attention and another tuning than Prompt, or another position"
+    return ScalingError(f"{what}, which have no place in a tree", key="model.position", fix=fix)
 
 
 def within(documents: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ class Pooling:
             index = torch.arange(length, device=places.positions.device)
             first = index[::2][None]
             last = (first + 1).clamp(max=length - 1)
-            among = Places(places.positions[:, ::2], None, places.prefix)
+            tree = None if places.tree is None else places.tree[:, ::2]
+            among = Places(places.positions[:, ::2], None, places.prefix, tree=tree)
             return Pooling(places, among, first, last, index[None] // 2)
         return _packed(places, places.documents)
 
@@ -65,7 +66,8 @@ def _packed(places: Places, documents: Tensor) -> Pooling:
     own = documents.gather(1, first)
     last = torch.where(documents.gather(1, following) == own, following, first)
     positions = places.positions.expand_as(documents).gather(1, first)
-    among = Places(positions, own.where(real, 0), places.prefix)
+    tree = None if places.tree is None else _taken(places.tree, first)
+    among = Places(positions, own.where(real, 0), places.prefix, tree=tree)
     return Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
 

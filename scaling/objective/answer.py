@@ -12,6 +12,7 @@ from scaling.data.batches import Features, Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.encoded import Encoded
 from scaling.data.task.source import Examples, Goal
+from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 from scaling.number import NonNegativeFloat, PositiveInt
 from scaling.objective import predicting
@@ -163,6 +164,7 @@ class Answer:
             return line, self._span(item.label, start, space, place, line.reads[0])
         if task.answer == "tags":
             place = frame.add(line, [parts[0][: self.reads - 2]])
+            line.tree = None if item.tree is None else self._tree(item, place, len(line.tokens))
             return line, self._tags(item, place, len(line.tokens))
         texts = cut(parts, self.reads - 1 - len(parts))
         frame.add(line, texts)
@@ -186,6 +188,16 @@ class Answer:
             if 0 <= at < width - 2:
                 labels[place + at] = label
         return labels
+
+    def _tree(self, item: Encoded, place: int, width: int) -> np.ndarray:
+        """The place of each token in the tree of its words: that of its word, or above all words."""
+        assert item.pieces is not None
+        assert item.tree is not None
+        tree = np.tile(OUTSIDE, (width, 1))
+        for (start, stop), node in zip(item.pieces, item.tree):
+            if 0 <= start < width - 2:
+                tree[place + start : min(place + stop + 1, width - 1)] = node
+        return tree
 
     def piece_of(self, item: Encoded) -> np.ndarray:
         """[words], the token at which each word is tagged; −1 where it has none."""
@@ -212,6 +224,12 @@ class Answer:
         if self.family == "decoder":
             same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
             targets[:, :-1] = np.where(same, tokens[:, 1:], IGNORE)
+        tree = None
+        if self.family == "encoder" and lines[0].tree is not None:
+            tree = np.zeros((*tokens.shape, 3), np.int64)
+            for row, line in enumerate(lines):
+                assert line.tree is not None
+                tree[row, shift[row] : shift[row] + len(line.tokens)] = line.tree
         segments = filled([line.segments for line in lines], width, 0, self.left)
         return Batch(
             tokens=tensor(tokens),
@@ -221,6 +239,7 @@ class Answer:
             labels=tensor(answers),
             reads=tensor(reads),
             language=tensor(np.full(len(lines), self.language)) if self.family == "decoder" else None,
+            tree=None if tree is None else tensor(tree),
         )
 
     def _written(self, rows: Rows) -> Batch:

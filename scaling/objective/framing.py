@@ -18,6 +18,7 @@ class Line:
     segments: list[int] = field(default_factory=list)
     documents: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
+    tree: np.ndarray | None = None  # [tokens 3], as `Batch.tree`
 
     def add(self, tokens: Sequence[int] | np.ndarray, segment: int, document: int) -> None:
         self.tokens.extend(tokens.tolist() if isinstance(tokens, np.ndarray) else tokens)

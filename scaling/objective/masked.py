@@ -8,6 +8,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
+from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import alike, choose, distinct
@@ -52,7 +53,11 @@ class Masked:
         tokens = framed(rows.tokens, self.vocabulary)
         hidden, targets = cloze(tokens, keys, self.rate, self.unit, self.disguise)
         documents = None if rows.documents is None else np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge")
-        return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents))
+        tree = None
+        if rows.tree is not None:
+            outside = np.broadcast_to(np.array(OUTSIDE, rows.tree.dtype), (len(rows), 1, 3))
+            tree = tensor(np.concatenate([outside, rows.tree, outside], 1))
+        return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents), tree=tree)
 
 
 def framed(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:

@@ -29,7 +29,7 @@ from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, parameters
 from scaling.model.tuned import tune
-from scaling.nn.contract import Tuning
+from scaling.nn.contract import Position, Tuning, conforms
 from scaling.number import plural
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values
@@ -250,7 +250,7 @@ def _assemble(config: Config) -> Experiment:
         None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
-    row_tokens, has_truth = _row(config, validation)
+    row_tokens, has_truth, has_tree = _row(config, validation)
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
@@ -277,6 +277,9 @@ def _assemble(config: Config) -> Experiment:
     )
     model = experiment.model()
     task_head.check(model, objective, train)
+    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
+        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
+        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     experiment = _transferred(experiment, model, start)
     if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
         name = type(experiment.optimizer).__name__
@@ -381,9 +384,10 @@ def _first(batches: Batches, windows: int) -> tuple[Batches, int]:
     return batches, -(-windows // plan.size.size(0))
 
 
-def _row(config: Config, validation: Batches) -> tuple[int, bool]:
-    """How long a row is that the objective makes of a window, and whether the law of the data gives the true loss of
-    its targets (of each token given those before it, but not of a masked one); seen once, for a study asks many times.
+def _row(config: Config, validation: Batches) -> tuple[int, bool, bool]:
+    """How long a row is that the objective makes of a window, whether the law of the data gives the true loss of its
+    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree; seen
+    once, for a study asks many times.
     """
     identity = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
     key = json.dumps(identity, sort_keys=True)
@@ -393,11 +397,11 @@ def _row(config: Config, validation: Batches) -> tuple[int, bool]:
         tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
         if isinstance(plan, ByLength):  # whose rows are of any length
             tokens = round(plan.mean)
-        _seen[key] = tokens, row.truth is not None
+        _seen[key] = tokens, row.truth is not None, row.tree is not None
     return _seen[key]
 
 
-_seen: dict[str, tuple[int, bool]] = {}
+_seen: dict[str, tuple[int, bool, bool]] = {}
 
 
 def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:

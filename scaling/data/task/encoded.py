@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaling.batch import IGNORE
+from scaling.data import tree
 from scaling.data.codec import Codec
 from scaling.data.task.example import Answer, Example
 
@@ -21,7 +22,7 @@ class Encoded:
 
     Of tags, `label` has a class for each word and `pieces` [words 2] its first and last token, −1 where it has none. Of
     spans, `label` is the first and the last token in the second text, −1 where there is no answer, and `pieces` are the
-    characters of each of its tokens.
+    characters of each of its tokens. `tree` [words 3] are the places of words in their tree.
     """
 
     parts: tuple[np.ndarray, ...]
@@ -29,6 +30,7 @@ class Encoded:
     prompt: np.ndarray
     target: np.ndarray
     pieces: np.ndarray | None = None
+    tree: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Split:
             self._cut("written", 2 * index),
             self._cut("written", 2 * index + 1),
             pieces,
+            self._cut("tree", index) if "tree" in self.arrays else None,
         )
 
     def _cut(self, name: str, index: int) -> np.ndarray:
@@ -75,6 +78,7 @@ class Split:
 def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
     """The arrays of a split."""
     tokens, written, labels, pieces = _Flat(codec.dtype), _Flat(codec.dtype), _Flat(np.int32), _Flat(np.int32, 2)
+    trees = _Flat(np.int32, 3)
     parts, numbers = [0], {name: number for number, name in enumerate(names)}
     rows: list[Any] = []
     for block in _blocks(examples):
@@ -94,6 +98,8 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
                 unknown = [IGNORE] * len(example.texts)
                 labels.add(unknown if example.answer is None else [numbers[tag] for tag in example.answer])
                 pieces.add(words(example.texts, sides[0][1]))
+                if example.heads is not None:
+                    trees.add(tree.places(example.heads))
             else:
                 rows.append(label(example, answer, len(names), sides))
             if answer == "span":
@@ -101,6 +107,8 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
     arrays = {"parts": np.array(parts, np.int64), **tokens.arrays("tokens"), **written.arrays("written")}
     if answer in ("tags", "span"):
         arrays |= pieces.arrays("pieces")
+    if trees.rows:
+        arrays |= trees.arrays("tree")
     if answer == "tags":
         arrays |= labels.arrays("labels")
     else:

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from scaling.batch import IGNORE
 from scaling.data.corpus.template import fill
+from scaling.data.tree import depths
 from scaling.errors import ScalingError, nearest
+from scaling.number import plural
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
@@ -31,6 +33,7 @@ class Example:
     right: int | None = None  # the number of the option that is right, where `answer` lists texts
     span: tuple[int, int] | None = None
     group: str | None = None
+    heads: tuple[int, ...] | None = None  # of words that are tagged: the word that each depends on, from 1; 0: the root
     prompt: str = ""  # of a model that writes its answer, and what it has to write
     target: str | None = None
 
@@ -47,6 +50,7 @@ class Columns:
     labels: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)  # what a file writes for a label, where it is not its name
     group: str | None = None
+    heads: str | None = None  # of words in a tree, the number of the word that each depends on, from 1; 0: the root
     prompt: str | None = None
     target: str | None = None  # of texts that are all right, the one that is learned
     missing: Literal["refused", "dropped"] = "refused"  # what becomes of an example without a label
@@ -58,11 +62,30 @@ class Columns:
         if not answered and not secret:
             return None
         group = None if self.group is None else fill(self.group, row, "group")
-        return Example(texts=self._texts(row), group=group, prompt=self._prompt(row), **answered)
+        return Example(texts=self._texts(row), group=group, **self._asked(row), **answered)
 
     def unanswered(self, row: Mapping[str, Any]) -> Example:
         """The example of a row that has no label."""
-        return Example(texts=self._texts(row), prompt=self._prompt(row))
+        return Example(texts=self._texts(row), **self._asked(row))
+
+    def _asked(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"prompt": self._prompt(row), "heads": self._heads(row)}
+
+    def _heads(self, row: Mapping[str, Any]) -> tuple[int, ...] | None:
+        if self.heads is None:
+            return None
+        value, count = _raw(self.heads, row, "heads"), len(self._texts(row))
+        heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
+        if len(heads) != count:
+            raise ScalingError(f"it has {count} words and {len(heads)} heads", key="heads")
+        for head in heads:
+            if not head.isdecimal() or int(head) > count:
+                what = f"the sentence has {plural(count, 'word')}, and the head is none of them"
+                raise ScalingError(what, key="heads", value=head, fix="write its number, or 0")
+        numbers = tuple(map(int, heads))
+        if depths(numbers) is None:
+            raise ScalingError("the heads of the sentence form a circle", key="heads")
+        return numbers
 
     def _texts(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         if self.answer == "tags":

@@ -106,7 +106,9 @@ def dumped(example: Example) -> str:
 def _example(line: str) -> Example:
     entry = json.loads(line)
     span = entry.pop("span", None)
-    return Example(texts=tuple(entry.pop("texts")), span=None if span is None else (span[0], span[1]), **entry)
+    heads = tuple(entry.pop("heads")) if "heads" in entry else None
+    texts = tuple(entry.pop("texts"))
+    return Example(texts=texts, span=None if span is None else (span[0], span[1]), heads=heads, **entry)
 
 
 def fingerprint(splits: Mapping[str, Split], goal: Goal, tokenizer: str) -> str:

@@ -43,7 +43,8 @@ class Task:
     trees, dialogues, SQuAD's JSON) or else in a set of the `hub`, or in a `corpus` of pairs, whose rows have `source`
     and `text`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
-    model that writes its answer. Without a validation split, a fraction `validation` of the training examples is held
+    model that writes its answer; `heads` are the words that those of a text depend on, which the position Syntax reads.
+    Without a validation split, a fraction `validation` of the training examples is held
     out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
     `decode` is the strategy by which a model writes its answer, greedily unless it is set. `unlabelled` are files of
     further training examples without labels, from which a student of `Distil` learns.
@@ -61,6 +62,7 @@ class Task:
         label: str = "{label}",
         labels: list[str] | Mapping[str, str] | None = None,
         group: str | None = None,
+        heads: str | None = None,
         prompt: str | None = None,
         target: str | None = None,
         missing: Literal["refused", "dropped"] = "refused",
@@ -90,12 +92,15 @@ class Task:
             labels=tuple(dict.fromkeys(str(name) for name in names)),
             values={str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {},
             group=group,
+            heads=heads,
             prompt=prompt,
             target=target,
             missing=missing,
             unanswerable=none == "allowed",
         )
         _check_keys(answer, second, options)
+        if heads is not None and answer != "tags":
+            raise ScalingError("only words that are tagged have heads", key="heads", value=heads, fix="set answer=tags")
         try:
             built = metric()
         except ScalingError as error:
@@ -233,6 +238,8 @@ class Task:
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
         columns = {**vars(self.columns), "values": dict(self.columns.values), "metric": self.goal.scores_texts}
+        if self.columns.heads is None:
+            del columns["heads"]  # which came after tasks had been prepared
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
             tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}

@@ -64,7 +64,7 @@ class Embedding(nn.Module, contract.Embedding):
         x = self.rows(tokens) if self.table is None else nn.functional.embedding(tokens, self.table)
         if self.scale is not None:
             x = x * self.scale
-        x = context.position.embed(x, context.places.positions)
+        x = context.position.embed(x, context.places.seen_by(context.position))
         if self.segments is not None:
             # A text without segments is all sentence A.
             kinds = torch.zeros_like(tokens) if segments is None else segments

@@ -68,7 +68,8 @@ class Attention(nn.Module, Mixer):
         """Queries and keys, normed and turned by their places."""
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        return context.position.rotate(q, k, context.places.positions, key_places.positions)
+        position = context.position
+        return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         if self.prefix is not None:

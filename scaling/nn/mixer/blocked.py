@@ -155,7 +155,8 @@ def in_blocks(
     def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
         of_tokens = torch.ones_like(whole.positions) if documents is None else documents
         prefix = None if whole.prefix is None else whole.prefix.repeat_interleave(rows)
-        return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix)
+        tree = None if whole.tree is None else part(whole.tree)
+        return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix, tree=tree)
 
     def rendered() -> tuple[Places, Places, Mask]:
         q_all, k_all, pattern = context.places, context.keys, context.mask.pattern

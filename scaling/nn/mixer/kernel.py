@@ -49,7 +49,8 @@ class _Kernel(nn.Module, Mixer, ABC):
         self._check(context)
         q = self.query(x).unflatten(-1, (self.heads, -1))
         k, v = (part(x).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
-        q, k = context.position.rotate(q, k, context.places.positions, context.places.positions)
+        places = context.places.seen_by(context.position)
+        q, k = context.position.rotate(q, k, places, places)
         with _exact(x.device.type):
             q, k = self.features(_wide(q), _wide(k), context)
             mixed = self._averaged(q, k, _wide(v), context)

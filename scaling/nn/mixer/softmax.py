@@ -112,8 +112,7 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
         weights = F.dropout(weights, dropout)
     mixed = (weights @ v).view(b, h, t, -1)
     if context.position.mixes_values:
-        added = context.position.value(weights.view(b, h, t, s), context.places.positions, context.keys.positions)
-        mixed = mixed + added
+        mixed = mixed + context.position.value(weights.view(b, h, t, s), *context.seen)
     return mixed.transpose(1, 2)
 
 
@@ -126,7 +125,7 @@ def _shown(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, show
     show(weights)
     mixed = torch.einsum("bhts,bshe->bhte", weights, v)
     if context.position.mixes_values:
-        mixed = mixed + context.position.value(weights, context.places.positions, context.keys.positions)
+        mixed = mixed + context.position.value(weights, *context.seen)
     return mixed.transpose(1, 2)
 
 
@@ -154,7 +153,7 @@ def bias(q: Tensor, k: Tensor, context: Context, scale: float) -> Float[Tensor, 
         mask = context.mask.added(q.dtype)
         if not position.adds_score:
             return mask
-        score = position.score(q, k, context.places.positions, context.keys.positions).to(q.dtype)
+        score = position.score(q, k, *context.seen).to(q.dtype)
         if position.reads_content:
             return score * scale if mask is None else torch.add(mask, score, alpha=scale)
         return score if mask is None else score + mask

@@ -79,7 +79,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         positions, position = context.places.positions, context.position
         added = self.synthesize(q, positions, context.keys.positions)
         if q is not None and k is not None:
-            q, k = position.rotate(q, k, positions, positions)
+            places = context.places.seen_by(position)
+            q, k = position.rotate(q, k, places, places)
         state = context.state(self)
         if state is not None:
             k, v = None if k is None else append(state, "key", k), append(state, "value", v)
@@ -101,7 +102,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             weights = drop(weights.expand(x.shape[0], -1, -1, -1), dropout, True)
         mixed = weights @ v.transpose(1, 2)
         if position.mixes_values:
-            mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), positions, context.keys.positions)
+            mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), *context.seen)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _heads(self, part: nn.Linear | None, x: Tensor) -> Tensor | None:

@@ -7,6 +7,7 @@ from scaling.nn.position.relative_bias import RelativeBias
 from scaling.nn.position.rotary import Rotary
 from scaling.nn.position.shaw import Shaw
 from scaling.nn.position.sinusoidal import Sinusoidal
+from scaling.nn.position.syntax import Syntax
 from scaling.nn.position.transformer_xl import TransformerXL
 
-__all__ = ["ALiBi", "Learned", "NoPosition", "RelativeBias", "Rotary", "Shaw", "Sinusoidal", "TransformerXL"]
+__all__ = ["ALiBi", "Learned", "NoPosition", "RelativeBias", "Rotary", "Shaw", "Sinusoidal", "Syntax", "TransformerXL"]

@@ -126,6 +126,7 @@ class _Behind(Position):
         self.position, self.length = position, length
         self.adds_score, self.reads_content = position.adds_score, position.reads_content
         self.mixes_values, self.reach = position.mixes_values, position.reach
+        self.reads_tree = position.reads_tree
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos), (self.length, 0))
