@@ -18,16 +18,9 @@ from types import ModuleType
 from typing import ParamSpec, TypeVar
 
 from scaling import process
+from scaling.deferred import StandIn
 
 METRICS = "torchmetrics"
-
-
-class _StandIn(type):
-    """A class whose instances are those of the real one of its name, once that has been imported."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        real = getattr(sys.modules.get(METRICS), cls.__name__, cls)
-        return real is not cls and isinstance(instance, real)
 
 
 @contextmanager
@@ -36,7 +29,8 @@ def _without_metrics() -> Iterator[None]:
         yield
         return
     module = ModuleType(METRICS)
-    module.__dict__.update({name: _StandIn(name, (), {}) for name in ("Metric", "MetricCollection")})
+    of_module = {"__module__": METRICS}
+    module.__dict__.update({name: StandIn(name, (), of_module) for name in ("Metric", "MetricCollection")})
     module.__dict__["__version__"] = version(METRICS)
     sys.modules[METRICS] = module
     try:

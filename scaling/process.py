@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scaling.deferred import defer_compiler
+
 _own = False
 
 
@@ -9,6 +11,7 @@ def take() -> None:
     """State that no other program's code runs in this process: what only that would need is not loaded."""
     global _own
     _own = True
+    defer_compiler()
 
 
 def is_own() -> bool:

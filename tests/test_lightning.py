@@ -13,12 +13,46 @@ def told(program: str) -> list[str]:
 
 
 def test_no_metrics_are_loaded():
-    heavy = ("torchmetrics", "matplotlib", "scipy", "transformers")
+    heavy = ("torchmetrics", "matplotlib", "scipy", "transformers", "sympy", "torch._dynamo.eval_frame")
     own = "from scaling import process; process.take()"
     assert (
         told(f"{own}; import sys, scaling.training.run; print(*[name for name in {heavy} if name in sys.modules])")
         == []
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "first",
+    [
+        "torch.compile(torch.nn.Linear(2, 2), backend='eager')(torch.ones(1, 2))",
+        "import torch._dynamo.variables.base",
+        "from torch._dynamo import eval_frame",
+        "from torch._dynamo.eval_frame import OptimizedModule",
+    ],
+)
+def test_the_compiler_is_there_for_whoever_asks_for_it(first):
+    program = f"""
+from scaling import process
+process.take()
+import sys
+import torch
+from lightning.fabric import wrappers
+model = torch.nn.Linear(2, 2)
+torch.optim.Adam(model.parameters()).step()
+print("torch._dynamo.eval_frame" in sys.modules, isinstance(model, wrappers.OptimizedModule))
+{first}
+real = sys.modules["torch._dynamo"]
+frame = sys.modules["torch._dynamo.eval_frame"]
+print(real is torch._dynamo, real.eval_frame is frame, frame.__spec__.origin[-13:])
+compiled = torch.compile(model, backend="eager")
+print(compiled(torch.ones(1, 2)).shape == (1, 2), isinstance(compiled, wrappers.OptimizedModule))
+print(isinstance(model, wrappers.OptimizedModule), torch._dynamo.variables.base.__name__)
+"""
+    assert told(program) == [
+        *("False", "False", "True", "True", "eval_frame.py"),
+        *("True", "True", "False", "torch._dynamo.variables.base"),
+    ]
 
 
 @pytest.mark.slow

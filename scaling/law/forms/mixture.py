@@ -9,7 +9,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from scaling.errors import ScalingError
 from scaling.law.autodiff import Dual, exp
@@ -136,6 +135,8 @@ def best_mixture(laws: Sequence[tuple[Form, np.ndarray]], weights: np.ndarray, *
 
     Found from the even mixture and from one start near each domain, by sequential quadratic programming.
     """
+    from scipy.optimize import minimize  # a third of a second, of each fit of any law
+
     domains = len(laws[0][0].proportions)  # type: ignore[attr-defined]
 
     def total(mixture: np.ndarray) -> float:
