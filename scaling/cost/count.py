@@ -311,7 +311,7 @@ def windows(model: Family, rows: int) -> Batch:
     source = None
     if isinstance(model, EncoderDecoder):
         source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
-    return Batch(tokens, tokens, labels=model.head.labels_like(tokens), language=torch.ones(rows), source=source)
+    return Batch(tokens, tokens, labels=model.labels_like(tokens), language=torch.ones(rows), source=source)
 
 
 def _towers(model: Family) -> list[Tower]:

@@ -31,7 +31,7 @@ class TreedSource(PackedSource):
 
     @property
     def fingerprint(self) -> str:
-        return f"{super().fingerprint}-{self.record['sha256'][:8]}"
+        return f"{super().fingerprint}.{self.record['sha256'][:8]}"  # of the same prepared folder
 
     @cached_property
     def record(self) -> dict[str, Any]:

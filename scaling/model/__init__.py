@@ -1,7 +1,8 @@
-"""The three families: assembly only."""
+"""The three families, and the decoder of two directions: assembly only."""
 
+from scaling.model.bilm import BiLM
 from scaling.model.decoder import Decoder
 from scaling.model.encoder import Encoder
 from scaling.model.encoder_decoder import EncoderDecoder
 
-__all__ = ["Decoder", "Encoder", "EncoderDecoder"]
+__all__ = ["BiLM", "Decoder", "Encoder", "EncoderDecoder"]

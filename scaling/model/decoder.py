@@ -60,10 +60,14 @@ class Decoder(Family):
                 fix="leave out cross, or take model.kind=EncoderDecoder",
             )
         self.decoder.check_writes()
-        self.head = built("head", head, shape)
+        self.head = built("head", head, self.head_shape(shape, head))
         self.language = built("language", language, shape) if language else None
         heads = {"head": self.head} if self.language is None else {"head": self.head, "language": self.language}
         share_tables({"decoder": self.decoder}, heads, tie)
+
+    def head_shape(self, shape: Shape, head: Any) -> Shape:
+        """The shape of what the head of this recipe reads."""
+        return shape
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         with self.chosen(batch):

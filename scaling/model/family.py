@@ -162,6 +162,7 @@ class Family(nn.Module, ABC):
 
     family: ClassVar[Literal["encoder", "decoder", "encoder_decoder"]]
     head: Head
+    learns_previous = False  # whether `labels` of a batch are the token before each, which one direction predicts
 
     @abstractmethod
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
@@ -181,6 +182,10 @@ class Family(nn.Module, ABC):
     def losses(self, batch: Batch) -> Tensor:
         """The loss of each target, 0 where it is ignored: what evaluation averages as it needs."""
         return self.head.loss(vectors(self.head, self(batch), batch), targets_of(self.head, batch))
+
+    def labels_like(self, tokens: Tensor) -> Tensor:
+        """Labels of the shape that the model learns from, for rows of such tokens."""
+        return self.head.labels_like(tokens)
 
     def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         """Heads by name whose losses are added to that of `head` on this batch, with the weight of each row [b]."""

@@ -5,6 +5,7 @@ and its family) and from the keys of its line.
 """
 
 from scaling.objective.answer import Answer
+from scaling.objective.both_ways import BothWays
 from scaling.objective.causal import Causal
 from scaling.objective.denoising import BertStyle, Deshuffle, DropTokens, MassStyle
 from scaling.objective.distil import Distil
@@ -18,6 +19,7 @@ from scaling.objective.spans import Spans
 __all__ = [
     "Answer",
     "BertStyle",
+    "BothWays",
     "Causal",
     "Deshuffle",
     "Distil",

@@ -23,6 +23,7 @@ class Objective(Protocol):
     separates: ClassVar[tuple[Family, ...]] = ()  # those for which it keeps the documents of a window apart
     is_code: ClassVar[bool] = False  # whether its losses are the code length of a text, token after token
     labels: ClassVar[str | None] = None  # the kind of answers that it makes for a head of labels, whatever the data
+    previous: ClassVar[bool] = False  # whether its labels are the token before each, for a BiLM
     vocabulary: Vocabulary  # with the specials it adds: what the model's tables must hold
     reads: int  # tokens of a window of the source, so that the model's length is filled
     others: int  # further windows, drawn at random, that a sample takes

@@ -34,8 +34,8 @@ HEADS = {
 }
 _COUNTING = ("class", "classes", "tags")  # answers that are one of the task's labels
 _POOLED = ("class", "classes", "number", "options")  # answers that a head reads from the whole text
-_OWN = ("head", "sentence", "boundary", "language")  # heads of a model
-_FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "EncoderDecoder": "encoder_decoder"}
+_OWN = ("head", "sentence", "boundary", "language", "mix")  # heads of a model, and what mixes layers for one
+_FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "BiLM": "decoder", "EncoderDecoder": "encoder_decoder"}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from scaling.training.finetune import HEADS
 def check(model: Family, objective: Any, source: Source) -> None:
     """Refuse a head that predicts other answers than the task has, or another number of classes."""
     head, kind = model.head, type(model.head).__name__
+    if model.learns_previous != getattr(objective, "previous", False):
+        learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
+        fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
+        raise ScalingError(learns, key="objective.kind", value=type(objective).__name__, fix=fix)
     if not is_task(source):
         if head.answer is not None and getattr(objective, "labels", None) != head.answer:
             raise ScalingError(

@@ -133,6 +133,7 @@ def cases() -> list[tuple[str, str]]:
                     change += "; model.tie=[encoder, decoder]"  # a linear head reads vectors of the stream's width
                 found.append((family, change))
     found += [
+        ("elmo", "model.embedding.dropout=0; model.block.residual=Pre; model.tie=[decoder, head]"),
         ("decoder", "model.tie=[decoder, head]"),
         ("decoder", "size.key_heads=1"),
         ("decoder", "size.value_width=12"),
@@ -337,6 +338,8 @@ def batch_for(model, rows: int = 3, length: int = 12) -> Batch:
 def labels_for(model, rows: int, length: int) -> torch.Tensor:
     """Labels for the model's head that differ from row to row, none of them missing."""
     rising = torch.arange(rows)
+    if model.learns_previous:
+        return tokens(rows, length, 3)
     match model.head.answer:
         case "tags":
             return tokens(rows, length, 2) % 5

@@ -1,0 +1,136 @@
+"""A BiLM is two decoders on one embedding and one head: one reads the rows, the other the rows turned round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from scaling.batch import IGNORE, Batch
+from scaling.config import load
+from scaling.data.source import Rows, Vocabulary
+from scaling.errors import ScalingError
+from scaling.model.bilm import BiLM
+from scaling.objective.both_ways import BothWays
+from scaling.training.experiment import assemble
+from tests.model.test_variants import build, tokens
+
+SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
+DOCUMENTS = torch.tensor([[1] * 7 + [2] * 5, [1] * 10 + [0] * 2])
+
+
+def model(change: str = "") -> BiLM:
+    built = build("elmo", change).double()
+    assert isinstance(built, BiLM)
+    return built
+
+
+def decoder(of: BiLM, backwards: bool = False) -> Any:
+    """A decoder with the weights of one direction."""
+    line = load("elmo", [SIZE]).tree["model"]
+    plain = build("decoder", f"model={ {**line, 'kind': 'Decoder'} }".replace("'", "")).double()
+    weights = of.state_dict()
+    tower = "backwards" if backwards else "decoder"
+    own = {f"decoder{name.removeprefix(tower)}": part for name, part in weights.items() if name.startswith(tower)}
+    plain.load_state_dict({**own, **{name: part for name, part in weights.items() if name.startswith("head")}})
+    return plain.requires_grad_(False)
+
+
+def batch(documents: torch.Tensor | None = DOCUMENTS) -> Batch:
+    return Batch(tokens(2, 12), tokens(2, 12, 2), documents=documents, labels=tokens(2, 12, 3))
+
+
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed and padded"])
+def test_each_direction_is_a_decoder(documents) -> None:
+    both, own = model().eval().requires_grad_(False), batch(documents)
+    loss = both.loss(own)
+    assert own.labels is not None
+    turned = Batch(own.tokens.flip(1), own.labels.flip(1), documents=None if documents is None else documents.flip(1))
+    assert loss.tokens == pytest.approx(float(decoder(both).eval().loss(own).tokens), abs=1e-12)
+    assert loss.auxiliary["backwards"] == pytest.approx(
+        float(decoder(both, backwards=True).eval().loss(turned).tokens), abs=1e-12
+    )
+    assert loss.total == loss.tokens + loss.auxiliary["backwards"]
+    torch.testing.assert_close(both.losses(own), decoder(both).eval().losses(own), rtol=0, atol=1e-12)
+
+
+def test_a_head_of_labels_reads_the_mixed_layers_of_both_directions() -> None:
+    mixed, own = model("model.head={kind: Tokens, classes: 5}").eval(), batch()
+    assert mixed.mix is not None
+    assert own.documents is not None
+    with torch.no_grad():
+        mixed.mix.weight.copy_(torch.tensor([0.5, -1.0, 2.0]))
+    shares = np.exp([0.5, -1.0, 2.0]) / np.exp([0.5, -1.0, 2.0]).sum()
+    layers: tuple[list, list] = ([], [])
+    mixed.decoder(own.tokens, documents=own.documents, layers=layers[0])
+    mixed.backwards(own.tokens.flip(1), documents=own.documents.flip(1), layers=layers[1])
+    assert len(layers[0]) == 3
+    expected = sum(
+        share * torch.cat([ahead, back.flip(1)], -1) for share, ahead, back in zip(shares, *layers, strict=True)
+    )
+    torch.testing.assert_close(mixed(own).hidden, expected)
+    assert mixed.head(mixed(own).hidden).shape == (2, 12, 5)
+
+
+def test_a_head_of_labels_reads_what_comes_after_and_no_other_document() -> None:
+    mixed, own = model("model.head={kind: Tokens, classes: 5}").eval(), batch()
+    changed = own.tokens.clone()
+    changed[:, 9] = (changed[:, 9] + 1) % 61
+    moved = (mixed(own).hidden - mixed(replace(own, tokens=changed)).hidden).abs().amax(2)
+    assert (moved[0, :7] == 0).all()
+    assert (moved[0, 7:] > 0).all()
+    assert (moved[1, :10] > 0).all()
+
+
+def test_every_parameter_of_a_finetuned_one_learns() -> None:
+    mixed = model("model.head={kind: Tokens, classes: 61}")
+    mixed.loss(batch()).total.backward()
+    untouched = [name for name, p in mixed.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert untouched == []
+
+
+def test_parts_of_a_batch_are_weighed_by_their_targets() -> None:
+    both, own = model().eval(), batch()
+    assert own.labels is not None
+    labels, targets = own.labels.clone(), own.targets.clone()
+    labels[0, :9], targets[1, 3:] = IGNORE, IGNORE
+    own = replace(own, labels=labels, targets=targets)
+    whole, parts = both.loss(own), [own.micro(0, 1), own.micro(1, 2)]
+    losses, counts = [both.loss(part) for part in parts], [both.counts(part) for part in parts]
+    for name in ("tokens", "backwards"):
+        values = [loss.tokens if name == "tokens" else loss.auxiliary[name] for loss in losses]
+        mean = sum(value * count[name] for value, count in zip(values, counts)) / sum(count[name] for count in counts)
+        expected = whole.tokens if name == "tokens" else whole.auxiliary[name]
+        torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12)
+
+
+def test_the_objective_gives_both_neighbours_within_a_document() -> None:
+    objective = BothWays(Vocabulary(20, {}, 20), 4, "decoder")
+    assert objective.reads == 6
+    row = np.array([[3, 4, 5, 6, 7, 8]], np.uint16)
+    plain = objective(Rows(row), np.zeros(1, np.uint64))
+    assert (plain.tokens.tolist(), plain.targets.tolist()) == ([[4, 5, 6, 7]], [[5, 6, 7, 8]])
+    assert plain.labels is not None
+    assert plain.labels.tolist() == [[3, 4, 5, 6]]
+    apart = objective(Rows(row, np.array([[1, 1, 1, 2, 2, 2]])), np.zeros(1, np.uint64))
+    assert apart.labels is not None
+    assert apart.targets.tolist() == [[5, IGNORE, 7, 8]]
+    assert apart.labels.tolist() == [[3, 4, IGNORE, 6]]
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "what"),
+    [
+        ("elmo", ["objective=Causal"], "predicts the token before each too; take objective=BothWays"),
+        ("decoder", ["objective=BothWays"], "looks one way; take model.kind=BiLM"),
+        ("elmo", ["model.pattern=Bidirectional", "model.block.mixer=Attention"], "predict what comes next"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name: str, overrides: list[str], what: str) -> None:
+    config = load(name, ["size={width: 16, layers: 1, heads: 1, length: 8}", "data=synthetic", *overrides])
+    with pytest.raises(ScalingError) as caught:
+        assemble(config)
+    assert what in str(caught.value)
