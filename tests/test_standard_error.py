@@ -21,7 +21,7 @@ def outcomes(runs: Path) -> list[str]:
     return [record.exit["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.exit]
 
 
-@pytest.mark.parametrize("where", ["a reader that left", "a full disk"])
+@pytest.mark.parametrize("where", ["a reader that left", pytest.param("a full disk", marks=pytest.mark.slow)])
 def test_training_goes_on_where_its_progress_cannot_be_shown(where: str, tmp_path: Path):
     reader, writer = os.pipe()
     os.close(reader)

@@ -44,6 +44,7 @@ def told(process: subprocess.Popen[str]) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.slow
 @COMPILER
 def test_processes_at_once_compile_beside_each_other_and_leave_one(tmp_path):
     several = [told(process) for process in [start(tmp_path), start(tmp_path)]]
@@ -72,9 +73,10 @@ def _flags() -> set[str]:
     return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
+@pytest.mark.slow
 @COMPILER
-@pytest.mark.parametrize("tests", ["test_kernels.py", pytest.param("test_inputs.py", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("without", ["avx512f", pytest.param("avx2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tests", ["test_kernels.py", "test_inputs.py"])
+@pytest.mark.parametrize("without", ["avx512f", "avx2"])
 def test_narrower_registers_compute_the_same(without, tests, tmp_path):
     """Every test of the kernels once more, as the compiler of an older processor makes them."""
     if without not in _flags():
@@ -87,6 +89,7 @@ def test_narrower_registers_compute_the_same(without, tests, tmp_path):
     assert "no kernels" not in found.stdout
 
 
+@pytest.mark.slow
 def test_without_a_compiler_or_with_one_that_fails_torch_stands_in(tmp_path):
     none, failing = start(tmp_path, CXX="no-such-compiler"), start(tmp_path, CXX="false")
     assert "is not there" in told(none)[0]

@@ -62,6 +62,7 @@ def test_workers_are_at_least_one(found):
         sized(found, 0)
 
 
+@pytest.mark.slow
 def test_submitit_runs_workers(found, tmp_path):
     """Its local executor, which starts processes as SLURM would."""
     ledger = found.ledger()

@@ -174,6 +174,7 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
     assert (code, lacking(runs)) == (0, []), err
 
 
+@pytest.mark.slow
 def test_killed_workers_are_replaced(tmp_path):
     runs = tmp_path / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")

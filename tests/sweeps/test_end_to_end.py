@@ -113,6 +113,7 @@ def lost(server: Server, roster: Roster) -> str:
     return command["run_id"]
 
 
+@pytest.mark.slow
 def test_our_agent_lives_through_faults_an_edit_and_a_stop(server, environment, tmp_path):
     """It takes over what another has left; the server fails, dies and comes back while that run trains, then stops it;
     the sweep is edited meanwhile, and what was edited holds for the next run.

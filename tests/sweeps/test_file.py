@@ -244,7 +244,7 @@ def test_a_dry_run_takes_the_folder_of_the_ledger(words, tmp_path, capsys, monke
 
 
 @pytest.mark.parametrize("address", ["", "nowhere"])
-@pytest.mark.parametrize("verb", ["sweep", "agent", "pull"])
+@pytest.mark.parametrize("verb", ["sweep", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("agent", "pull"))])
 def test_an_address_that_wandb_refuses_is_one_line(verb, address, tmp_path):
     words = {"sweep": [str(write(tmp_path / "sweep.yaml"))], "agent": ["me/scaling/abcd1234"], "pull": ["me/scaling"]}
     done = subprocess.run(

@@ -88,6 +88,7 @@ def one_race(tmp_path: Path, alone: dict[str, Done], runs: int, kills: int, seed
     assert len(ledger.runs()) == runs
 
 
+@pytest.mark.slow
 def test_eight_workers_race(tmp_path, alone):
     one_race(tmp_path, alone, runs=24, kills=6, seed=0)
 

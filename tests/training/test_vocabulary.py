@@ -78,6 +78,7 @@ def test_without_prepared_data_a_shipped_size_is_counted_as_it_is(tmp_path, caps
     assert "data: the data have not been prepared in " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_table_of_models_whose_vocabulary_is_left_to_the_data_is_printed(tmp_path, capsys):
     """It was trained, and then its counts failed for want of a vocabulary."""
     (tmp_path / "mine.yaml").write_text("base: decoder\nsize: tiny\nrows:\n  one: {}\n  two: {optimizer.lr: 1e-2}\n")
