@@ -29,7 +29,8 @@ def test_intervals_cover_over_the_grid(objective):
     if objective == LogSquared():
         cells, studies, most = grid(objective, (0.002, 0.005, 0.02)), 300, 0.97
     else:
-        cells, studies, most = grid(objective, (0.005,))[::8], 100, 0.985  # refits leave the intervals a little wide
+        # Refits leave the intervals a little wide: 97.2% in docs/coverage.md, and ± 2.2% are 3 errors of 500 studies.
+        cells, studies, most = grid(objective, (0.005,))[::8], 100, 0.994
     counts = [simulate(cell, studies) for cell in cells]
     for name in NAMES:
         share = sum(count.covered[name] for count in counts) / sum(count.fitted for count in counts)
