@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what reads examples needs no tensors, and torch takes seconds to import
     import torch
@@ -41,6 +41,7 @@ class Batch:
     # [b t 3], the place of a token in the tree of its document: its depth, 0 of what is in none, the number of its node
     # and that behind its last descendant, counted downwards. Node i is above j where first_i <= first_j < last_i.
     tree: Tensor | None = None
+    domains: Tensor | None = None  # [b], the number of a row's domain, where the data are a mixture
     truth: Tensor | None = None  # [b t], the source's own loss of each target, where its law is known
 
     @property
@@ -50,6 +51,12 @@ class Batch:
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """The same batch with `function` applied to every tensor it holds."""
         return self._mapped(lambda _, tensor: function(tensor))
+
+    def of_domains(self, domains: Any) -> Batch:
+        """The same batch, its rows numbered by their domains; further rows that it was made of follow after its own."""
+        if domains is None:
+            return self
+        return replace(self, domains=self.tokens.new_tensor(domains[: self.rows]))
 
     def to(self, device: torch.device | str) -> Batch:
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))

@@ -103,6 +103,7 @@ def _family(config: Config) -> str:
 
 
 def _prepare(config: Config, arguments: argparse.Namespace) -> None:
+    from scaling.data.mixture import Mixture
     from scaling.data.prepare import prepare
     from scaling.data.store import root
     from scaling.data.task import Task
@@ -110,10 +111,14 @@ def _prepare(config: Config, arguments: argparse.Namespace) -> None:
     from scaling.data.tokens import Tokens
 
     data, folder = config.build("data"), root(config["runs"])
-    if not isinstance(data, Text | Tokens | Task):
+    home = None  # of one line of data, and no tokens, which stay where they are: to open them is to look through them
+    parts = data.domains.values() if isinstance(data, Mixture) else [data]
+    if not any(isinstance(part, Text | Tokens | Task) for part in parts):
         raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
-    # Tokens stay where they are; to open them is to look through them once.
-    home = data.prepare(folder) if isinstance(data, Task) else prepare(data, folder) if isinstance(data, Text) else None
+    for part in parts:
+        if isinstance(part, Text | Task):
+            made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder)
+            home = made if part is data else None
     _tell(home, _sources(config, data), config, arguments)
 
 

@@ -130,6 +130,8 @@ class _Sections:
                 raise node.error("expected the model's keys", key=section, fix="name another model's file as `base`")
             if section in KINDED and node.name is not None:
                 node = Node({"kind": node}, node.origin)
+            if section == "data":
+                node = _with_domains(node)
             below = self.laid.get(section)
             if section == "model":
                 self.laid[section] = self._tie.follow(below, node, overlay(below, pairs.spelled_out(below, node)))
@@ -169,6 +171,30 @@ def _named(section: str, name: str, beside: Path | None, origin: Origin) -> list
             if word is not None and word.mapping is None:
                 raise word.error("expected its keys here, not a name", key=inner, fix="name that file as `base`")
     return layers
+
+
+def _with_domains(data: Node) -> Node:
+    """The section with each domain of a mixture that is a name as the file of that name has it."""
+    domains = (data.mapping or {}).get("domains")
+    if data.mapping is None or domains is None or domains.mapping is None:
+        return data
+    lines = {name: _domain(name, line) for name, line in domains.mapping.items()}
+    return Node({**data.mapping, "domains": Node(lines, domains.origin)}, data.origin)
+
+
+def _domain(name: str, line: Node) -> Node:
+    """A domain's line; its kind, or all of it, may be the name of a file, over which its other keys are laid."""
+    keys = dict(line.mapping or {"kind": line})
+    kind = keys.get("kind")
+    if kind is None or kind.name is None or kind.name in build.kinds("data"):
+        return line
+    whole: Node | None = None
+    try:
+        for layer in _named("data", kind.name, None, kind.origin):
+            whole = overlay(whole, undotted(layer).mapping["data"])  # type: ignore[index]
+    except ScalingError as error:
+        raise _placed(kind, f"data.domains.{name}", error) from None
+    return overlay(whole, Node({key: node for key, node in keys.items() if key != "kind"}, line.origin))
 
 
 def _model(name: str | None, row: Node | None) -> list[Node]:

@@ -1,5 +1,6 @@
 """From any corpus to `batch(step)`: sources, their order, and the kinds that a `data:` line may name."""
 
+from scaling.data.mixture import Mixture
 from scaling.data.synthetic import (
     Copy,
     LanguageSwitch,
@@ -18,6 +19,7 @@ __all__ = [
     "Copy",
     "LanguageSwitch",
     "ListOps",
+    "Mixture",
     "RankTags",
     "Recall",
     "Synthetic",

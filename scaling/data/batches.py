@@ -88,7 +88,7 @@ class Batches:
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
             rows.append((words % np.uint64(self.source.windows(drawn.length) or ENDLESS)).astype(np.int64))
         read = self.source.read(np.concatenate(rows), drawn.length, documents=self.documents == "mask")
-        return self.objective(read, keys)
+        return self.objective(read, keys).of_domains(read.domains)
 
     def passes(self, step: int) -> float:
         """How often the data have been seen when `step` begins."""

@@ -22,7 +22,6 @@ class Rows:
 
     tokens: np.ndarray  # [n t], any integer type that holds the vocabulary
     documents: np.ndarray | None = None  # [n t], numbered from 1 within a row; 0 is padding
-    tree: np.ndarray | None = None  # [n t 3], as `Batch.tree`
     truth: np.ndarray | None = None  # [n t] float32, the law's own loss of each token given those before it, in nats
     source: np.ndarray | None = None  # [n s], the source side of pairs
     source_documents: np.ndarray | None = None  # [n s]
@@ -31,6 +30,8 @@ class Rows:
     examples: np.ndarray | None = None  # [n] … its number …
     starts: np.ndarray | None = None  # [n] … and where in its second text the row begins
     width: int | None = None  # of the batch that is made of them
+    tree: np.ndarray | None = None  # [n t 3], as `Batch.tree`
+    domains: np.ndarray | None = None  # [n], the number of each row's domain, of a mixture
 
     def __len__(self) -> int:
         return len(self.tokens)

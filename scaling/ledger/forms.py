@@ -113,6 +113,7 @@ RESULT: Form = {
     **{f"{key}?": maybe(number) for key in ("loss", "loss_plain", "entropy", "excess", "accuracy", "bits_per_byte")},
     **{f"{key}?": maybe(finite) for key in ("score", "invalid")},
     "metrics?": {"*": finite},
+    "losses?": {"*": maybe(number)},
     "intervals?": {"*": [finite]},
     **{f"{key}?": maybe(finite) for key in ("step", "best_step", "steps", "tokens", "targets")},  # W&B's are floats
     "loss_by_position?": maybe([maybe(number)]),

@@ -108,8 +108,14 @@ def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
         "loss": None if result is None else result["loss"],
         "trunk": run.run if run.trunk is None else run.trunk[0],
         **_variant(run),
+        **_of_domains({} if result is None else result.get("losses", {})),
         **point(run.experiment),
     }
+
+
+def _of_domains(losses: Mapping[str, float]) -> dict[str, float]:
+    """The loss on each domain of a mixture, numbered as their proportions are."""
+    return {f"loss_domain_{number}": losses[name] for number, name in enumerate(sorted(losses), 1)}
 
 
 def _variant(run: Run) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -85,17 +85,20 @@ def evaluate(
     ranks: int = 1,
     is_code: bool = True,
     outputs: Outputs | None = None,
+    domains: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
     mean. Where losses are no code length (`is_code`), they are no bits per byte. `outputs` takes what is predicted.
+    `losses` are the plain means of the domains of a mixture, by name.
     """
     training = model.training
     model.eval()
     total = excess = correct = counted = torch.zeros((), dtype=torch.float64)
     by_position: torch.Tensor | None = None
+    by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
     has_truth = classified = False
     for batch in batches:
         targets = targets_of(model.head, batch)
@@ -104,6 +107,9 @@ def evaluate(
         bears = targets != IGNORE
         counted = counted + bears.sum().cpu()
         total = total + losses.sum().cpu()
+        if domains and batch.domains is not None:
+            rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
+            by_domain = by_domain.index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
             has_truth = True
             excess = excess + (losses - batch.truth.double())[bears].sum().cpu()
@@ -120,6 +126,7 @@ def evaluate(
     sums = torch.stack([total, excess, correct, counted])
     if ranks > 1:
         by_position = _summed(sums, by_position)
+        distributed.all_reduce(by_domain)
     all_losses, all_excess, all_correct, count = sums.tolist()
     if not count:
         raise ScalingError(
@@ -135,6 +142,9 @@ def evaluate(
         measured["bits_per_byte"] = measured["loss"] / math.log(2) / source.bytes_per_token
     if classified:
         measured["accuracy"] = all_correct / count
+    if domains:
+        means = zip(domains, *by_domain.tolist(), strict=True)
+        measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
     if by_position is not None:
         measured["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
     return measured

@@ -121,7 +121,10 @@ def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained
 
 def tokenizer(spec: Mapping[str, Any], runs: str | Path) -> Path | None:
     """The tokenizer's file of a run: of its prepared data, or the one that its task names."""
-    line = spec["data"].get("tokenizer")
+    data = spec["data"]
+    if "domains" in data:  # they have one
+        data = min(data["domains"].items())[1]
+    line = data.get("tokenizer")
     if isinstance(line, Mapping) and line.get("kind") == "File":
         return Path(line["path"]).expanduser()
     prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]

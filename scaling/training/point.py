@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scaling.data.mixture import shares_of
+
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
@@ -44,12 +46,13 @@ def point(experiment: Experiment) -> dict[str, Any]:
         columns["U"] = min(unique, tokens)
     if experiment.entropy is not None:
         columns["entropy"] = experiment.entropy
-    return canonical(columns)
+    return canonical({**columns, **shares_of(experiment.batches.source)})
 
 
 def canonical(columns: Mapping[str, Any]) -> dict[str, Any]:
     """A point in one order and one spelling, whatever it has passed through."""
-    return {key: plain(columns[key]) for key in COLUMNS if key in columns}
+    shares = sorted((key for key in columns if key.startswith("p_")), key=lambda key: (len(key), key))
+    return {key: plain(columns[key]) for key in (*COLUMNS, *shares) if key in columns}
 
 
 def plain(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from scaling.batch import Batch
+from scaling.data.mixture import names_of
 from scaling.data.task.task import is_task
 from scaling.ledger import Attempt
 from scaling.ledger.attempt import KEEP
@@ -195,7 +196,7 @@ class Recorder(Callback):
         source = self.experiment.held_out
         outputs = Outputs(validation, count, rank, ranks) if is_task(source) else None
         with module.weights.scored(module.device) as model:
-            measured = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs)
+            measured = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs, names_of(source))
         if outputs is not None:
             measured |= scores(source, predicted(outputs, source), written=outputs.written)
         self._since += time.perf_counter() - started  # an evaluation is no part of the training's speed

@@ -1,0 +1,149 @@
+"""A mixture gives each domain its share of the windows, and measures the loss on each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scaling
+from scaling.config import load
+from scaling.data.mixture import PERIOD, MixedSource, Mixture
+from scaling.errors import ScalingError
+from scaling.training.experiment import assemble
+from scaling.training.point import point
+
+ENDLESS = {"kind": "Synthetic", "symbols": 64, "order": 1, "exponent": 0}
+LENGTH = 20  # symbols so many and so alike that no two windows are the same
+SHORT = {**ENDLESS, "seed": 1, "tokens": 70 * LENGTH, "validation": 90 * LENGTH}
+LONG = {**ENDLESS, "seed": 2, "tokens": 200 * LENGTH, "validation": 300 * LENGTH}
+
+
+def opened(split: str = "train", **keys) -> MixedSource:
+    lines = {"domains": {"short": SHORT, "long": LONG}, "shares": {"short": 1, "long": 3}, **keys}
+    return Mixture(**lines).open(split, Path())
+
+
+@pytest.mark.parametrize("shares", [(1, 3), (0.2, 0.8), (1, 1), (0, 1), (1e-3, 5)])
+def test_any_stretch_of_windows_has_the_shares(shares):
+    source = opened(shares=dict(zip(("short", "long"), shares)))
+    domains = source.read(np.arange(100, 100 + 3 * PERIOD), LENGTH).domains
+    for number, share in enumerate((shares[1], shares[0])):  # by name: long, short
+        counts = np.convolve(domains == number, np.ones(1000), "valid")
+        assert np.abs(counts - 1000 * share / sum(shares)).max() <= 1.2
+
+
+def windows_of(source: MixedSource, count: int | None) -> list[list[bytes]]:
+    """Of each domain, the windows in their order."""
+    assert count is not None
+    read = source.read(np.arange(count), LENGTH)
+    assert read.domains is not None
+    return [[row.tobytes() for row in read.tokens[read.domains == number]] for number in range(2)]
+
+
+def test_a_pass_reads_every_window_and_repeats_the_domain_that_ends_first():
+    source = opened()
+    count = source.windows(LENGTH)
+    assert count is not None
+    long, short = windows_of(source, count)
+    assert len(short) == len(set(short)) == 70  # its last one ends the pass
+    assert 208 <= len(long) <= 210
+    assert len(set(long)) == 200
+    assert len(windows_of(source, count - 1)[1]) == 69
+    repeated = opened(shares={"short": 3, "long": 1})
+    count = repeated.windows(LENGTH)
+    assert count is not None
+    long, short = windows_of(repeated, count)
+    assert len(long) == len(set(long)) == 200
+    assert 597 <= len(short) <= 603  # turns are spread to within a window
+    assert len(set(short)) == 70
+
+
+def test_held_out_windows_are_the_same_whatever_the_shares_and_none_twice():
+    one, other = opened("validation"), opened("validation", shares={"short": 1, "long": 1})
+    assert one.fingerprint == other.fingerprint
+    assert one.fingerprint != opened("validation", weights={"short": 1, "long": 2}).fingerprint
+    assert opened().fingerprint != opened(shares={"short": 1, "long": 1}).fingerprint
+    long, short = windows_of(one, one.windows(LENGTH))
+    assert len(set(short)) == len(short) == 90
+    assert len(set(long)) == len(long)
+    assert abs(len(long) - 90) <= 1
+
+
+def test_windows_are_those_of_the_domains_with_their_true_losses():
+    source, rows = opened(), np.array([7, 0, 31])
+    read = source.read(rows, LENGTH, documents=True)
+    assert read.documents is not None
+    assert np.array_equal(source.read(rows[::-1], LENGTH).tokens, read.tokens[::-1])
+    of_long = Mixture(domains={"a": LONG, "b": LONG}, shares={"a": 1, "b": 0}).open("train", Path())
+    alone = of_long.sources[0].read(np.arange(200), LENGTH)
+    assert {row.tobytes() for row in alone.tokens} >= {row.tobytes() for row in read.tokens[read.domains == 0]}
+    whole = of_long.read(np.arange(200), LENGTH)
+    assert np.array_equal(whole.tokens, alone.tokens)
+    assert whole.truth is not None
+    assert alone.truth is not None
+    assert np.array_equal(whole.truth, alone.truth)
+
+
+def test_an_endless_domain_makes_training_endless():
+    source = opened(domains={"short": SHORT, "long": ENDLESS})
+    assert source.windows(LENGTH) is None
+    assert source.tokens is None
+    assert len(source.read(np.array([2**61, 5]), LENGTH)) == 2
+
+
+REFUSED = {
+    "domains: {a: synthetic}": "data.domains: a mixture has two domains or more",
+    "domains: {a: synthetic, b: nowhere}": "data.domains.b='nowhere': there is no data 'nowhere'",
+    "domains: {a: synthetic, b: {kind: Nothing}}": "data.domains.b='Nothing': there is no data 'Nothing'",
+    "domains: {a: synthetic, b: synthetic_pairs}": "data.domains.b: its data are pairs, which are not mixed",
+    "domains: {a: synthetic, b: synthetic_hard}": "data.domains.b: its 257 tokens are not the 65 of a",
+    "shares: {a: 1}": "data.shares.b: a domain has none",
+    "shares: {a: 1, c: 1}": "data.shares.c=1: there is no such domain",
+    "shares: {a: -1, b: 1}": "data.shares.a=-1: expected a number from 0",
+    "shares: {a: 0, b: 0}": "data.shares: all are 0",
+    "weights: {a: 1, b: many}": "data.weights.b='many': expected a number from 0",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_mixed_is_one_line(line, tmp_path):
+    lines = {"domains": "{a: synthetic, b: {kind: Synthetic, seed: 5}}", "shares": "{a: 1, b: 1}"}
+    key, _, value = line.partition(": ")
+    text = "".join(f"  {key}: {value}\n" for key, value in {**lines, key: value}.items())
+    (tmp_path / "mixed.yaml").write_text(f"base: decoder\nsize: tiny\ndata:\n  kind: Mixture\n{text}")
+    with pytest.raises(ScalingError) as error:
+        scaling.train(str(tmp_path / "mixed.yaml"), runs=str(tmp_path / "runs"))
+    assert REFUSED[line] in str(error.value)
+    assert error.value.code == 2
+
+
+def test_a_name_stands_for_its_file_and_keys_are_laid_over_it():
+    words = [
+        "data={kind: Mixture, domains: {a: synthetic, b: synthetic}, shares: {a: 1, b: 1}}",
+        "data.domains.b.seed=4",
+    ]
+    domains = load("decoder", words)["data.domains"]
+    assert domains["a"] == load("decoder", ["data=synthetic"]).tree["data"]
+    assert domains["b"] == {**domains["a"], "seed": 4}
+
+
+LINE = "{{kind: Synthetic, symbols: 16, order: 1, exponent: {exponent}, validation: 4096}}"
+EASY, HARD = LINE.format(exponent=4), LINE.format(exponent=0)
+
+
+def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
+    words = [
+        f"data={{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 3, hard: 1}}}}",
+        "size={width: 16, layers: 1, heads: 1, head_width: 16, length: 16}",
+        *("train.steps=60", "train.batch=16", "evaluate.windows=null", "optimizer.lr=1e-2"),
+        *("log.wandb=disabled", f"runs={tmp_path}/runs"),
+    ]
+    run = scaling.train("decoder", *words, progress=False)
+    assert run.result is not None
+    losses = run.result["losses"]
+    assert losses["easy"] < 1.5 < 2.7 < losses["hard"]  # nothing is to be learned of the hard one: ln 16 is 2.77
+    assert sum(losses.values()) / 2 == pytest.approx(run.result["loss_plain"], rel=1e-6)
+    entropies = [load("decoder", [f"data={line}"]).build("data").entropy for line in (EASY, HARD)]
+    assert run.result["entropy"] == pytest.approx(sum(entropies) / 2)
+    columns = point(assemble(load("decoder", words)))
+    assert {key: columns[key] for key in columns if key.startswith("p_")} == {"p_1": 0.75, "p_2": 0.25}
