@@ -49,9 +49,11 @@ if TYPE_CHECKING:
     from scaling.api.scores import evaluate_harness as evaluate_harness
     from scaling.api.scores import evaluate_options as evaluate_options
     from scaling.api.studies import Study as Study
+    from scaling.api.studies import StudyLook as StudyLook
     from scaling.api.studies import StudyPlan as StudyPlan
     from scaling.api.studies import plan as plan
     from scaling.api.studies import study as study
+    from scaling.api.studies import watch as watch
     from scaling.api.sweeps import Sweep as Sweep
     from scaling.api.sweeps import sweep as sweep
     from scaling.api.tables import Decisions as Decisions
@@ -125,7 +127,7 @@ _MODULES = {
         "evaluate_harness",
         "evaluate_options",
     ),
-    "studies": ("Study", "StudyPlan", "plan", "study"),
+    "studies": ("Study", "StudyLook", "StudyPlan", "plan", "study", "watch"),
     "sweeps": ("Sweep", "sweep"),
     "tables": ("Decisions", "Table", "decide", "table"),
     "tasks": ("Evaluation", "Predictions", "evaluate", "finetune", "predict", "tasks"),

@@ -23,6 +23,7 @@ VERBS = {
     "tasks": "list the shipped tasks: answers, metric, examples",
     "study": "plan a grid of runs, train them, fit a law, test it",
     "report": "write a study's page from the runs that are done: law, test, runs, reliability",
+    "watch": "watch a study while its runs go on: the law, an interval valid under repeated looks, the time left",
     "predict-run": "put a prediction of a run's loss on record before it begins, and list how such predictions held",
     "plan": "estimate a study before it runs: time, memory, money, the expected interval",
     "work": "one worker of a study, on any machine that sees its folder",

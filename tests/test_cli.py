@@ -149,6 +149,7 @@ NEEDED = {
     "study": ["quickstart"],
     "table": ["narang2021"],
     "work": ["quickstart"],
+    "watch": ["quickstart"],
     "report": ["quickstart"],
     "agent": ["me/scaling/abcd1234"],
     "pull": ["me/scaling"],

@@ -1,6 +1,7 @@
 """What a study will cost and what it will identify, before it is run: every run, time, memory, money, the interval.
 
 scaling plan quickstart
+scaling plan quickstart --adaptive 'E ± 0.02'
 scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
 """
 
@@ -34,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--utilisation", type=float, default=0.4, metavar="SHARE", help="of the devices' peak; default 0.4"
     )
     parser.add_argument("--price", type=float, metavar="MONEY", help="of one device for an hour")
+    parser.add_argument("--adaptive", metavar="GOAL", help="what `scaling study --adaptive GOAL` is expected to choose")
+    parser.add_argument("--budget", type=float, metavar="FLOPS", help="of --adaptive; default: what the grid takes")
     parser.add_argument("--json", action="store_true", help="the plan as one JSON document")
 
 
@@ -50,6 +53,8 @@ def run(arguments: argparse.Namespace) -> None:
         tensor=arguments.tensor,
         utilisation=arguments.utilisation,
         price=arguments.price,
+        adaptive=arguments.adaptive,
+        budget=arguments.budget,
     )
     if arguments.json:
         print(json.dumps(numbered(planned.document), indent=1))
@@ -132,6 +137,8 @@ def _lines(document: Mapping[str, Any], places: Sequence[Elsewhere]) -> Iterator
         yield document["shortfall"]["sentence"]
     if outlook is not None:
         yield from _expected(outlook)
+    if "adaptive" in document:
+        yield from _adaptive(document["adaptive"])
 
 
 def _expected(outlook: dict[str, Any]) -> Iterator[str]:
@@ -149,6 +156,18 @@ def _expected(outlook: dict[str, Any]) -> Iterator[str]:
         )
         runs = plural(better["runs"], "run")
         yield f"a better grid for no more compute, run apart: {runs}, {_interval(better)}: {grid}"
+
+
+def _adaptive(simulated: dict[str, Any]) -> Iterator[str]:
+    if "reason" in simulated:
+        yield f"what an adaptive study will choose cannot be predicted: {simulated['reason']}"
+        yield f"  the {simulated['candidates']} runs above are its candidates, of which it trains what it needs"
+        return
+    yield simulated["sentence"]
+    yield "  in this order, each with half the width of the interval that is expected after it:"
+    for number, decision in enumerate(simulated["decisions"], start=1):
+        width = decision["expected_half_width"]
+        yield f"  {number:3}  {'open' if width is None else f'± {width:.3g}':>10}  {decision['name']}"
 
 
 def _interval(interval: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 scaling study quickstart                the shipped first study, offline, in minutes on two cores
 scaling study quickstart data=python    the same on real text
 scaling study my_study.yaml --workers 8
+scaling study quickstart --adaptive 'E ± 0.02'   chooses its runs until the interval is so narrow
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tasks", nargs="+", action="extend", default=[], metavar="TASK", help="finetune each run on these too"
     )
+    parser.add_argument(
+        "--adaptive", metavar="GOAL", help="choose the runs one after another, until the goal is reached: 'E ± 0.01'"
+    )
+    parser.add_argument("--budget", type=float, metavar="FLOPS", help="of --adaptive; default: what the grid takes")
     parser.add_argument("--retry-failed", action="store_true", help="try runs again that failed too often")
     parser.add_argument("--json", action="store_true", help="the findings as one JSON document")
 
@@ -46,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
             slurm=_parameters(arguments.slurm),
             retry_failed=arguments.retry_failed,
             tasks=arguments.tasks,
+            adaptive=arguments.adaptive,
+            budget=arguments.budget,
         )
     except Incomplete as incomplete:
         print(f"scaling: {incomplete.what}", file=sys.stderr)

@@ -17,11 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from scaling.command.runs import opened
-    from scaling.studies.record import entered
+    from scaling.studies.decisions import plans
     from scaling.studies.work import work
 
     ledger, names = opened(arguments.words)
     if len(names) != 1:
         raise ScalingError("name one study", fix="as in scaling work quickstart")
-    work(ledger, entered(ledger, names[0], [f"runs={ledger.root}"]))
+    for plan, outdated in plans(ledger, names[0], [f"runs={ledger.root}"]):
+        work(ledger, plan, outdated=outdated)
     return 0

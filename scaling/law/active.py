@@ -53,7 +53,7 @@ def choose_runs(
     return chosen
 
 
-def _features(table: Columns) -> np.ndarray:
+def features(table: Columns) -> np.ndarray:
     """A quadratic surface in the logarithms of the columns, each scaled to [-1, 1]."""
     logs = []
     for column in table.values():
@@ -66,7 +66,7 @@ def _features(table: Columns) -> np.ndarray:
 
 def _spread(table: Columns, cost: np.ndarray, part: float, budget: float, fewest: int) -> np.ndarray:
     """Runs spread over the columns, those first that add most for their cost; at least `fewest` where they fit."""
-    rows = _features({name: np.asarray(column, float) for name, column in table.items()})
+    rows = features({name: np.asarray(column, float) for name, column in table.items()})
     return _greedy(rows, np.zeros((0, rows.shape[1])), rows, cost, part, budget, fewest)
 
 

@@ -66,7 +66,7 @@ def expected_interval(
     By expected (Fisher) information at the truth: good where the law is nearly linear, a lower bound elsewhere.
     `shared` are errors that runs share, of a correlation that is taken as known.
     """
-    problem, u = _study(form, truth, columns)
+    problem, u = study_without_noise(form, truth, columns)
     problem = replace(problem, shared=shared)
     freedom = len(problem.observed) - len(problem.free)
     if freedom < 1:
@@ -93,7 +93,7 @@ def simulated_intervals(
     seed: int = 0,
 ) -> dict[str, Planned]:
     """The median profile interval over simulated studies, fitted as real ones are, and how often it held the truth."""
-    problem, u = _study(form, truth, columns, objective or LogSquared())
+    problem, u = study_without_noise(form, truth, columns, objective or LogSquared())
     rng = np.random.Generator(np.random.Philox(seed))
     mean = problem.form.predict(problem.theta(u), problem.columns)
     observed = problem.objective.transform(mean * np.exp(noise * rng.standard_normal((studies, len(mean)))))
@@ -138,7 +138,7 @@ def design(
     Always the run that lowers the target's variance most for its cost, then exchanges of one run for another while
     they help (Fedorov 1972, Theory of Optimal Experiments). Not proved best; never worse than what it starts from.
     """
-    problem, u = _study(form, truth, candidates)
+    problem, u = study_without_noise(form, truth, candidates)
     _, jacobian = problem.linearise(u[None])
     _, slope = target.along(problem, u[None])
     chosen = _greedy(jacobian[0].T, slope[0], np.asarray(cost, float), budget, seeds)
@@ -198,7 +198,7 @@ def _exchanged(
     return chosen
 
 
-def _study(
+def study_without_noise(
     form: Form, truth: Mapping[str, float], columns: Columns, objective: Objective | None = None
 ) -> tuple[Problem, np.ndarray]:
     """The problem a study without noise would pose, and the truth in its coordinates."""

@@ -22,12 +22,14 @@ from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
 from scaling.report.reliability import unreliable
 from scaling.report.runs import names
+from scaling.studies.decisions import decisions
 from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
 from scaling.studies.question import read
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
+DECISIONS = "decisions.json"
 PAGE, POINTS, FIT, PARAGRAPH = "index.html", "points.csv", "fit.json", "README.md"
 SPENT = " of worker time on "
 
@@ -39,6 +41,8 @@ def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: 
     _write(findings, record(findings, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), target)
     for name in (POINTS, *([FIT] if findings.document else [])):
         shutil.copyfile(source / name, target / name)
+    if made := decisions(ledger, plan.question.name):
+        atomic.write_json(target / DECISIONS, {"decisions": made})
     for name in (picture + kind for picture in findings.pictures for kind in FIGURES):
         shutil.copyfile(source / name, target / name)
     return target
@@ -68,11 +72,12 @@ def _kept(text: str, file: Path) -> Record:
         "day": r"<span>(\d{4}-\d\d-\d\d)</span></p><h1>",
         "compute": r"(<div><dt>Compute</dt>.*?</div>)</dl></header>",
         "runs": r'(<section aria-labelledby="runs">.*?</section>)',
+        "decisions": r'(<section aria-labelledby="decisions">.*?</section>)',
         "provenance": r'(<section aria-labelledby="made">.*?</section>)',
     }
     matches = {name: re.search(pattern, text, re.DOTALL) for name, pattern in parts.items()}
     for name, match in matches.items():
-        if match is None and name != "day":
+        if match is None and name not in ("day", "decisions"):
             raise ScalingError(f"the page has no part {name!r}", file=file, fix="keep the report of its ledger again")
     return Record(**{name: Html(match[1] if match else "") for name, match in matches.items()})
 

@@ -11,6 +11,7 @@ from scaling.ledger import Ledger
 from scaling.number import plural
 from scaling.report import colour, figures, sections
 from scaling.report.answer import answer, tested
+from scaling.report.chosen import chosen
 from scaling.report.compute_spent import compute_spent
 from scaling.report.markup import Html, join, tag
 from scaling.report.on_record import on_record
@@ -20,11 +21,13 @@ from scaling.report.reliability import unreliable
 from scaling.report.rows import advantages
 from scaling.report.runs import counts, names, runs_table
 from scaling.report.shell import shell
+from scaling.studies.decisions import decisions
 from scaling.studies.findings import Findings
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
+EMPTY = Html("")
 STORE = PurePosixPath("../../../store")
 """From studies/NAME/report to the runs."""
 
@@ -37,6 +40,7 @@ class Record:
     compute: Html
     runs: Html
     provenance: Html
+    decisions: Html = EMPTY
 
 
 def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
@@ -44,7 +48,9 @@ def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath 
     how = compute_spent(ledger, plan)
     runs = sections.section("runs", "The runs", runs_table(findings, ledger, store))
     again = sections.section("made", "How it was made", provenance(findings, plan, how), on_record(ledger))
-    return Record(how.day, sections.compute(how), runs, again)
+    table = chosen(decisions(ledger, plan.question.name))
+    made = sections.section("decisions", "The decisions", table) if table else EMPTY
+    return Record(how.day, sections.compute(how), runs, again, made)
 
 
 def page(findings: Findings, record: Record) -> str:
@@ -109,6 +115,7 @@ def page(findings: Findings, record: Record) -> str:
         )
         if beside
         else None,
+        record.decisions,
         record.runs,
         section("trust", "Reliability", sections.trust(document), figures.gallery(findings, figures.DOUBT, runs))
         if document

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,59 @@ def _show(given: Mapping[str, Any], findings: Findings, page: Path) -> None:
         run.finish()
     except Exception as error:
         logger.warning("W&B: %s; the report has everything", " ".join(str(error).split())[:200])
+
+
+class LiveMirror:
+    """The looks at a study while its runs go on, as a run of W&B in the study's group."""
+
+    def __init__(self, ledger: Ledger, plan: Plan):
+        experiment, name = plan.runs[0].experiment, plan.question.name
+        self.run, self._logged, how = None, -1, mode(experiment)
+        if how != "disabled":
+            given = {
+                "project": experiment.config["log"]["project"] or "scaling",
+                "group": name,
+                "name": f"{name} (live)",
+                "job_type": "watch",
+                "mode": how,
+                "dir": str(ledger.study_folder(name) / "wandb"),
+            }
+            self._within(START, lambda: self._open(given))
+
+    def _open(self, given: Mapping[str, Any]) -> None:
+        import wandb
+
+        Path(given["dir"]).mkdir(exist_ok=True)
+        self.run = wandb.init(**given, settings=wandb.Settings(**SILENT))
+
+    def log(self, look: Mapping[str, Any]) -> None:
+        """One look, where a further run has finished."""
+        if self.run is None or look["finished"] == self._logged:
+            return
+        self._logged, run = look["finished"], self.run
+        values = {f"watch/{key}": look[key] for key in ("finished", "share", "seconds_left")}
+        for key in ("interval", "interval_of_one_look"):
+            ends = look[key] or {}
+            values |= {f"watch/{key}/{end}": ends.get(end) for end in ("estimate", "low", "high")}
+        self._within(START, lambda: run.log({key: value for key, value in values.items() if value is not None}))
+
+    def end(self) -> None:
+        if self.run is not None:
+            self._within(EXIT, self.run.finish)
+
+    def _within(self, seconds: float, call: Callable[[], Any]) -> None:
+        """W&B in a thread of its own: it may take so long, and what it raises is a warning."""
+
+        def tried() -> None:
+            try:
+                call()
+            except Exception as error:
+                self.run = None
+                logger.warning("W&B: %s", " ".join(str(error).split())[:200])
+
+        thread = threading.Thread(target=tried, name="wandb", daemon=True)
+        thread.start()
+        thread.join(seconds)
 
 
 def headline(findings: Findings) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
         "held_out": int(run.held_out),
         "loss": None if result is None else result["loss"],
         "trunk": run.run if run.trunk is None else run.trunk[0],
-        **_variant(run),
+        **variant(run),
         **_of_domains({} if result is None else result.get("losses", {})),
         **point(run.experiment),
     }
@@ -118,7 +118,7 @@ def _of_domains(losses: Mapping[str, float]) -> dict[str, float]:
     return {f"loss_domain_{number}": losses[name] for number, name in enumerate(sorted(losses), 1)}
 
 
-def _variant(run: Run) -> dict[str, str]:
+def variant(run: Run) -> dict[str, str]:
     """The row of a table that the run is of, where the study compares rows."""
     words = (word.partition("=") for word in run.overrides)
     row = next((value for key, _, value in words if key == "row"), None)

@@ -75,11 +75,12 @@ def train(
     launcher: Launcher = "local",
     parameters: Mapping[str, Any] | None = None,
     retry_failed: bool = False,
+    decided: Callable[[], Plan] | None = None,
 ) -> Unfinished | None:
     """Train what is not done of the study that was entered under `name`; `tell` receives its progress.
 
     What is left undone at the end, None where every run has a result. `retry_failed`: runs that failed too often are
-    tried again.
+    tried again. `decided` is asked, as runs come to their end, for the plan as it is then: that of an adaptive study.
     """
     if retry_failed:
         for run in (*plan.trunks, *(cell.run for cell in plan.runs)):
@@ -103,6 +104,8 @@ def train(
     try:
         while crew.alive(now.settled):
             started = time.monotonic()
+            if decided is not None and (newest := decided()) is not plan:
+                plan, watch = newest, Watch(ledger, newest)
             now = watch.look()
             tell(now)
             time.sleep(max(LOOK, (time.monotonic() - started) / SHARE))

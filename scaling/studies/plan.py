@@ -91,7 +91,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
             last[trunk[0]] = (trunk[1], experiment)
     branches = Counter(trunk[0] for trunk in trunks if trunk)
     # A trunk with one branch saves nothing: that run trains its own stable phase.
-    shared = {name: _trunk(name, experiment) for name, (_, experiment) in last.items() if branches[name] > 1}
+    shared = {name: trunk_of(name, experiment) for name, (_, experiment) in last.items() if branches[name] > 1}
     trunks = [trunk if trunk and trunk[0] in shared else None for trunk in trunks]
     names = run_ids([experiment.spec for experiment in experiments])
     runs = [
@@ -160,7 +160,7 @@ def _itself(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def _trunk(name: str, last: Experiment) -> Job:
+def trunk_of(name: str, last: Experiment) -> Job:
     """The trunk as far as its last branch needs it."""
     trunk = last.trunk()
     assert trunk is not None

@@ -57,9 +57,9 @@ def predicted_interval(
     supposed = {**fitted, **question.suppose}
     noise = supposed.pop("noise", NOISE)
     if any(name not in supposed for name in law.parameter_names) and published is not None:
-        outside = _outside(published, [*used, target_run])
-        if outside is not None:
-            return {"reason": f"{outside}; write suppose: into the study"}
+        beyond = outside(published, [*used, target_run])
+        if beyond is not None:
+            return {"reason": f"{beyond}; write suppose: into the study"}
         supposed = {**published.estimates, **supposed}
     if absent := [name for name in law.parameter_names if name not in supposed]:
         return {"reason": f"nothing is known of {', '.join(absent)}; write suppose: into the study"}
@@ -95,7 +95,7 @@ def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
     return SharedErrors(np.unique(names, return_inverse=True)[1].reshape(-1), prior_correlation())
 
 
-def _outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:
+def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Why published estimates do not apply to these runs."""
     for name, (least, most) in published.ranges.items():
         values = [row[name] for row in rows]

@@ -54,8 +54,11 @@ class Troubles:
             raise ScalingError(what, code=1)
 
 
-def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = ()) -> None:
-    """Train until nothing is left that this process could do; refused where it gave up runs that it cannot train."""
+def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = (), outdated: Callable[[], bool] = lambda: False) -> None:
+    """Train until nothing is left that this process could do; refused where it gave up runs that it cannot train.
+
+    Ends as well where the plan is `outdated` while all that is left waits for someone else.
+    """
     left, branches, troubles = _most_expensive_first(plan), _branches(plan), Troubles()
     left.sort(key=lambda job: _deaths(ledger, job.run) >= DEATHS)
     while left:
@@ -68,6 +71,8 @@ def work(ledger: Ledger, plan: Plan, tell: Collection[Tell] = ()) -> None:
                 worked |= _try(ledger, job, tell, troubles)
         left = kept
         if not worked and left:
+            if outdated():
+                return
             time.sleep(PAUSE)
     troubles.raise_given_up()
 

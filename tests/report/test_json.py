@@ -198,9 +198,12 @@ def documents(study, made_study, tmp_path_factory):
         run("runs", "runs")
         run("show", "show", one)
         run("diff", "diff", "gpt2", "llama")
-        for words in (["quickstart", "--on", "H100", "--price", "2"], ["study.yaml"]):
+        adaptive = ["--adaptive", "E ± 0.05"]
+        for words in (["quickstart", "--on", "H100", "--price", "2"], ["study.yaml"], ["quickstart", *adaptive]):
             run("plan", "plan", *words)
+        run("plan", "plan", "study.yaml", *adaptive)
         ledger, *_ = study
+        run("watch", "watch", "small", f"runs={ledger.root}")
         run("report", "report", "small", f"runs={ledger.root}")
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
         changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}

@@ -1,0 +1,299 @@
+"""Adaptive: a study that chooses its runs, one after another, until the interval of its goal is narrow enough.
+
+The candidates are the runs of the study's grid, each with further seeds. With w workers a decision knows the results
+of all runs before the w - 1 that were chosen last, whichever of these are done: so it is the same however fast the
+workers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scaling.config import load
+from scaling.errors import ScalingError
+from scaling.law import Form, named
+from scaling.law.goal import Goal
+from scaling.law.joint import VARIANT, joint
+from scaling.law.next_run import Belief, Candidates, Choice, Look, Reach, choose, confirmed, expected_path, look
+from scaling.law.shared_errors import prior_correlation
+from scaling.ledger import Ledger
+from scaling.ledger.attempt import now
+from scaling.number import plural
+from scaling.studies.decisions import Decision, decide, decisions, is_open
+from scaling.studies.findings import variant
+from scaling.studies.plan import Plan, Run, trunk_of
+from scaling.studies.predicted_interval import NOISE, PUBLISHED, outside
+from scaling.studies.question import Line, Question
+from scaling.studies.question import named as name_of
+from scaling.studies.record import enter
+from scaling.studies.run_status import settled
+from scaling.training.point import point
+
+SEEDS = 3
+"""Of each candidate, where the study does not name its seeds: the best designs repeat few sizes and budgets."""
+
+
+def extended(question: Question, goal: Goal, budget: float | None, words: Sequence[str]) -> Question:
+    """The study under a name of its own, whose grid has further seeds."""
+    if question.law is None:
+        raise ScalingError("the study asks for no law", key="--adaptive", value=goal.text, fix="write law: chinchilla")
+    first = load(question.base, [f"{key}={value}" for key, value in question.set.items() if key == "seed"])["seed"]
+    fixed = "seed" in question.set or any(word.startswith("seed=") for word in words)
+    seeds = [] if fixed else [first + offset for offset in range(SEEDS)]
+    grid = [_seeded(line, seeds) for line in ([question.grid] if isinstance(question.grid, Mapping) else question.grid)]
+    parts = [f"adaptive={goal.text.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]
+    return replace(question, name=name_of(question.name, None, parts), grid=grid)
+
+
+def _seeded(line: Line, seeds: Sequence[int]) -> Line:
+    axes = line.get("axes", line)
+    if not seeds or "seed" in axes:
+        return line
+    axes = {**axes, "seed": list(seeds)}
+    return {**line, "axes": axes} if "kind" in line else axes
+
+
+@dataclass(frozen=True)
+class Field:
+    """The candidates of a study's plan, as runs and as what the choice among them reads."""
+
+    plan: Plan
+    goal: Goal
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return [run for run in self.plan.runs if not run.held_out]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        return [{**point(run.experiment), **variant(run)} for run in self.runs]
+
+    @cached_property
+    def forms(self) -> list[Form]:
+        """The laws in competition: those that know the goal."""
+        question = self.plan.question
+        variants = dict.fromkeys(row["row"] for row in self.rows if "row" in row)
+        if len(variants) > 1:
+            forms: list[Form] = [joint(named(str(question.law)), list(variants), "exponents")]
+        else:
+            forms = [named(law) for law in question.laws]
+        self.goal.quantity(forms[0])
+        return [form for form in forms if form is forms[0] or self._knows(form)]
+
+    def _knows(self, form: Form) -> bool:
+        try:
+            self.goal.quantity(form)
+        except ScalingError:
+            return False
+        return all(name in self.rows[0] for name in form.inputs)
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        names = [run.run if run.trunk is None else run.trunk[0] for run in self.runs]
+        columns = {name: np.array([row[name] for row in self.rows], float) for name in self._columns}
+        if VARIANT in {name for form in self.forms for name in form.inputs}:
+            variants = list(dict.fromkeys(row["row"] for row in self.rows))
+            columns[VARIANT] = np.array([variants.index(row["row"]) for row in self.rows], float)
+        stems = [
+            0.0
+            if run.trunk is None
+            else run.experiment.tokens(run.trunk[1]) * run.experiment.cost.flops_train_per_token
+            for run in self.runs
+        ]
+        own = np.array([run.flops for run in self.runs])
+        return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), own)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in dict.fromkeys(name for form in self.forms for name in form.inputs) if name != VARIANT]
+
+    @cached_property
+    def grid_cost(self) -> float:
+        """FLOPs of the fixed grid that the candidates extend: its runs of the first seed, with their trunks."""
+        first = min(row["seed"] for row in self.rows)
+        wanted = [place for place, row in enumerate(self.rows) if row["seed"] == first]
+        order = sorted(wanted, key=lambda place: self.candidates.stem[place])
+        return sum(float(self.candidates.cost(order[:place])[row]) for place, row in enumerate(order))
+
+    @cached_property
+    def supposed(self) -> tuple[tuple[Belief, ...], float]:
+        """The laws as the study, or a paper for runs of such sizes, supposes them, and the noise."""
+        suppose = dict(self.plan.question.suppose)
+        noise = suppose.pop("noise", NOISE)
+        beliefs = []
+        for form in self.forms:
+            published = PUBLISHED.get(form.name)
+            known = published.estimates if published is not None and not outside(published, self.rows) else {}
+            estimates = {**known, **suppose}
+            if all(name in estimates for name in form.parameter_names):
+                beliefs.append(Belief(form, {name: estimates[name] for name in form.parameter_names}))
+        return tuple(replace(belief, weight=1.0 / len(beliefs)) for belief in beliefs), noise
+
+    def expected(self, budget: float, to: float = 0.0) -> Reach | None:
+        """What a budget is expected to reach; None where nothing is supposed of the laws."""
+        beliefs, noise = self.supposed
+        if not beliefs:
+            return None
+        supposed = Look(beliefs, None, noise, prior_correlation(), 0)
+        return expected_path(self.goal, self.candidates, supposed, budget, to)
+
+    def refuse_out_of_reach(self, budget: float) -> None:
+        """Refuse a goal that the candidates are not expected to reach within the budget, with what they can reach."""
+        reach = self.expected(budget, self.goal.half_width)
+        if reach is None or reach.half_width <= self.goal.half_width:
+            return
+        raise ScalingError(
+            self.sentence(reach, budget),
+            key="--adaptive",
+            value=self.goal.text,
+            fix="ask for a wider interval, raise --budget, or add sizes and budgets to the grid",
+        )
+
+    def sentence(self, reach: Reach, budget: float) -> str:
+        """What is expected, in words."""
+        runs = f"{plural(len(reach.rows), 'run')} of {len(self.runs)} candidates, {reach.cost:.3g} FLOPs"
+        if reach.half_width <= self.goal.half_width:
+            return f"{self.goal.text} is expected of {runs}: {reach.cost / self.grid_cost:.0%} of the grid's"
+        whole = self.expected(float("inf"), self.goal.half_width)
+        assert whole is not None
+        if whole.half_width <= self.goal.half_width:
+            given = f"a budget of {budget:.3g} gives {self.goal.spelled(reach.half_width)}"
+            return f"{self.goal.text} is expected to take {whole.cost:.3g} FLOPs; {given}"
+        width = self.goal.spelled(whole.half_width)
+        return (
+            f"{self.goal.text} is out of reach: all {len(self.runs)} candidates, {whole.cost:.3g} FLOPs, give {width}"
+        )
+
+
+class Decider:
+    """Makes the decisions of a study as its runs come to their end, and enters what they choose into its plan."""
+
+    def __init__(self, ledger: Ledger, field: Field, budget: float, window: int):
+        self.ledger, self.field, self.budget = ledger, field, budget
+        self.name = field.plan.question.name
+        made = decisions(ledger, self.name)
+        self.window = made[0]["workers"] if made else window
+        self.entered = set(ledger.runs_of(self.name)) if self.name in ledger.studies() else set[str]()
+        self.place = {run.run: place for place, run in enumerate(field.runs)}
+        self._seen: tuple[tuple[int, ...], Look] | None = None
+        self._plan: tuple[frozenset[str], Plan] | None = None
+
+    def __call__(self) -> Plan:
+        """The plan by now, after all decisions that can be made."""
+        made = decisions(self.ledger, self.name)
+        while not made or is_open(made):
+            if made:
+                self._enter(made)  # what was decided before a kill is entered after it
+            further = self._next(made)
+            if further is None:
+                break
+            if "concluded" in further:
+                self._enter([*made, further])  # workers leave once they read a conclusion
+            decide(self.ledger, self.name, len(made) + 1, {**further, "decided": now()})
+            made = decisions(self.ledger, self.name)
+        return self._enter(made)
+
+    def _enter(self, made: Sequence[Decision]) -> Plan:
+        """The plan of the runs that were chosen; those that are held out belong to it once no more are chosen."""
+        names = {decision["run"] for decision in made if "run" in decision} | self.entered
+        if not is_open(made):
+            names |= {run.run for run in self.field.plan.runs if run.held_out}
+        if self._plan is None or self._plan[0] != names:
+            plan = restricted(self.field.plan, names)
+            enter(self.ledger, self.name, plan)
+            self._plan = frozenset(names), plan
+        return self._plan[1]
+
+    def _next(self, made: Sequence[Decision]) -> dict[str, Any] | None:
+        """The next decision; None where it waits for runs."""
+        chosen = [self.place[decision["run"]] for decision in made]
+        done = [settled(self.ledger, self.field.runs[row].run) for row in chosen]
+        known = chosen[: max(0, len(chosen) - self.window + 1)]
+        if not all(done[: len(known)]):
+            return None
+        spent = sum(decision["flops"] for decision in made)
+        seen = self._look(known)
+        choice = self._choice(chosen, known, seen, spent)
+        if self._reached(made, seen) or choice is None:
+            # Before anything is concluded, all that runs is waited for.
+            if not all(done):
+                return None
+            known, seen = chosen, self._look(chosen)
+            choice = self._choice(chosen, known, seen, spent)
+        reached = self._reached(made, seen)
+        return self._document(seen, known, chosen, None if reached else choice, spent, reached)
+
+    def _reached(self, made: Sequence[Decision], seen: Look) -> bool:
+        goal = self.field.goal
+        before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
+        return confirmed([*before, seen.half_width(goal)], goal.half_width)
+
+    def _choice(self, chosen: Sequence[int], known: Sequence[int], seen: Look, spent: float) -> Choice | None:
+        failed = [row for row in known if self._loss(row) is None]
+        counted = [row for row in chosen if row not in failed]
+        return choose(self.field.goal, self.field.candidates, counted, seen, self.budget - spent, closed=failed)
+
+    def _loss(self, row: int) -> float | None:
+        result = self.ledger.result(self.field.runs[row].run)
+        return None if result is None or result["outcome"] != "finished" else result["loss"]
+
+    def _look(self, known: Sequence[int]) -> Look:
+        if self._seen is None or self._seen[0] != tuple(known):
+            losses = {row: loss for row in known if (loss := self._loss(row)) is not None}
+            beliefs, noise = self.field.supposed
+            values = np.array(list(losses.values()))
+            seen = look(self.field.goal, self.field.forms, self.field.candidates, list(losses), values, beliefs, noise)
+            self._seen = tuple(known), seen
+        return self._seen[1]
+
+    def _document(
+        self,
+        seen: Look,
+        known: Sequence[int],
+        chosen: Sequence[int],
+        choice: Choice | None,
+        spent: float,
+        reached: bool,
+    ) -> dict[str, Any]:
+        runs = self.field.runs
+        common = {
+            "goal": self.field.goal.text,
+            "workers": self.window,
+            "budget": self.budget,
+            "known": [runs[row].run for row in known],
+            "pending": [runs[row].run for row in chosen[len(known) :]],
+            "interval": None if seen.interval is None else seen.interval.to_json(),
+            "half_width": self.field.goal.finite(seen.half_width(self.field.goal)),
+            "laws": [{"law": each.form.name, "weight": each.weight} for each in seen.beliefs],
+            "noise": seen.noise,
+            "correlation": seen.correlation,
+        }
+        if choice is None:
+            exhausted = all(row in chosen for row in range(len(runs)))
+            why = "reached" if reached else "candidates" if exhausted else "budget"
+            return {"concluded": why, **common, "spent": spent}
+        return {
+            "run": runs[choice.row].run,
+            "name": runs[choice.row].name,
+            "reason": choice.reason,
+            **common,
+            "expected_half_width": choice.expected,
+            "others": [{"name": runs[row].name, "score": score} for row, score in choice.others],
+            "flops": choice.cost,
+            "spent": spent + choice.cost,
+        }
+
+
+def restricted(plan: Plan, names: set[str]) -> Plan:
+    """The plan of some of its runs, with their trunks as far as these need them."""
+    runs = tuple(run for run in plan.runs if run.run in names)
+    last: dict[str, Run] = {}
+    for run in sorted((run for run in runs if run.trunk), key=lambda run: run.trunk[1] if run.trunk else 0):
+        assert run.trunk is not None
+        last[run.trunk[0]] = run
+    return Plan(plan.question, runs, {name: trunk_of(name, run.experiment) for name, run in last.items()})

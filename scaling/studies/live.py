@@ -1,0 +1,126 @@
+"""Live: the law of a study while its runs go on, with an interval that holds however often one looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.law.goal import Goal, parse_goal
+from scaling.law.interval import Interval
+from scaling.law.next_run import LEVEL, Look, look, variance
+from scaling.law.repeated_looks import level_at_a_look
+from scaling.ledger import Ledger
+from scaling.studies.adaptive import Field
+from scaling.studies.decisions import Decision
+from scaling.studies.plan import Plan
+
+QUANTILE = 3.4
+"""About what an interval under repeated looks has for Student's quantile when an adaptive study ends."""
+
+
+@dataclass(frozen=True)
+class LiveLaw:
+    """A look at the law: `interval` holds at all looks together, `one_look` had this been the only one.
+
+    Where there is none yet, `reason` states why.
+    """
+
+    finished: int
+    law: str | None = None
+    quantity: str | None = None
+    interval: Interval | None = None
+    one_look: Interval | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "finished": self.finished,
+            "law": self.law,
+            "quantity": self.quantity,
+            "interval": None if self.interval is None else {**self.interval.to_json(), "level": LEVEL},
+            "interval_of_one_look": None if self.one_look is None else self.one_look.to_json(),
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        if self.one_look is None:
+            return f"no interval yet: {self.reason}"
+        estimate = f"{self.quantity} = {self.one_look.estimate:.4g} ({self.law}, {self.finished} runs)"
+        always = "open" if self.interval is None else _ends(self.interval)
+        return f"{estimate}: 95% interval under repeated looks {always}; of one look {_ends(self.one_look)}"
+
+
+def _ends(interval: Interval) -> str:
+    low = "open" if interval.open_below else f"{interval.low:.4f}"
+    high = "open" if interval.open_above else f"{interval.high:.4f}"
+    return f"[{low}, {high}]"
+
+
+class LiveFit:
+    """Fits the law again where a further run has finished, and only then."""
+
+    def __init__(self, ledger: Ledger):
+        self.ledger = ledger
+        self._last: tuple[tuple[str, ...], LiveLaw] | None = None
+
+    def __call__(self, plan: Plan, made: Sequence[Decision] = ()) -> LiveLaw:
+        losses = {run.run: loss for run in plan.runs if not run.held_out and (loss := self._loss(run.run)) is not None}
+        if self._last is None or self._last[0] != tuple(losses):
+            self._last = tuple(losses), _look(plan, made, losses)
+        return self._last[1]
+
+    def _loss(self, run: str) -> float | None:
+        result = self.ledger.result(run)
+        return None if result is None or result["outcome"] != "finished" else result["loss"]
+
+
+def _look(plan: Plan, made: Sequence[Decision], losses: Mapping[str, float]) -> LiveLaw:
+    if plan.question.law is None:
+        return LiveLaw(len(losses), reason="the study asks for no law")
+    try:
+        field = Field(plan, parse_goal(made[0]["goal"]) if made else _goal(plan))
+        rows = [place for place, run in enumerate(field.runs) if run.run in losses]
+        values = np.array([losses[field.runs[row].run] for row in rows])
+        seen = look(field.goal, field.forms, field.candidates, rows, values)
+    except ScalingError as error:
+        return LiveLaw(len(losses), reason=error.what)
+    law = field.forms[0].name
+    if seen.interval is None:
+        parameters = len(field.forms[0].parameters)
+        return LiveLaw(len(losses), law, reason=f"{len(losses)} runs, and the law has {parameters} parameters")
+    interval = under_repeated_looks(field, rows, seen, planned=not made)
+    return LiveLaw(len(losses), law, field.goal.text.partition("±")[0].strip(), interval, seen.interval)
+
+
+def under_repeated_looks(field: Field, rows: Sequence[int], seen: Look, planned: bool) -> Interval | None:
+    """The interval that holds at all looks together. The study ends with all its runs where they are `planned`, else
+    where the goal is reached.
+    """
+    now = variance(field.goal, field.candidates, rows, seen)
+    every = range(len(field.runs))
+    end = variance(field.goal, field.candidates, every, seen) if planned else (field.goal.half_width / QUANTILE) ** 2
+    freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
+    level = level_at_a_look(LEVEL, freedom, end / now)
+    return None if level is None else seen.interval_at(field.goal, level)
+
+
+def _goal(plan: Plan) -> Goal:
+    """What a study that names no goal is watched for: the floor of its law, or else the loss of its target."""
+    from scaling.law import named
+
+    form = named(str(plan.question.law))
+    floor = next((each.name for each in form.parameters if each.linear and each.scale == "linear"), None)
+    if floor is not None:
+        return Goal(floor, floor, float("inf"))
+    place = dict(plan.question.target)
+    if not place:
+        from scaling.training.point import point
+
+        largest = max((point(run.experiment) for run in plan.runs), key=lambda row: row["C"])
+        place = {name: float(largest[name]) for name in form.inputs}
+    text = " ".join(f"{name}={value:.3g}" for name, value in place.items())
+    return Goal(f"{form.target} at {text}", form.target, float("inf"), "absolute", place)

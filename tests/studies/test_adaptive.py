@@ -1,0 +1,208 @@
+"""An adaptive study: its decisions follow from results alone, come before their runs, and outlive every kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scaling
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.law import named
+from scaling.law.goal import parse_goal
+from scaling.ledger import Ledger
+from scaling.report.chosen import chosen, sentence
+from scaling.studies import adaptive
+from scaling.studies.adaptive import Decider, Field, extended
+from scaling.studies.decisions import decide, decisions, plans
+from scaling.studies.plan import plan
+from scaling.studies.question import read
+from scaling.studies.record import entered
+
+SMALL = str(Path(__file__).parent / "small.yaml")
+GOAL = parse_goal("E ± 0.12")
+TRUTH = {"E": 1.9, "A": 20.0, "alpha": 0.5, "B": 400.0, "beta": 0.8}
+
+
+def field(folder: Path, goal=GOAL, words=()) -> Field:
+    words = [f"runs={folder}", *words]
+    return Field(plan(extended(read(SMALL), goal, None, words), words), goal)
+
+
+def decided(ledger: Ledger, name: str) -> list[dict]:
+    """The decisions without their times."""
+    return [{key: value for key, value in each.items() if key != "decided"} for each in decisions(ledger, name)]
+
+
+class Pretended(Decider):
+    """Runs that are `ended` have the losses of a law, with a little noise; nothing is trained."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.ended: set[str] = set()
+        columns = {name: np.array([row[name] for row in self.field.rows], float) for name in ("N", "D")}
+        law = named("chinchilla")
+        theta = np.array([TRUTH[name] for name in law.parameter_names])
+        noise = 0.002 * np.random.default_rng(0).standard_normal(len(self.field.rows))
+        self.losses = law.predict(theta, columns) * np.exp(noise)
+
+    def _loss(self, row):
+        return float(self.losses[row]) if self.field.runs[row].run in self.ended else None
+
+
+@pytest.fixture(autouse=True)
+def pretended(monkeypatch, request):
+    """A run is settled once a Pretended decider has it among those that ended."""
+    if "slow" not in request.keywords:
+        monkeypatch.setattr(adaptive, "settled", lambda ledger, run: run in request.node.ended)
+    request.node.ended = set()
+    return request.node.ended
+
+
+def worked(candidates: Field, ended: set[str], workers: int, order=min, kills=False, budget=None) -> Decider:
+    """A study to its conclusion; `order` picks which of the runs that go on ends first."""
+    ledger = candidates.plan.ledger()
+    budget = budget or candidates.grid_cost
+    decide = Pretended(ledger, candidates, budget, workers)
+    for _ in range(80):
+        if kills:
+            decide = Pretended(ledger, candidates, budget, workers)
+        decide.ended = ended
+        now = decide()
+        if "concluded" in decisions(ledger, decide.name)[-1]:
+            return decide
+        going = [run.run for run in now.runs if run.run not in ended]
+        ended.add(order(going))
+    raise AssertionError("no end")
+
+
+def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(tmp_path, pretended):
+    candidates = field(tmp_path)
+    study = worked(candidates, pretended, 1)
+    *made, last = decisions(study.ledger, study.name)
+    assert last["concluded"] == "reached"
+    widths = [one["half_width"] or np.inf for one in (*made, last)]
+    assert max(widths[-2:]) <= 0.12
+    assert all(max(pair) > 0.12 for pair in pairwise(widths[:-1]))
+    assert last["spent"] == pytest.approx(sum(one["flops"] for one in made))
+    assert last["spent"] < 0.6 * candidates.grid_cost
+    planned = entered(study.ledger, study.name)
+    assert {run.run for run in planned.runs if not run.held_out} == {one["run"] for one in made}
+    assert sum(run.held_out for run in planned.runs) == 1
+    # The page shows each decision, and why it ended.
+    assert sentence([*made, last]).endswith("the last two looks were narrow enough.")
+    assert str(chosen([*made, last])).count("<tr>") == len(made) + 2
+
+
+def test_a_decision_does_not_depend_on_which_worker_is_faster_or_on_kills(tmp_path, pretended):
+    made = []
+    for place, (order, kills) in enumerate(((min, False), (max, True))):
+        pretended.clear()
+        study = worked(field(tmp_path / str(place)), pretended, 2, order, kills)
+        made.append(decided(study.ledger, study.name))
+    assert made[0] == made[1]
+    assert all(len(one["pending"]) == 1 for one in made[0][1:-1])
+
+
+def test_a_kill_between_a_decision_and_its_run_changes_nothing(tmp_path, pretended):
+    """The decision is on record, and no plan has its run; or the held-out run is planned, and nothing concluded."""
+    whole = worked(field(tmp_path / "whole"), pretended, 1)
+    expected = decided(whole.ledger, whole.name)
+    candidates = field(tmp_path / "killed")
+    ledger = candidates.plan.ledger()
+    for count, document in enumerate(expected[:3], start=1):
+        decide(ledger, whole.name, count, {**document, "decided": "then"})
+    again = worked(candidates, pretended, 1)
+    assert decided(ledger, again.name) == expected
+    last = ledger.study_folder(again.name) / "decisions" / f"{len(expected):04d}.json"
+    last.unlink()
+    worked(candidates, pretended, 1)
+    assert decided(ledger, again.name) == expected
+
+
+def test_workers_wait_for_the_next_decision_and_leave_at_the_conclusion(tmp_path, pretended):
+    candidates = field(tmp_path)
+    ledger = candidates.plan.ledger()
+    study = Pretended(ledger, candidates, candidates.grid_cost, 1)
+    study.ended = pretended
+    study()
+    counts = []
+    for now, outdated in plans(ledger, study.name, [f"runs={tmp_path}"]):
+        counts.append(len(now.runs))
+        while not outdated() and "concluded" not in decisions(ledger, study.name)[-1]:
+            pretended.update(run.run for run in now.runs)
+            study()
+    made = decisions(ledger, study.name)
+    assert counts == [*range(1, len(made)), len(made)]
+
+
+def test_the_budget_ends_it_too(tmp_path, pretended):
+    candidates = field(tmp_path, parse_goal("E ± 0.0001"))
+    study = worked(candidates, pretended, 1, budget=0.4 * candidates.grid_cost)
+    last = decisions(study.ledger, study.name)[-1]
+    assert last["concluded"] == "budget"
+    assert last["spent"] <= 0.4 * candidates.grid_cost
+
+
+@pytest.mark.parametrize(
+    ("goal", "what"),
+    {
+        "E": "expected a quantity",
+        "E ± x": "expected a width above 0",
+        "E ± 0": "expected a width above 0",
+        "loss at N ± 1%": "expected NAME=NUMBER, not 'N'",
+        "Q ± 0.1": "chinchilla has no 'Q'",
+        "accuracy at N=1 D=2 ± 1%": "predicts no 'accuracy'",
+        "loss at N=1M ± 1%": "add D=",
+        "loss of b - a at N=1M D=2M ± 0.1": "compares no rows",
+    }.items(),
+)
+def test_a_goal_that_cannot_be_read_is_one_line(goal, what, capsys, tmp_path):
+    assert main(["study", SMALL, "--adaptive", goal, f"runs={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert what in error
+    assert error.count("\n") == 1
+
+
+def test_a_goal_out_of_reach_is_refused_with_what_can_be_reached(capsys, tmp_path):
+    file = tmp_path / "known.yaml"
+    supposed = ", ".join(f"{name}: {value}" for name, value in TRUTH.items())
+    file.write_text(f"{Path(SMALL).read_text()}suppose: {{{supposed}, noise: 0.002}}\n")
+    assert main(["study", str(file), "--adaptive", "E ± 1e-5", f"runs={tmp_path}"]) == 2
+    error = capsys.readouterr().err
+    assert "E ± 1e-5 is out of reach: all 27 candidates" in error
+    assert "FLOPs, give ± 0.0" in error
+    assert main(["plan", str(file), "--adaptive", "E ± 0.2", f"runs={tmp_path}"]) == 0
+    assert "E ± 0.2 is expected of" in capsys.readouterr().out
+
+
+def test_seeds_are_candidates_unless_the_study_names_them(tmp_path):
+    assert len(field(tmp_path).runs) == 27
+    assert len(field(tmp_path, words=["seed=5"]).runs) == 9
+    with pytest.raises(ScalingError, match="adaptive study"):
+        scaling.study(SMALL, f"runs={tmp_path}", budget=1e9)
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_goes_on_with_the_same_decisions(tmp_path):
+    command = [sys.executable, "-m", "scaling", "study", SMALL, "--adaptive", "E ± 0.3", "--workers", "1"]
+    name = "small-adaptive-E-0.3"
+    assert subprocess.run([*command, f"runs={tmp_path / 'whole'}"], capture_output=True, check=False).returncode == 0
+    folder = tmp_path / "killed"
+    for decided_by_then in (2, 5):
+        process = subprocess.Popen([*command, f"runs={folder}"], stderr=subprocess.DEVNULL, start_new_session=True)
+        while len(list(folder.glob(f"studies/{name}/decisions/*.json"))) < decided_by_then and process.poll() is None:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert subprocess.run([*command, f"runs={folder}"], capture_output=True, check=False).returncode == 0
+    whole, killed = Ledger.open(tmp_path / "whole"), Ledger.open(folder)
+    assert decided(whole, name) == decided(killed, name)
+    page = (folder / "studies" / name / "report" / "index.html").read_text()
+    assert "The decisions" in page
