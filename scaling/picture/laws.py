@@ -191,7 +191,9 @@ def joint_region(fit: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y:
     centre = np.median(cloud, axis=1, keepdims=True)
     inner = np.ones(cloud.shape[1], bool)
     for _ in range(TRIMMINGS):  # the shape is that of the inner nine tenths, so that a few wild draws do not bend it
-        root = np.linalg.cholesky(np.cov(cloud[:, inner]))
+        variances, directions = np.linalg.eigh(np.cov(cloud[:, inner]))
+        # Draws may lie on a line, as where a parameter is at its bound in all of them.
+        root = directions * np.sqrt(np.maximum(variances, 1e-12 * variances.max() + np.finfo(float).tiny))
         radius = np.linalg.norm(np.linalg.solve(root, cloud - centre), axis=0)
         inner = radius <= np.quantile(radius, 0.9)
     turn = np.linspace(0, 2 * np.pi, 200)

@@ -169,6 +169,16 @@ def test_the_interactive_page_needs_nothing_else(pictures, tmp_path):
     assert "<script src=" not in page
 
 
+@pytest.mark.parametrize("alpha", [np.zeros(200), np.linspace(0.2, 0.4, 200)], ids=["at a bound", "as beta"])
+def test_draws_on_a_line_have_a_region_too(chinchilla, alpha):
+    (panel,) = picture.joint_region(chinchilla[0], {"alpha": alpha, "beta": np.linspace(0.2, 0.4, 200)}).panels
+    half, most = (part for part in panel.parts if isinstance(part, Line))
+    for ring in (half, most):
+        assert np.isfinite(ring.x).all()
+        assert np.ptp(ring.x) == pytest.approx(np.ptp(alpha) / np.ptp(most.y) * np.ptp(ring.y), rel=0.6, abs=1e-6)
+    assert np.ptp(half.y) < np.ptp(most.y) < 0.4
+
+
 def test_an_unknown_kind_of_file_is_refused(pictures, tmp_path):
     with pytest.raises(ScalingError, match=r"choose \.pdf, \.svg, \.png or \.html"):
         picture.save(pictures["C"], tmp_path / "picture.gif")
