@@ -107,7 +107,7 @@ class Experiment:
     @property
     def patience(self) -> int | None:
         """Evaluations without improvement after which the run ends."""
-        return self.config["train.patience"]
+        return self.config.tree["train"]["patience"]
 
     @property
     def rates(self) -> Parametrization:
