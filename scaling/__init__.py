@@ -96,6 +96,7 @@ _SLOTS.update(
     metric="scaling.metric",
     data="scaling.data",
     corpus="scaling.data.corpus",
+    layout="scaling.data.task.layout",
     tokenizer="scaling.data.tokenizer",
     objective="scaling.objective",
     optimizer="scaling.training.optimizer",

@@ -160,6 +160,7 @@ def versions(config: Any) -> dict[str, int]:
     """The version of every kind that a config names, so that fixing a piece gives its runs another identity.
 
     A `version` is a number, or a function of the config where a fix changed what some configs compute and not others.
+    A kind of version 0 is left out: lines that name it were no pieces when runs with them were made.
     """
     numbers: dict[str, int] = {}
     for node in nodes(config):
@@ -170,7 +171,7 @@ def versions(config: Any) -> dict[str, int]:
                 if piece is not None:
                     version = getattr(piece, "version", 1)
                     numbers[f"{slot}.{kind}"] = version if isinstance(version, int) else version(config)
-    return numbers
+    return {name: number for name, number in numbers.items() if number}
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:

@@ -93,12 +93,12 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _family(config: Config) -> str:
-    """The family that the objective is made for first of all; of a task whose answers are texts, one that writes."""
+    """The family that the objective is made for first of all, with the task's answers where the data are a task."""
     from scaling import build
 
-    if config["data"].get("answer") == "text":
-        return "encoder_decoder"
-    objective = build.kinds("objective").get(config["objective.kind"])
+    objective: Any = build.kinds("objective").get(config["objective.kind"])
+    if hasattr(objective, "families_for"):
+        return objective.families_for(config["data"].get("answer"))[0]
     return getattr(objective, "families", (MODEL,))[0]
 
 

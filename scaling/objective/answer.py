@@ -11,6 +11,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Features, Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.encoded import Encoded
+from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
@@ -32,7 +33,7 @@ class Answer:
     tokens of the question at most; an answer has at most `longest` tokens.
     """
 
-    families = ("encoder", "decoder", "encoder_decoder")
+    families: tuple[Family, ...] = ("encoder", "decoder", "encoder_decoder")
     separates: tuple[Family, ...] = ()
     is_code = False
     others = 0
@@ -68,10 +69,15 @@ class Answer:
         self.options = 0  # the most that an example has
         self._features: dict[tuple[str, str], Features] = {}
 
+    @classmethod
+    def families_for(cls, answer: Answers) -> tuple[Family, ...]:
+        """Those that learn such answers, the one that is made for them first: no encoder writes a text."""
+        return ("encoder_decoder", "decoder") if answer == "text" else cls.families
+
     def check(self, task: Goal) -> None:
         """Refuse a task that the family cannot be trained on."""
         self.writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        if self.writes and self.family == "encoder":
+        if (self.form == "text" and self.family == "encoder") or self.family not in self.families_for(task.answer):
             raise ScalingError(
                 "an encoder cannot write the answer of a task whose answers are texts",
                 key="data.answer" if task.answer == "text" else "form",

@@ -24,6 +24,7 @@ from scaling.data.source import Source
 from scaling.data.task import rows
 from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
+from scaling.data.task.layout import Layout, table
 from scaling.data.task.source import Examples, Goal, dumped, fingerprint
 from scaling.errors import ScalingError, nearest
 from scaling.number import BelowOne, PositiveInt, plural
@@ -39,9 +40,8 @@ class Task:
     """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
     `{premise}`.
 
-    Splits are in `files` (JSON lines, CSV, TSV, Parquet, two texts line by line, CoNLL's columns, CoNLL-U's, bracketed
-    trees, dialogues, SQuAD's JSON) or else in a set of the `hub`, or in a `corpus` of pairs, whose rows have `source`
-    and `text`.
+    Splits are in `files` of a `layout`, by default tables (JSON lines, CSV, TSV, Parquet), or else in a set of the
+    `hub`, or in a `corpus` of pairs, whose rows have `source` and `text`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer; `heads` are the words that those of a text depend on, which the position Syntax reads.
     Without a validation split, a fraction `validation` of the training examples is held
@@ -69,7 +69,7 @@ class Task:
         none: Literal["refused", "allowed"] = "refused",
         order: Literal["fixed", "either"] = "fixed",
         files: Mapping[str, Any] | None = None,
-        layout: Literal["table", "parallel", "conll", "conllu", "squad", "trees", "dialogue"] = "table",
+        layout: Recipe | None = None,
         columns: list[str] | None = None,
         rename: Mapping[str, str] | None = None,
         quotes: Literal["csv", "none"] = "csv",
@@ -120,12 +120,15 @@ class Task:
             self.corpus: Corpus | None = None if corpus is None else corpus()
         except ScalingError as error:
             raise error.under("corpus") from None
-        self.layout, self.named, self.quotes = layout, columns, quotes
+        try:
+            self.layout: Layout = table() if layout is None else layout()
+        except ScalingError as error:
+            raise error.under("layout") from None
+        self.named, self.quotes = columns, quotes
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         self.limit = limit
         rows.check_splits(self.files, "files")
-        if layout == "parallel" and columns is not None and len(columns) != 2:
-            raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
+        self.layout.check(columns)
         if self.corpus is not None and not self.files:
             return
         if not self.files:
@@ -248,7 +251,7 @@ class Task:
             "columns": columns,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [self.layout, self.named, self.rename, self.quotes, self.validation]
+            "read": [_line(self.layout), self.named, self.rename, self.quotes, self.validation]
             + ([] if self.limit is None else [self.limit]),
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
             **({} if self.corpus is None else {"corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)}}),
@@ -337,6 +340,12 @@ class Task:
                 raise ScalingError(what, key=error.key, fix=error.fix) from None
             if example is not None:
                 yield example
+
+
+def _line(layout: Layout) -> str | dict[str, Any]:
+    """The line of a config that makes the layout."""
+    name = type(layout).__name__
+    return {"kind": name, **vars(layout)} if vars(layout) else name
 
 
 @contextmanager

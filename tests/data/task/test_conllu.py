@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.data.task.rows import conllu
+from scaling.data.task.layout import conllu
 from scaling.errors import ScalingError
 
 SENTENCE = [("1", "The", "DT", "2"), ("2", "law", "NN", "3"), ("3", "falls", "VB", "0"), ("4", "slowly", "RB", "3")]
@@ -20,7 +20,7 @@ def test_a_sentence_has_its_words_heads_and_depths(tmp_path: Path) -> None:
     file = tmp_path / "a.conllu"
     joined = "1-2\tThe law\t_\t_\t_\t_\t_\t_\t_\t_\n"
     file.write_text(f"# text = The law\n{joined}{written(SENTENCE)}\n\n# next\n{written([('1', 'Go', 'VB', '0')])}")
-    first, second = conllu(file)
+    first, second = conllu().of_file(file, None, "csv")
     assert first["tokens"] == ["The", "law", "falls", "slowly"]
     assert first["heads"] == ["2", "3", "0", "3"]
     assert first["depths"] == ["3", "2", "1", "2"]
@@ -43,11 +43,11 @@ def test_a_tree_that_is_none_is_refused_with_its_line(
     file = tmp_path / "a.conllu"
     file.write_text("# one\n" + written(words))
     with pytest.raises(ScalingError, match=what) as caught:
-        list(conllu(file))
+        list(conllu().of_file(file, None, "csv"))
     assert (caught.value.file, caught.value.line) == (file, line)
 
 
 def test_columns_that_are_missing_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text("a DT\n")
     with pytest.raises(ScalingError, match="1 columns, and CoNLL-U has 10"):
-        list(conllu(tmp_path / "a.conllu"))
+        list(conllu().of_file(tmp_path / "a.conllu", None, "csv"))

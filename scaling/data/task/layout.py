@@ -1,0 +1,224 @@
+"""How the examples of a task lie in files of one's own: the kinds of the slot `layout`.
+
+They are named in lower case, as configs named them before they were kinds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from scaling.data.corpus import parallel as pairing
+from scaling.data.corpus import reading, separated
+from scaling.data.corpus.diagnosis import opened
+from scaling.data.tree import depths as tree_depths
+from scaling.errors import ScalingError
+from scaling.metric import trees as bracketed
+from scaling.number import plural
+
+Row = Mapping[str, Any]
+Columns = Sequence[str] | None  # the names of the task's key `columns`
+
+
+class Layout(Protocol):
+    """A layout is given the task's keys `columns` and `quotes`, which mean what it takes them for."""
+
+    version = 0  # the ids of runs are those from before there was this slot
+
+    def check(self, columns: Columns) -> None:
+        """Refuse columns that no file of this layout has."""
+
+    def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
+        """The rows of a split, each with its name for errors. What is wrong with the files as a whole is refused at
+        once, before the first row is asked for.
+        """
+        return (
+            (f"{file.name}, example {number}", row)
+            for file in files
+            for number, row in enumerate(self.of_file(file, columns, quotes), 1)
+        )
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        """The rows of one file, where each file of a split is read alone."""
+        ...
+
+
+class table(Layout):
+    """JSON lines, CSV, TSV or Parquet, by the file's suffix."""
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        if reading.builder(file) == "separated":
+            return separated.rows(file, columns, quotes == "csv")
+        if reading.builder(file) == "text":
+            what = "a file of examples is JSON lines, CSV, TSV or Parquet"
+            raise ScalingError(what, file=file, fix="set data.layout")
+        return reading.rows([file])
+
+
+class parallel(Layout):
+    """Two files, of which each line of one answers the same line of the other: a row has `source` and `target`, or the
+    two names of `columns`.
+    """
+
+    def check(self, columns: Columns) -> None:
+        if columns is not None and len(columns) != 2:
+            raise ScalingError("two files have two columns", key="columns", value=columns, fix="write [source, target]")
+
+    def rows(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
+        if len(files) != 2:
+            what = f"a parallel split is in two files, and it names {len(files)}"
+            raise ScalingError(what, fix="write [SOURCE, TARGET]")
+        left, right = columns or ("source", "target")
+        return (
+            (f"{files[0].name}, line {number}", {left: source, right: target})
+            for number, (source, target) in enumerate(pairing.pairs(*files), 1)
+        )
+
+
+class conll(Layout):
+    """A word a line, its columns separated by spaces, an empty line after each sentence (Tjong Kim Sang and De Meulder
+    2003): a row is a sentence, each column a list.
+    """
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        if not columns:
+            raise ScalingError("the columns have no names", key="columns", fix="name them, as in [tokens, tags]")
+        words: list[list[str]] = []
+        for number, line in enumerate(_lines(file), 1):
+            fields = line.split()
+            if not fields or fields[0] == "-DOCSTART-":
+                if words:
+                    yield dict(zip(columns, map(list, zip(*words))))
+                words = []
+            elif len(fields) != len(columns):
+                what = f"the line has {len(fields)} columns, and {len(columns)} are named"
+                raise ScalingError(what, file=file, line=number, fix="name every column in data.columns")
+            else:
+                words.append(fields)
+        if words:
+            yield dict(zip(columns, map(list, zip(*words))))
+
+
+class conllu(Layout):
+    """A word a line in the ten columns of CoNLL-U (Nivre et al. 2016) or CoNLL-X (Buchholz and Marsi 2006), which tabs
+    separate: a row is a sentence with the lists `tokens`, `upos`, `xpos` (of CoNLL-X coarse and fine tags), `heads`
+    (from 1; 0: the root), `relations` and `depths`, the words up to the root.
+    """
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        words: list[list[str]] = []
+        first = 0
+        for number, line in enumerate(itertools.chain(_lines(file), [""]), 1):
+            fields = line.split("\t")
+            if not line.strip():
+                if words:
+                    yield _sentence(file, first, words)
+                words = []
+            elif line.startswith("#") and not words:
+                continue
+            elif len(fields) == len(_CONLLU) and not fields[0].isdecimal():
+                continue  # words that span several others, and empty ones
+            elif len(fields) != len(_CONLLU):
+                what = f"the line has {len(fields)} columns, and CoNLL-U has {len(_CONLLU)}, separated by tabs"
+                raise ScalingError(what, file=file, line=number, fix="take data.layout=conll for other columns")
+            else:
+                first = first if words else number
+                words.append([*fields, str(number)])
+
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+def _sentence(file: Path, first: int, words: Sequence[Sequence[str]]) -> Row:
+    _, tokens, _, upos, xpos, _, heads, relations, _, _, lines = map(list, zip(*words))
+    for place, (number, head, line) in enumerate(zip((word[0] for word in words), heads, lines), 1):
+        if number != str(place):
+            raise ScalingError("words are numbered from 1 in their order", file=file, line=int(line), value=number)
+        if not head.isdecimal() or int(head) > len(words):
+            what = f"the sentence has {plural(len(words), 'word')}, and the head is none of them"
+            raise ScalingError(what, file=file, line=int(line), key="head", value=head, fix="write its number, or 0")
+    depths = tree_depths([int(head) for head in heads])
+    if depths is None:
+        raise ScalingError("the heads of the sentence form a circle", file=file, line=first, key="head")
+    return {
+        "tokens": tokens,
+        "upos": upos,
+        "xpos": xpos,
+        "heads": heads,
+        "relations": relations,
+        "depths": list(map(str, depths)),
+    }
+
+
+class trees(Layout):
+    """Bracketed trees as the Penn Treebank has them (Marcus et al. 1993): a row is a sentence with its `words`, its
+    `tree` in one line as the file has it, and the `sequence` that a model learns to write (Vinyals et al. 2015).
+    """
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        for tree in bracketed.read(_lines(file), file):
+            learned = bracketed.plain(tree)
+            if learned is not None:
+                words = " ".join(leaf.word or "" for leaf in learned.words())
+                yield {"words": words, "tree": str(tree), "sequence": bracketed.linear(learned)}
+
+
+class dialogue(Layout):
+    """Conversations, one a line of JSON: {"turns": [{"speaker": "ann", "text": "Hello."}, …]}. A row is a reply: its
+    `history` has every turn before it behind its speaker's mark, `<ann> Hello. <bob>`, and ends with the mark of who
+    replies; `reply` and `speaker` are the turn's own, and `turn` is its number from 1.
+    """
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        for number, line in enumerate(_lines(file), 1):
+            try:
+                turns = [(str(turn["speaker"]), str(turn["text"])) for turn in json.loads(line)["turns"]]
+            except (ValueError, KeyError, TypeError) as error:
+                fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
+                raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
+            if len(turns) < 2:
+                fix = "remove the line, or write the turn that replies"
+                raise ScalingError(f"it has {plural(len(turns), 'turn')}, so no reply", file=file, line=number, fix=fix)
+            said = ""
+            for turn, (speaker, text) in enumerate(turns, 1):
+                mark = f"<{speaker}>"
+                if turn > 1:
+                    yield {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+                said += f"{mark} {text} "
+
+
+class squad(Layout):
+    """Paragraphs with questions and answers, as SQuAD 1.1 and 2.0 are published (Rajpurkar et al. 2016, 2018)."""
+
+    def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        try:
+            articles = json.loads("\n".join(_lines(file)))["data"]
+            for article in articles:
+                for paragraph in article["paragraphs"]:
+                    for question in paragraph["qas"]:
+                        answers = [] if question.get("is_impossible") else question["answers"]
+                        yield {
+                            "id": question.get("id"),
+                            "title": article.get("title"),
+                            "context": paragraph["context"],
+                            "question": question["question"],
+                            "answers": {
+                                "text": [answer["text"] for answer in answers],
+                                "answer_start": [answer["answer_start"] for answer in answers],
+                            },
+                        }
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"it is not laid out as SQuAD's JSON: {error}"
+            raise ScalingError(what, file=file, fix="take data.layout=table for JSON lines") from error
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with opened(file) as content:
+            for line in content:
+                yield line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ScalingError("it is not UTF-8", file=file, fix="convert the file to UTF-8") from error

@@ -1,0 +1,50 @@
+"""Layouts of files are the kinds of a slot: a class of one's own joins it, and no run id names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling import build
+from scaling.errors import ScalingError
+
+OWN = """
+from scaling.data.task.layout import Layout
+
+class starred(Layout):
+    slot = "layout"
+
+    def __init__(self, *, mark: str = "*"):
+        self.mark = mark
+
+    def of_file(self, file, columns, quotes):
+        for block in file.read_text().split(self.mark)[1:]:
+            text, label = block.strip().split(" = ")
+            yield {"text": text, "label": label}
+"""
+
+
+def task(file: Path, layout: object):
+    line = {"kind": "Task", "answer": "class", "labels": ["yes", "no"], "text": "{text}", "metric": "Accuracy"}
+    files = {"train": str(file), "test": str(file)}
+    return build.build("data", {**line, "files": files, "layout": layout, "tokenizer": "Byte", "validation": 0.5})
+
+
+def test_a_layout_of_ones_own_is_read_by_its_keys(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    build.extend(tmp_path / "own.py")
+    (tmp_path / "a.stars").write_text(
+        "".join(f"+ line {number} = {'yes' if number % 2 else 'no'}\n" for number in range(9))
+    )
+    examples = task(tmp_path / "a.stars", {"kind": "starred", "mark": "+"}).open("test", tmp_path).examples
+    assert [(example.texts, example.answer) for example in examples[:2]] == [(("line 0",), 1), (("line 1",), 0)]
+
+
+def test_a_layout_that_there_is_not_lists_those_that_there_are(tmp_path):
+    with pytest.raises(ScalingError, match=r"no such kind.* conll, conllu, dialogue, parallel, squad, table, trees"):
+        task(tmp_path / "a", "xml")
+
+
+def test_no_run_id_names_a_layout():
+    assert build.versions({"data": {"kind": "Task", "layout": "conll"}}) == {"data.Task": 1}
