@@ -212,8 +212,9 @@ def _constrained(
 
 
 def _check_target(form: Form, row: Row) -> None:
-    """One row of the law's columns; or C alone, which asks for the run of the lowest loss."""
-    if not (set(row) == {"C"} and set(form.inputs) == {"N", "D"} and form.target == "loss"):
+    """One row of the law's columns; or C, alone or with `served`, which asks for the run of the lowest loss."""
+    budget = "C" in row and set(row) <= {"C", "served"}
+    if not (budget and set(form.inputs) == {"N", "D"} and form.target == "loss"):
         columns_of_a_row(form, row)
     _check_positive(row)
 

@@ -142,20 +142,24 @@ class Fit:
             [{**prediction.row, target: prediction.estimate, **prediction.to_json()} for prediction in predicted]
         )
 
-    def optimum(self, C: float) -> dict[str, float]:
-        """The size N and the data D that make the best of C FLOPs, and the loss there."""
+    def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
+        """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
+        each token that is `served` after training.
+        """
         estimates = self.estimates
         if self.law is None:
+            if served:
+                self._needs_law("serve")
             size, data = (
                 estimates[f"{name}_coefficient"] * C ** estimates[key] for name, key in (("N", "a"), ("D", "b"))
             )
             return {"N": size, "D": data}
-        from scaling.law.frontier import FLOPS, optimal_size
+        from scaling.law.frontier import data_left, optimal_size
         from scaling.law.two_step import TwoStep
 
         law = self.law.loss if isinstance(self.law, TwoStep) else self.law
-        size = float(optimal_size(law.form, C).of(law.form, law.theta))
-        data = C / (FLOPS * size)
+        size = float(optimal_size(law.form, C, served=served).of(law.form, law.theta))
+        data = data_left(C, size, served=served)
         return {"N": size, "D": data, "loss": float(law.predict(N=size, D=data))}
 
     @functools.cached_property

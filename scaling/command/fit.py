@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="predict here, or with C alone find the best N and D; may repeat",
+        help="predict here, or with C find the best N and D (C=1e21 served=1e12 pays for these tokens too); may repeat",
     )
     add(
         "--objective",

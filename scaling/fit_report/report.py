@@ -14,7 +14,7 @@ from scaling.law.back_test import BackTest, back_test
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit, check_columns
 from scaling.law.forms.composed import PREFIX
-from scaling.law.frontier import FLOPS, optimal, optimal_size
+from scaling.law.frontier import SERVED, data_left, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop
@@ -37,6 +37,8 @@ class BudgetOptimum:
     D: Interval | float
     loss: Interval | float
     prediction: Prediction
+    served: float = 0.0
+    """Tokens after training that the budget pays for too."""
 
     def to_json(self) -> dict[str, Any]:
         values = {"N": self.N, "D": self.D, "loss": self.loss}
@@ -44,7 +46,8 @@ class BudgetOptimum:
             name: value.to_json() if isinstance(value, Interval) else {"estimate": value}
             for name, value in values.items()
         }
-        return {"C": self.C, **bounded, **self.prediction.to_json()}
+        served = {"served": self.served} if self.served else {}
+        return {"C": self.C, **served, **bounded, **self.prediction.to_json()}
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,7 @@ def fit_report(
         bounds,
         tested,
         tuple(predict_runs(fit, rows, level, method, seed=seed)),
-        tuple(_optimum(fit, budget["C"], method, level, seed) for budget in budgets),
+        tuple(_optimum(fit, budget, method, level, seed) for budget in budgets),
         checklist(fit, intervals=bounds, held_out=tested, stated=stated),
         cluster_column=cluster_column,
     )
@@ -276,20 +279,21 @@ def _predicted(predictions: Sequence[Prediction], target: str) -> list[dict[str,
 
 
 def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
-    """C alone, under a law of N and D, asks for the compute-optimal run."""
-    return set(target) == {"C"} and set(fit.form.inputs) == {"N", "D"}
+    """C without N and D, under a law of these, asks for the compute-optimal run."""
+    return "C" in target and set(target) <= {"C", SERVED} and set(fit.form.inputs) == {"N", "D"}
 
 
-def _optimum(fit: Fit, compute: float, method: Method | None, level: float, seed: int) -> BudgetOptimum:
+def _optimum(fit: Fit, target: Mapping[str, float], method: Method | None, level: float, seed: int) -> BudgetOptimum:
+    compute, served = target["C"], target.get(SERVED, 0.0)
     if method is not None:
-        best = optimal(fit, compute, method=method, level=level)
+        best = optimal(fit, compute, served=served, method=method, level=level)
         row = {"N": best.N.estimate, "D": best.D.estimate}
         (prediction,) = predict_runs(fit, [row], level, method, seed=seed)
-        return BudgetOptimum(compute, best.N, best.D, best.loss, prediction)
-    size = float(optimal_size(fit.form, compute).of(fit.form, fit.theta))
-    data = compute / (FLOPS * size)
+        return BudgetOptimum(compute, best.N, best.D, best.loss, prediction, served)
+    size = float(optimal_size(fit.form, compute, served=served).of(fit.form, fit.theta))
+    data = data_left(compute, size, served=served)
     (prediction,) = predict_runs(fit, [{"N": size, "D": data}], level, None)
-    return BudgetOptimum(compute, size, data, prediction.estimate, prediction)
+    return BudgetOptimum(compute, size, data, prediction.estimate, prediction, served)
 
 
 def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:

@@ -166,6 +166,10 @@ def optima(document: Document) -> Table | None:
         return None
     bounded = rows[0]["interval_run"] is not None
     titles, cells = ["best at C"], [[short(row["C"])] for row in rows]
+    if any("served" in row for row in rows):
+        titles.append("tokens served")
+        for row, line in zip(rows, cells, strict=True):
+            line.append(short(row.get("served", 0.0)))
     for name in ("N", "D"):
         titles += [name, *([f"{percent(rows[0][name]['level'])} interval of {name}"] if bounded else [])]
         for row, line in zip(rows, cells, strict=True):

@@ -133,7 +133,7 @@ class Fit:
     def parameters_fitted(self) -> int:
         return len(self.problem.free)
 
-    def without(self, mask: np.ndarray, starts: int = STARTS) -> Fit:
+    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> Fit:
         """The same law fitted to the points outside the mask, which has a value for each row of the table."""
         return fit(
             self.form,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaling.picture.approaches import isoflop_valleys, learning_curves
-from scaling.picture.laws import contours, extrapolation, joint_region, loss_against, residuals
+from scaling.picture.laws import contours, extrapolation, joint_region, loss_against, residuals, sensitivity
 from scaling.picture.picture import Picture, save
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "loss_against",
     "residuals",
     "save",
+    "sensitivity",
 ]

@@ -13,12 +13,13 @@ from scaling.law.interval import Method
 from scaling.law.isoflop import IsoFlop
 from scaling.law.points import Points
 from scaling.law.predictions import predict_runs, rows_of
+from scaling.law.sensitivity import MOST_POINTS
 from scaling.law.two_step import TwoStep
 from scaling.picture.approaches import isoflop_valleys, learning_curves
-from scaling.picture.laws import Predict, contours, extrapolation, joint_region, loss_against, residuals
+from scaling.picture.laws import Predict, contours, extrapolation, joint_region, loss_against, residuals, sensitivity
 from scaling.picture.picture import Picture
 
-SHARED = ("residuals", "extrapolation", "joint_region", "learning_curves", "contours")
+SHARED = ("residuals", "sensitivity", "extrapolation", "joint_region", "learning_curves", "contours")
 """Pictures that both steps of a law may have."""
 DRAWS = 400
 """Bootstrap refits behind a joint region."""
@@ -52,6 +53,8 @@ def figures_of_law(
     if set(fit.form.inputs) == {"N", "D"}:
         pictures["contours"] = contours(fit, frontier=frontier(fit))
     pictures["residuals"] = residuals(fit)
+    if bounded and fit.degrees_of_freedom > 1 and len(fit.points) <= MOST_POINTS and fit.form.target == "loss":
+        pictures["sensitivity"] = sensitivity(fit)
     exponents = [parameter.name for parameter in fit.form.parameters if parameter.unit == "1"]
     free = [name for name in exponents if name not in fit.problem.fixed]
     if len(free) > 1 and fit.degrees_of_freedom > 0:

@@ -12,6 +12,8 @@ from scaling.law.fit import Fit
 from scaling.law.forms import Form
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, titles
+from scaling.law.sensitivity import DELTAS
+from scaling.law.sensitivity import sensitivity as sensitivity_of
 from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
 from scaling.picture.labels import caption, label, levels, short
 from scaling.picture.palette import BLACK, GREY, KINDS, ordered
@@ -26,6 +28,8 @@ MARGIN = 1.25
 SHADES: Mapping[str, Literal["dark", "light"]] = {"mean": "dark", "run": "light"}
 
 TRIMMINGS = 5
+LEAST_SQUARES = 0.1
+"""Where on the axis of δ least squares are drawn, whose δ is infinite."""
 
 PANELS = 3
 """Panels of the values of a third column that most runs share."""
@@ -183,6 +187,45 @@ def residuals(fit: Fit) -> Picture:
         )
     sentence = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
     return Picture(tuple(panels), caption(points, form.axes, sentence), "residuals")
+
+
+def sensitivity(fit: Fit) -> Picture:
+    """How far the floor moves with the penalty's δ, and without each point."""
+    found, points = sensitivity_of(fit), fit.points
+    ends = np.array([min(DELTAS) / MARGIN, LEAST_SQUARES * MARGIN])
+    interval, parts = fit.bounds.get(found.parameter), list[Marks | Line | Band]()
+    closed = interval is not None and not (interval.open_below or interval.open_above)
+    chosen = fit.form.parameters[fit.form.parameter_names.index(found.parameter)]
+    if interval is not None and closed and chosen.scale == "linear":
+        low, high = (np.full(2, end) for end in (interval.low, interval.high))
+        parts.append(Band(ends, low, high, GREY, "95% interval"))
+    deltas = np.minimum(DELTAS, LEAST_SQUARES)
+    parts += [
+        Line(ends, np.full(2, found.estimate), BLACK),
+        Marks(deltas, found.by_delta, KINDS[0], names=tuple(f"δ = {delta:g}" for delta in DELTAS)),
+    ]
+    axis = "C" if "C" in points.columns else fit.form.axes[0]
+    reach = np.array([points[axis].min() / MARGIN, points[axis].max() * MARGIN])
+    name = found.parameter
+    panels = (
+        Panel(
+            Axis("δ of Huber's penalty, of log loss (the last: least squares)", log=True),
+            Axis(f"{name} ({chosen.unit})"),
+            tuple(parts),
+        ),
+        Panel(
+            Axis(label(axis), log=True),
+            Axis(f"{name} without the point ({chosen.unit})"),
+            (
+                Line(reach, np.full(2, found.estimate)),
+                Marks(points[axis], found.without, KINDS[0], names=_names(points)),
+            ),
+        ),
+    )
+    most = np.abs(found.without - found.estimate)
+    most = most[np.isfinite(most)].max(initial=0.0)
+    sentence = f"{name} under other penalties, and without each point, of which one moves it by {most:.2g}."
+    return Picture(panels, caption(points, fit.form.axes, sentence), f"sensitivity of {name}")
 
 
 def joint_region(fit: Fit, draws: Mapping[str, np.ndarray], x: str = "alpha", y: str = "beta") -> Picture:

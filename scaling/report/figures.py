@@ -11,7 +11,7 @@ from scaling.report.numbers import formula
 from scaling.report.plot import plot
 from scaling.studies.findings import FIGURES, Findings
 
-TEST, DOUBT = ("extrapolation",), ("residuals",)
+TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
 
 WIDE = (720, 400)

@@ -23,6 +23,7 @@ from scaling.law import (
     prediction,
     simulated_intervals,
 )
+from scaling.law.sensitivity import DELTAS, sensitivity
 
 TRUTH = {"E": 1.8172, "A": 482.01, "B": 2085.43, "alpha": 0.3478, "beta": 0.3658}
 THETA = np.array(list(TRUTH.values()))
@@ -54,6 +55,22 @@ def test_the_optimum_is_the_closed_form():
     assert best.loss.estimate == pytest.approx(float(found.predict(N=size, D=1e23 / (6 * size))))
     assert best.N.low < size < best.N.high
     assert best.D.low == pytest.approx(1e23 / (6 * best.N.high))
+
+
+def test_a_model_that_serves_is_smaller_and_sees_more_data():
+    """The best of many sizes on C = 6ND + 2NT, which the closed form does not know."""
+    found, C, served = fit(LAW, study(noise=0.003)), 1e23, 1e13
+    sizes = np.exp(np.linspace(np.log(1e9), np.log(C / (2 * served)), 200_000)[:-1])
+    losses = found.predict(N=sizes, D=(C - 2 * sizes * served) / (6 * sizes))
+    best = optimal(found, C, served=served)
+    assert best.N.estimate == pytest.approx(sizes[losses.argmin()], rel=1e-4)
+    assert 6 * best.N.estimate * best.D.estimate + 2 * best.N.estimate * served == pytest.approx(C)
+    assert best.loss.estimate == pytest.approx(losses.min(), rel=1e-9)
+    alone = optimal(found, C)
+    assert best.N.high < alone.N.low
+    assert best.loss.estimate > alone.loss.estimate
+    assert best.N.low < best.N.estimate < best.N.high
+    assert best.D.low < best.D.estimate < best.D.high
 
 
 def test_the_frontier_of_a_law_in_more_columns_and_of_none():
@@ -196,3 +213,16 @@ def test_simulation_agrees_with_information_where_noise_is_small():
     assert np.log(simulated.width) == pytest.approx(np.log(expected.width), rel=0.15)
     assert simulated.coverage is not None
     assert simulated.coverage > 0.88
+
+
+def test_sensitivity_is_that_of_fits_to_fewer_points_and_under_other_penalties():
+    points = study(30, noise=0.003)
+    found = fit(LAW, points)
+    seen = sensitivity(found)
+    assert (seen.parameter, seen.estimate) == ("E", found.estimates["E"])
+    for row in (0, 17):
+        mask = np.arange(30) == row
+        assert seen.without[row] == pytest.approx(found.without(mask).estimates["E"], rel=1e-4)
+    squares = fit(LAW, points, objective=LogSquared()).estimates["E"]
+    assert seen.by_delta[0] == pytest.approx(squares, rel=1e-5)
+    assert seen.by_delta[DELTAS.index(1e-3)] == pytest.approx(found.estimates["E"], rel=1e-4)

@@ -47,6 +47,7 @@ def pictures(chinchilla):
         "three columns": picture.loss_against(datablations.law(datablations.points()), "D"),
         "contours": picture.contours(found, frontier=(np.geomspace(1e7, 1e9, 9), np.geomspace(1e9, 1e11, 9))),
         "residuals": picture.residuals(found),
+        "sensitivity": picture.sensitivity(found),
         "region": picture.joint_region(found, draws),
         "extrapolation": picture.extrapolation(found, held_out, predict=predict),
         "valleys": picture.isoflop_valleys(porian2024.law(setting), porian2024.points(setting)),
@@ -54,7 +55,19 @@ def pictures(chinchilla):
     }
 
 
-NAMES = ("N", "D", "C", "three columns", "contours", "residuals", "region", "extrapolation", "valleys", "curves")
+NAMES = (
+    "N",
+    "D",
+    "C",
+    "three columns",
+    "contours",
+    "residuals",
+    "sensitivity",
+    "region",
+    "extrapolation",
+    "valleys",
+    "curves",
+)
 
 
 def test_a_band_says_which_interval_it_is(pictures):
@@ -146,7 +159,7 @@ def test_plotly_draws_every_part(pictures, name):
 def test_the_album_of_a_law_holds_every_picture_that_applies(chinchilla):
     names = set(figures.figures_of_law(*chinchilla))
     axes = {"loss_against_N", "loss_against_D", "loss_against_C"}
-    assert names == axes | {"contours", "residuals", "joint_region", "extrapolation"}
+    assert names == axes | {"contours", "residuals", "sensitivity", "joint_region", "extrapolation"}
     table = gadre2024.points()
     curves = table.with_column("run", table["N"].astype(str).astype(object), "one run a size")
     assert "learning_curves" in figures.figures_of_law(fit("power_law_floor_d", curves))

@@ -229,7 +229,7 @@ def documents(study, made_study, tmp_path_factory):
         run("predict-run --list", "predict-run", "--list", there)
         run("report", "report", "small", there)
         points = str(ledger.root / "studies" / "small" / "report" / "points.csv")
-        targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10"]
+        targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10", "served=1e4"]
         run("fit", "fit", points, *targets, "--figures", "figures")
         many = str(ROOT / "examples" / "own_law" / "points.csv")
         run("fit", "fit", many, "--law", "auto", "--intervals", "none")
