@@ -176,6 +176,11 @@ def names_of(source: Source) -> tuple[str, ...]:
     return source.names if isinstance(source, MixedSource) else ()
 
 
+def tokens_of(source: Source) -> str:
+    """Names the tokens that losses are of; a mixture's are the same whatever its shares are."""
+    return tokens_of(source.sources[0]) if isinstance(source, MixedSource) else source.fingerprint
+
+
 def shares_of(source: Source) -> dict[str, float]:
     """The fraction of each domain as a column of points, `p_1`, `p_2`, …; none where the source is no mixture."""
     fractions = source.fractions if isinstance(source, MixedSource) else ()

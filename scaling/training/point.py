@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaling.data.mixture import shares_of
+from scaling.data.mixture import shares_of, tokens_of
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -38,7 +38,7 @@ def point(experiment: Experiment) -> dict[str, Any]:
         "seed": experiment.seed,
         "width": cost.shape.width,
         "depth": cost.shape.layers,
-        "tokenizer": experiment.batches.source.fingerprint,
+        "tokenizer": tokens_of(experiment.batches.source),
         "validation": experiment.held_out.fingerprint,
     }
     unique = experiment.batches.source.tokens

@@ -145,5 +145,6 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     assert sum(losses.values()) / 2 == pytest.approx(run.result["loss_plain"], rel=1e-6)
     entropies = [load("decoder", [f"data={line}"]).build("data").entropy for line in (EASY, HARD)]
     assert run.result["entropy"] == pytest.approx(sum(entropies) / 2)
-    columns = point(assemble(load("decoder", words)))
+    columns, other = (point(assemble(load("decoder", [*words, word]))) for word in ("seed=0", "data.shares.easy=1"))
+    assert {key for key in columns if columns[key] != other[key]} == {"p_1", "p_2"}  # one law, along the proportions
     assert {key: columns[key] for key in columns if key.startswith("p_")} == {"p_1": 0.75, "p_2": 0.25}
