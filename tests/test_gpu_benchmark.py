@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,8 +50,11 @@ def test_the_models_have_the_parameters_that_they_are_named_by(gpu):
 
 
 @pytest.mark.slow
-def test_a_dry_run_writes_every_section_and_no_failure(gpu, tmp_path):
-    assert gpu.main(["--dry", "--out", str(tmp_path)]) == 0
+def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
+    # In a process of its own: here shapes are checked at each call, which torch does not compile.
+    command = [sys.executable, str(FILE), "--dry", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     (page,) = tmp_path.glob("*.md")
     text = page.read_text(encoding="utf-8")
     for section in SECTIONS:
