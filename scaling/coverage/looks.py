@@ -8,7 +8,7 @@ Simulated studies of the quickstart's 21 fitted runs, which end in a random orde
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,16 +25,16 @@ GOAL = Goal("E", "E", 1.0)
 def looks(field: Candidates, losses: np.ndarray, order: np.ndarray) -> Iterator[tuple[Interval, Interval | None]]:
     """The interval of one look and that of all looks, after each run that leaves the law two degrees of freedom."""
     form = named("chinchilla")
-    whole = np.sort(order)
+    whole = sorted(int(row) for row in order)
     for count in range(len(form.parameters) + 2, len(order) + 1):
-        rows = order[:count]
+        rows = [int(row) for row in order[:count]]
         seen = look(GOAL, [form], field, rows, losses[rows])
         if seen.interval is not None:
             yield seen.interval, under_repeated_looks(GOAL, field, rows, whole, seen)
 
 
 def under_repeated_looks(
-    goal: Goal, field: Candidates, rows: np.ndarray, whole: np.ndarray, seen: Look
+    goal: Goal, field: Candidates, rows: Sequence[int], whole: Sequence[int], seen: Look
 ) -> Interval | None:
     """The interval that holds at all looks, where the study ends with the runs `whole`."""
     fraction = variance(goal, field, whole, seen) / variance(goal, field, rows, seen)

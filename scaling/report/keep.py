@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from scaling.report.numbers import scientific, span
 from scaling.report.page import Record, page, record
 from scaling.report.reliability import unreliable
 from scaling.report.runs import names
-from scaling.studies.decisions import decisions
+from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
 from scaling.studies.question import read
 
@@ -38,10 +39,12 @@ def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: 
     """Copy the report next to `written` to FOLDER/NAME, with the study's YAML and a paragraph on its result."""
     source, target = written.parent, folder / plan.question.name
     atomic.write(target / f"{target.name}.yaml", provenance.study_yaml(findings))
-    _write(findings, record(findings, ledger, plan, store=None), _spent(plan, compute_spent(ledger, plan)), target)
+    made = decisions(ledger, plan.question.name)
+    spent = _spent(plan, compute_spent(ledger, plan), made)
+    _write(findings, record(findings, ledger, plan, store=None), spent, target)
     for name in (POINTS, *([FIT] if findings.document else [])):
         shutil.copyfile(source / name, target / name)
-    if made := decisions(ledger, plan.question.name):
+    if made:
         atomic.write_json(target / DECISIONS, {"decisions": made})
     for name in (picture + kind for picture in findings.pictures for kind in FIGURES):
         shutil.copyfile(source / name, target / name)
@@ -121,7 +124,7 @@ def _write(findings: Findings, record: Record, spent: str, there: Path) -> None:
     atomic.write(there / PARAGRAPH, "\n\n".join(line for line in lines if line) + "\n")
 
 
-def _spent(plan: Plan, how: ComputeSpent) -> str:
+def _spent(plan: Plan, how: ComputeSpent, made: Sequence[Decision]) -> str:
     hardware = "; ".join(how.hardware)
     spent = f"{plural(sum(how.hardware.values()), 'run')}, {scientific(how.flops)} FLOPs, {span(how.worker_seconds)}"
-    return join(f"{spent}{SPENT}{hardware}, {how.day}: `{provenance.command(plan)}`.")
+    return join(f"{spent}{SPENT}{hardware}, {how.day}: `{provenance.command(plan, made)}`.")

@@ -45,10 +45,10 @@ class Record:
 
 def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath | None = STORE) -> Record:
     """Without a `store` the runs lead to no settings."""
-    how = compute_spent(ledger, plan)
+    how, taken = compute_spent(ledger, plan), decisions(ledger, plan.question.name)
     runs = sections.section("runs", "The runs", runs_table(findings, ledger, store))
-    again = sections.section("made", "How it was made", provenance(findings, plan, how), on_record(ledger))
-    table = chosen(decisions(ledger, plan.question.name))
+    again = sections.section("made", "How it was made", provenance(findings, plan, how, taken), on_record(ledger))
+    table = chosen(taken)
     made = sections.section("decisions", "The decisions", table) if table else EMPTY
     return Record(how.day, sections.compute(how), runs, again, made)
 

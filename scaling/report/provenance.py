@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from scaling.number import plural
 from scaling.report.compute_spent import ComputeSpent
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import scientific, span
+from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
 from scaling.studies.question import named
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
 
-def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
+def provenance(findings: Findings, plan: Plan, how: ComputeSpent, made: Sequence[Decision] = ()) -> Html:
     pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _circumstances(how))
     return join(
         tag("dl", *pairs, class_="pairs"),
@@ -30,7 +31,7 @@ def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
             "p",
             "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
         ),
-        tag("pre", tag("code", command(plan))),
+        tag("pre", tag("code", command(plan, made))),
         tag("details", tag("summary", "The study's question"), tag("pre", tag("code", study_yaml(findings)))),
     )
 
@@ -46,21 +47,23 @@ def _circumstances(how: ComputeSpent) -> Iterator[tuple[str, str]]:
     yield "versions", ", ".join(f"{name} {' and '.join(versions)}" for name, versions in how.versions.items())
 
 
-def command(plan: Plan) -> str:
+def command(plan: Plan, made: Sequence[Decision] = ()) -> str:
     """The words that reproduce this study: those that every run was given after its own keys, and that its name shows.
 
     Where the ledger lies changes nothing of what is computed, and is left out.
     """
     question, given = plan.question, []
+    name, adaptive = options(question.name, made)
     for words in zip(*(reversed(run.overrides) for run in plan.runs)):
-        if len(set(words)) > 1 or not question.name.endswith(named("", None, [words[0], *given])):
+        if len(set(words)) > 1 or not name.endswith(named("", None, [words[0], *given])):
             break
         given.insert(0, words[0])
-    study = question.name.removesuffix(named("", question.at, given))
+    study = name.removesuffix(named("", question.at, given))
     if not (shipped() / "study" / f"{study}.yaml").exists():
         study += ".yaml"  # a file of the reader's own, whose text is on the page
     scale = [] if question.at is None else ["--at", question.at]
-    return shlex.join(["scaling", "study", study, *scale, *(word for word in given if not word.startswith("runs="))])
+    words = [word for word in given if not word.startswith("runs=")]
+    return shlex.join(["scaling", "study", study, *scale, *words, *adaptive])
 
 
 def study_yaml(findings: Findings) -> str:

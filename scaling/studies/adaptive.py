@@ -24,7 +24,7 @@ from scaling.law.shared_errors import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.attempt import now
 from scaling.number import plural
-from scaling.studies.decisions import Decision, decide, decisions, is_open
+from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.findings import variant
 from scaling.studies.plan import Plan, Run, trunk_of
 from scaling.studies.predicted_interval import NOISE, PUBLISHED, outside
@@ -46,8 +46,8 @@ def extended(question: Question, goal: Goal, budget: float | None, words: Sequen
     fixed = "seed" in question.set or any(word.startswith("seed=") for word in words)
     seeds = [] if fixed else [first + offset for offset in range(SEEDS)]
     grid = [_seeded(line, seeds) for line in ([question.grid] if isinstance(question.grid, Mapping) else question.grid)]
-    parts = [f"adaptive={goal.text.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]
-    return replace(question, name=name_of(question.name, None, parts), grid=grid)
+    name = name_of(question.name, None, name_parts(goal.text, budget))
+    return replace(question, name=name, grid=grid)
 
 
 def _seeded(line: Line, seeds: Sequence[int]) -> Line:

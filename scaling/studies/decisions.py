@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import Damaged, read, seal
 from scaling.ledger.exclusive import disk, publish
-from scaling.studies.plan import Plan
-from scaling.studies.record import entered
+from scaling.studies.question import named
+
+if TYPE_CHECKING:
+    from scaling.studies.plan import Plan
 
 FOLDER = "decisions"
 PAUSE = 0.2  # seconds between looks for a further decision
@@ -62,6 +64,8 @@ def plans(ledger: Ledger, study: str, words: Sequence[str]) -> Iterator[tuple[Pl
 
     Waits for further decisions until they are concluded; a study that is not adaptive has one plan.
     """
+    from scaling.studies.record import entered
+
     while True:
         path = ledger.plan_file(study)
 
@@ -76,3 +80,18 @@ def plans(ledger: Ledger, study: str, words: Sequence[str]) -> Iterator[tuple[Pl
                     break
                 return
             time.sleep(PAUSE)
+
+
+def name_parts(goal: str, budget: float | None) -> list[str]:
+    """What the name of an adaptive study shows besides that of its grid."""
+    return [f"adaptive={goal.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]
+
+
+def options(study: str, made: Sequence[Decision]) -> tuple[str, list[str]]:
+    """The name of an adaptive study's grid, and the options that make it adaptive; of another study nothing."""
+    for budget in (None, *(one["budget"] for one in made[:1])):
+        goal = made[0]["goal"] if made else ""
+        if made and study.endswith(ending := named("", None, name_parts(goal, budget))):
+            given = [] if budget is None else ["--budget", f"{budget:g}"]
+            return study.removesuffix(ending), ["--adaptive", goal, *given]
+    return study, []

@@ -18,6 +18,7 @@ from scaling.law import named
 from scaling.law.goal import parse_goal
 from scaling.ledger import Ledger
 from scaling.report.chosen import chosen, sentence
+from scaling.report.provenance import command
 from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, extended
 from scaling.studies.decisions import decide, decisions, plans
@@ -95,6 +96,7 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(tmp_pa
     planned = entered(study.ledger, study.name)
     assert {run.run for run in planned.runs if not run.held_out} == {one["run"] for one in made}
     assert sum(run.held_out for run in planned.runs) == 1
+    assert command(planned, [*made, last]) == "scaling study small.yaml --adaptive 'E ± 0.12'"
     # The page shows each decision, and why it ended.
     assert sentence([*made, last]).endswith("the last two looks were narrow enough.")
     assert str(chosen([*made, last])).count("<tr>") == len(made) + 2
