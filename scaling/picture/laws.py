@@ -202,7 +202,7 @@ def sensitivity(fit: Fit) -> Picture:
     deltas = np.minimum(DELTAS, LEAST_SQUARES)
     parts += [
         Line(ends, np.full(2, found.estimate), BLACK),
-        Marks(deltas, found.by_delta, KINDS[0], names=tuple(f"δ = {delta:g}" for delta in DELTAS)),
+        Marks(deltas, found.by_delta, KINDS[0]),
     ]
     axis = "C" if "C" in points.columns else fit.form.axes[0]
     reach = np.array([points[axis].min() / MARGIN, points[axis].max() * MARGIN])

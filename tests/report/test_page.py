@@ -247,4 +247,4 @@ def test_a_report_states_its_steps_and_a_copy_keeps_its_answers(study, tmp_path,
     out, err = capsys.readouterr()
     assert json.loads(out)["law"] == "chinchilla"
     steps = [line.removeprefix("scaling: ") for line in err.splitlines()]
-    assert steps == ["read 16 runs", "fit chinchilla to 15 runs", "draw 7 figures", "write the page"]
+    assert steps == ["read 16 runs", "fit chinchilla to 15 runs", "draw 8 figures", "write the page"]
