@@ -19,7 +19,7 @@ from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
 
 QUANTILE = 3.4
-"""About what an interval under repeated looks has for Student's quantile when an adaptive study ends."""
+"""About what takes the place of Student's quantile under repeated looks when an adaptive study ends."""
 
 
 @dataclass(frozen=True)
