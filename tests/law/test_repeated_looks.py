@@ -26,6 +26,8 @@ def test_a_mean_is_missed_at_no_look_by_more_than_one_study_in_twenty():
 def test_it_is_open_at_first_and_nearest_to_one_look_at_the_end():
     assert level_at_a_look(0.95, 0, 0.5) is None
     assert level_at_a_look(0.95, 2, 0.05) is None
-    widths = [student(level_at_a_look(0.95, 30, part), 30) for part in (0.1, 0.3, 1.0)]
+    levels = [level_at_a_look(0.95, 30, part) for part in (0.1, 0.3, 1.0)]
+    widths = [student(level, 30) for level in levels if level is not None]
+    assert len(widths) == 3
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] == pytest.approx(1.6 * student(0.95, 30), rel=0.05)
