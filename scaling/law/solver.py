@@ -17,7 +17,7 @@ from scaling.law.problem import Problem
 
 FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
 LONGEST_LOG_STEP = 60.0
-POOR = 1e-2
+POOR = 1e-2  # of what a step promised
 ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
 CELLS = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
 
@@ -156,10 +156,13 @@ def _minimise_batch(
             better = gained > 0
             u = np.where(better[:, None], trial, u)
             current.put(better, tried)
-            # A step that gains little of what it promised is too long as well, though it does gain: across a kink of
-            # Huber's penalty such steps would go back and forth for ever.
-            factor = np.where(gained > 0.25 * promised, 0.1, np.where(gained > POOR * promised, 1.0, 5.0))
-            damping = np.clip(damping * factor, SMALLEST_DAMPING, LARGEST_DAMPING)
+            eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
+            # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's
+            # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
+            # near a minimum, and more damping would hide that it is reached.
+            if tether is not None:
+                better &= gained > POOR * promised
+            damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
 
 
