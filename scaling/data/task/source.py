@@ -91,12 +91,14 @@ class Examples:
         return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else None
 
     @cached_property
-    def _codec(self) -> Codec:
-        assert self.home is not None
-        return Codec.load(self.home / "tokenizer.json")
+    def codec(self) -> Codec | None:
+        """None where the examples are made of token ids."""
+        file = None if self.home is None else self.home / "tokenizer.json"
+        return Codec.load(file) if file is not None and file.is_file() else None
 
     def decode(self, tokens: np.ndarray) -> str:
-        return self._codec.decode(tokens[tokens < self.vocabulary])
+        assert self.codec is not None
+        return self.codec.decode(tokens[tokens < self.vocabulary])
 
 
 def dumped(example: Example) -> str:
