@@ -78,7 +78,7 @@ def drawn(rows: Sequence[dict[str, Any]], sizes: Sequence[str], path: Path) -> N
                 own = [row for row in rows if (row["size"], row["seed"]) == (size, seed)]
                 x, y = [row["tokens"] for row in own], [row[score] for row in own]
                 ax.plot(x, y, color=colour, lw=1, label=size if seed == 0 else None)
-        ax.set(xscale="log", xlabel="tokens", title=f"{name}, highest of all heads", ylim=(0, 1))
+        ax.set(xscale="log", xlabel="tokens", title=f"{name}, highest head", ylim=(0, 1))
         ax.spines[["top", "right"]].set_visible(False)
     chart.axes[0].legend(title="parameters", frameon=False)
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "scaling"}):
