@@ -193,11 +193,23 @@ def test_seeds_are_candidates_unless_the_study_names_them(tmp_path):
 
 @pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_with_the_same_decisions(tmp_path):
-    command = [sys.executable, "-m", "scaling", "study", SMALL, "--adaptive", "E ± 0.3", "--workers", "1"]
-    name = "small-adaptive-E-0.3"
+    command = [
+        sys.executable,
+        "-m",
+        "scaling",
+        "study",
+        SMALL,
+        "--adaptive",
+        "E ± 0.3",
+        "--workers",
+        "1",
+        "--budget",
+        "2e8",
+    ]
+    name = "small-adaptive-E-0.3-budget-2e-08"
     assert subprocess.run([*command, f"runs={tmp_path / 'whole'}"], capture_output=True, check=False).returncode == 0
     folder = tmp_path / "killed"
-    for decided_by_then in (2, 5):
+    for decided_by_then in (2, 4):
         process = subprocess.Popen([*command, f"runs={folder}"], stderr=subprocess.DEVNULL, start_new_session=True)
         while len(list(folder.glob(f"studies/{name}/decisions/*.json"))) < decided_by_then and process.poll() is None:
             time.sleep(0.02)
