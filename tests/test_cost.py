@@ -121,7 +121,8 @@ def test_flops_equal_torchs_counter_on_real_tensors(name):
     found = cost(config)
     model = config.build("model", config["size"])
     x = torch.randint(0, 96, (1, 16))
-    batch = Batch(x, x, labels=torch.zeros(1, dtype=torch.long), source=x if hasattr(model, "encode") else None)
+    labels = x if model.learns_previous else torch.zeros(1, dtype=torch.long)
+    batch = Batch(x, x, labels=labels, source=x if hasattr(model, "encode") else None)
     with torch.no_grad(), FlopCounterMode(display=False) as forward:
         model.losses(batch)
     with FlopCounterMode(display=False) as train:
