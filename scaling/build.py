@@ -264,7 +264,9 @@ def _fit(value: Any, annotation: Any) -> tuple[bool, Any]:
         parts = [_fit(item, inner[0] if inner else Any) for item in value]
         return all(fits for fits, _ in parts), (origin if origin is tuple else list)(result for _, result in parts)
     if origin in (dict, Mapping) or annotation in (dict, Mapping):
-        return isinstance(value, Mapping), value
+        if not isinstance(value, Mapping):
+            return False, None
+        return all(_fit(part, to)[0] for pair in value.items() for part, to in zip(pair, inner)), value
     if annotation is float:
         return is_number(value), float(value) if is_number(value) else None
     if annotation is int:

@@ -10,7 +10,8 @@ from scaling.build import check
 from scaling.errors import ScalingError, nearest
 from scaling.number import PositiveFloat, Range, SmallInt
 
-Width = Annotated[int, Range(least=1, most=1 << 20)]
+WIDEST = 1 << 20
+Width = Annotated[int, Range(least=1, most=WIDEST)]
 # Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
 SIZES = {
     "width": Width,
@@ -70,6 +71,8 @@ class Shape:
         own = round(value * self.width) if 0 < value < 1 else round(value)
         if own < 1 or (value > 1 and own != value):
             raise ScalingError("expected a whole number, or a fraction below 1", key=key, value=value)
+        if own > WIDEST:
+            raise ScalingError(f"expected at most {WIDEST:,}", key=key, value=value, fix="take a smaller one")
         return own
 
     def noting(self, read: set[str]) -> Shape:

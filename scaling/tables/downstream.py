@@ -121,7 +121,10 @@ def _of_same_name(heading: str, tasks: Sequence[str], published: Collection[str]
 def _beside(folder: Path, task: str) -> str:
     """A task's file next to the table's; any other task as it is."""
     path = folder / task
-    return str(path.resolve()) if Path(task).suffix and path.is_file() else task
+    try:
+        return str(path.resolve()) if Path(task).suffix and path.is_file() else task
+    except OSError:  # a name that no file can have
+        return task
 
 
 def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collection[str]) -> tuple[Downstream, ...]:
