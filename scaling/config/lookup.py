@@ -33,14 +33,14 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
     if name.endswith(SUFFIXES):
         path = Path(name).expanduser()
         path = path if beside is None else beside / path
-        if not _exists(path):
+        if not exists(path):
             near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
             raise ScalingError(f"there is no file {str(path)!r}", fix=nearest(path.name, (file.name for file in near)))
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
     for folder in (beside, *(shipped() / folder_name for folder_name in GROUPS.get(group, (group,))), shipped()):
-        if folder is not None and _exists(candidate := folder / f"{name}.yaml"):
+        if folder is not None and exists(candidate := folder / f"{name}.yaml"):
             return candidate
     folder, slash, _ = name.partition("/")
     choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else names(group)
@@ -49,7 +49,7 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
 
 def own_data(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of one's own, and its key that names the file; None of no file."""
-    if not _exists(path := Path(name).expanduser()):
+    if not exists(path := Path(name).expanduser()):
         if path.suffix:
             raise ScalingError(f"there is no file {name!r}", fix="give the path of a file or a folder with data")
         return None
@@ -61,7 +61,7 @@ def own_data(name: str) -> tuple[str, str] | None:
     return "files", "data.corpus.files"
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether there is such a path; there is none of a name that no file can have."""
     try:
         return path.exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.config import TableFile
+from scaling.config.lookup import exists
 from scaling.errors import ScalingError, nearest
 from scaling.training.finetune import name_of, named
 
@@ -121,10 +122,7 @@ def _of_same_name(heading: str, tasks: Sequence[str], published: Collection[str]
 def _beside(folder: Path, task: str) -> str:
     """A task's file next to the table's; any other task as it is."""
     path = folder / task
-    try:
-        return str(path.resolve()) if Path(task).suffix and path.is_file() else task
-    except OSError:  # a name that no file can have
-        return task
+    return str(path.resolve()) if Path(task).suffix and exists(path) and path.is_file() else task
 
 
 def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collection[str]) -> tuple[Downstream, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from scaling import build
 from scaling.config import Config, load, names
+from scaling.config.lookup import exists
 from scaling.config.resolved import flow
 from scaling.data import store
 from scaling.data.manifest import TOKENIZER
@@ -217,7 +218,7 @@ def named(task: str) -> str:
     """A shipped task by its name, or another file."""
     if task in (every := names("task")):
         return f"task/{task}"
-    if task not in names("data") and not Path(task).suffix and not Path(task).expanduser().exists():
+    if task not in names("data") and not Path(task).suffix and not exists(Path(task).expanduser()):
         raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, every))
     return task
 
