@@ -105,6 +105,8 @@ NEEDED: dict[str, Any] = {
     "tie": [],
     "branches": ["mixer", "channel"],
     "files": "*.txt",
+    "domains": {"a": {"kind": "Synthetic"}, "b": {"kind": "Synthetic", "seed": 5}},
+    "shares": {"a": 1, "b": 1},
     "path": "a",
     "revision": "b",
     "source": "a.txt",

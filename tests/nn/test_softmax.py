@@ -55,7 +55,7 @@ def _inputs(dtype: torch.dtype, key_heads: int = HEADS) -> tuple[Tensor, Tensor,
 def _written_out(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
     k, v = (x.repeat_interleave(HEADS // x.shape[2], 2) for x in (k, v))
     logits = torch.einsum("bthd,bshd->bhts", q, k) * scale
-    position, here = context.position, context.places.positions
+    position, here = context.position, context.places.seen_by(context.position)
     if position.adds_score:
         score = position.score(q, k, here, here)
         logits = logits + (scale * score if position.reads_content else score)

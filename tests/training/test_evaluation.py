@@ -146,6 +146,8 @@ def test_documents_are_kept_apart_where_the_objective_can(name):
     for objective, kind in kinds("objective").items():
         if name not in kind.families or getattr(kind, "takes", None) != "windows":
             continue
+        if getattr(kind, "previous", False):
+            continue  # of a model that looks both ways: tests/model/test_bilm.py
         asked = [*told, f"objective={objective}"]
         joined = assemble(configured(name, asked))
         if objective not in DOCUMENTS.get(name, ()):
