@@ -1,10 +1,11 @@
 """What the quickstart finds under other seeds: the whole study again and again, and a table of its answers.
 
-    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--done]
+    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--done] [--curves 20]
 
 Each study goes through `scaling study` with its own workers; one that is done is read and not trained again. The table,
 Markdown, has for each seed the irreducible loss with its interval and the test on the held-out run; below it, how far
-losses of one size and budget lie apart.
+losses of one size and budget lie apart. With `--curves`, each run is evaluated so many times, which changes none of
+them, and a second table has the same answers by a law of whole curves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import scaling
 
 STUDY = "quickstart"
 
@@ -51,9 +54,10 @@ def report_of(runs: Path, seed: int) -> dict[str, Any] | None:
     return told if told and told["points"]["used"] == told["points"]["planned"] else None
 
 
-def answer(runs: Path, seed: int) -> Answer:
+def answer(runs: Path, seed: int, evaluations: int | None) -> Answer:
     if report_of(runs, seed) is None:
         words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}"]
+        words += [] if evaluations is None else [f"evaluate.points={evaluations}"]
         subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
     told = report_of(runs, seed)
     assert told is not None
@@ -62,6 +66,17 @@ def answer(runs: Path, seed: int) -> Answer:
     inside = held_out["covered"]
     errors = (held_out["relative_error"], known["excess_errors"][0])
     return Answer(seed, floor["estimate"], floor["low"], floor["high"], known["known"], *errors, inside)
+
+
+def answer_of_curves(runs: Path, final: Answer) -> Answer:
+    """The answer of all evaluations of a study's runs, in the place of their final losses."""
+    document = scaling.fit_curves(folder(runs, final.seed).parent).to_json()
+    (held_out,) = document["held_out"]
+    floor = document["intervals"]["E"]
+    excess = (held_out["predicted"] - final.entropy) / (held_out["loss"] - final.entropy) - 1
+    ends = (float("nan") if floor[end] is None else floor[end] for end in ("low", "high"))
+    errors = (held_out["relative_error"], excess)
+    return Answer(final.seed, floor["estimate"], *ends, final.entropy, *errors, held_out["covered"])
 
 
 def table(answers: Sequence[Answer]) -> Iterator[str]:
@@ -76,7 +91,9 @@ def table(answers: Sequence[Answer]) -> Iterator[str]:
     yield (
         f"The interval holds the entropy {sum(one.contained for one in answers)} times of {len(answers)}; the held-out "
         f"loss lies inside its interval of a new run {sum(one.inside for one in answers)} times, and is predicted to "
-        f"{max(abs(one.error) for one in answers):.2%} at worst. E is {statistics.mean(floors):.4f} on average, with a "
+        f"{max(abs(one.error) for one in answers):.2%} at worst, its excess to "
+        f"{statistics.median(abs(one.excess) for one in answers):.1%} in the median. "
+        f"E is {statistics.mean(floors):.4f} on average, with a "
         f"standard deviation of {statistics.stdev(floors):.4f}; median width {statistics.median(widths):.3f}."
     )
 
@@ -105,14 +122,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--done", action="store_true", help="read the seeds that are done, and train none")
+    parser.add_argument("--curves", type=int, metavar="EVALUATIONS", help="evaluate each run so often, and fit curves")
     given = parser.parse_args()
     seeds = list(range(given.seeds))
     if given.done:
         seeds = [seed for seed in seeds if report_of(given.runs, seed) is not None]
     if len(seeds) < 2:
         raise SystemExit("a spread takes two seeds")
-    answers = [answer(given.runs, seed) for seed in seeds]
+    answers = [answer(given.runs, seed, given.curves) for seed in seeds]
     print("\n".join([*table(answers), "", *spread(given.runs, seeds)]))
+    if given.curves is not None:
+        print("\n".join(["", *table([answer_of_curves(given.runs, one) for one in answers])]))
 
 
 if __name__ == "__main__":

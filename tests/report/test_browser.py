@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt install chromium"),
 ]
 PATIENCE = 60.0
+DECISIONS = Path(__file__).parents[2] / "docs/results/adaptive/quickstart-adaptive-E-0.04/decisions.json"
 
 
 class Browser:
@@ -258,6 +259,33 @@ def test_the_table_sorts_both_ways(opened):
         told = opened.value(losses)
         up = opened.value(f"{button}.parentNode.getAttribute('aria-sort')") == "ascending"
         assert told == sorted(told, reverse=not up)
+
+
+def test_the_decisions_of_an_adaptive_study_are_a_table_that_scrolls_by_itself(browser, made_study, tmp_path):
+    from scaling.report.write import write
+    from scaling.studies.decisions import decide
+
+    ledger, found = made_study(tmp_path, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k, 16k]"})
+    made = json.loads(DECISIONS.read_text())["decisions"]
+    for number, decision in enumerate(made, 1):
+        decide(ledger, "small", number, decision)
+    browser.open(write(ledger, found)[1])
+    assert browser.complaints() == []
+    rows = "[...document.querySelectorAll('[aria-labelledby=decisions] tbody tr')].map(r => r.cells[0].textContent)"
+    assert browser.value(rows) == [decision.get("name", "none") for decision in made]
+    assert "the goal is reached" in browser.value("document.querySelector('[aria-labelledby=decisions] p').textContent")
+    browser.ask("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    wide = browser.value("document.documentElement.scrollWidth <= innerWidth")
+    box = "document.querySelector('[aria-labelledby=decisions] .scroll')"
+    hidden = browser.value(f"{box}.scrollWidth - {box}.clientWidth")
+    browser.value(f"{box}.focus()")
+    focused = browser.value(f"document.activeElement === {box}")
+    contrast = browser.value(CONTRAST)
+    browser.ask("Emulation.clearDeviceMetricsOverride")
+    assert wide
+    assert hidden > 0
+    assert focused
+    assert min(ratio for ratio, _ in contrast) >= 4.5
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
