@@ -66,7 +66,7 @@ def figure(picture: Sheet) -> Figure:
 
 
 def save(picture: Sheet, paths: Iterable[Path]) -> None:
-    """By their suffixes: .pdf, .svg or .png. To lay a figure out takes most of the time, and is done for the first."""
+    """By their suffixes: .pdf, .svg or .png. It is laid out for the first: with a layout each file is drawn twice."""
     from matplotlib import rc_context
 
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
@@ -74,7 +74,7 @@ def save(picture: Sheet, paths: Iterable[Path]) -> None:
         chart = figure(picture)
         for path in paths:
             chart.savefig(path, dpi=200, metadata=dates[path.suffix])
-            chart.set_layout_engine("none")
+            chart.set_layout_engine(None)
 
 
 def png(picture: Sheet, dpi: int = 110) -> bytes:
