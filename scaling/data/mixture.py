@@ -187,6 +187,12 @@ def shares_of(source: Source) -> dict[str, float]:
     return {f"p_{number}": fraction for number, fraction in enumerate(fractions, 1)}
 
 
+def definitions_of(source: Source) -> dict[str, str]:
+    """Which domain each of these columns is of."""
+    names = enumerate(names_of(source), 1)
+    return {f"p_{number}_definition": f"fraction of the tokens that are of {name}" for number, name in names}
+
+
 _ARRAYS = ("tokens", "documents", "tree", "truth")
 
 

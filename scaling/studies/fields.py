@@ -152,14 +152,15 @@ def _rate(config: Config, key: str, value: Any) -> Any:
 
 
 def _laws(config: Config, key: str, value: Any) -> list[str]:
-    from scaling.law import laws
+    from scaling.law import named
 
     names = value if isinstance(value, list) else [value]
     for index, name in enumerate(names):
         where = f"{key}.{index}" if isinstance(value, list) else key
-        choices = list(laws())
-        if not isinstance(name, str) or name not in choices:
-            raise config.error(where, "there is no such law", nearest(str(name), choices))
+        try:
+            named(str(name))
+        except ScalingError as unknown:
+            raise config.error(where, "there is no such law", unknown.fix) from None
         if name in names[:index]:
             raise config.error(where, "a law is named twice")
     return names

@@ -84,7 +84,7 @@ def _rank(law: Form, columns: Mapping[str, np.ndarray]) -> int:
 
 def smallest_grid(law: Form) -> dict[str, int]:
     """The values on each axis of the smallest full grid that identifies a law, with the most on its first axis."""
-    first, *others = law.axes
+    first, *others = law.free_axes
     levels = dict.fromkeys(others, LEVELS)
     needed = POINTS_A_PARAMETER * len(law.parameter_names)
     return {first: max(LEVELS, math.ceil(needed / math.prod(levels.values()))), **levels}

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 from scaling import build
 from scaling.config import load
+from scaling.data.mixture import shares_of
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_ids
+from scaling.number import plural
 from scaling.studies.assembly import Words, assembled
 from scaling.studies.grid import Cell
 from scaling.studies.identifiability import smallest_grid, spelled
@@ -192,22 +194,19 @@ def _distinct(runs: Sequence[Run]) -> None:
 
 
 def _enough(question: Question, runs: Sequence[Run]) -> None:
-    """Refuse a law that has more parameters than the runs that are left to fit it have sizes and budgets."""
+    """Refuse a law that has more parameters than the runs that are left to fit it have sizes, budgets and mixtures."""
     if question.law is None:
         return
     from scaling.law import named
 
-    points = {(run.experiment.cost.parameters, run.steps) for run in runs if not run.held_out}
+    fitted = [run.experiment for run in runs if not run.held_out]
+    points = {(one.cost.parameters, one.steps, *shares_of(one.batches.source).values()) for one in fitted}
     law = named(question.law)
     needed = len(law.parameter_names)
     if len(points) <= needed:
         raise ScalingError(
-            f"{_left(len(points))} left to fit {needed} parameters",
+            f"{plural(len(points), 'different point')} to fit {needed} parameters",
             key="grid",
             fix="add sizes or budgets, hold out less, or ask for a law with fewer parameters; "
             f"the smallest grid that identifies this one is {spelled(smallest_grid(law))}",
         )
-
-
-def _left(points: int) -> str:
-    return "1 size and budget is" if points == 1 else f"{points} sizes and budgets are"

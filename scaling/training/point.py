@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaling.data.mixture import shares_of, tokens_of
+from scaling.data.mixture import definitions_of, shares_of, tokens_of
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -46,7 +46,8 @@ def point(experiment: Experiment) -> dict[str, Any]:
         columns["U"] = min(unique, tokens)
     if experiment.entropy is not None:
         columns["entropy"] = experiment.entropy
-    return canonical({**columns, **shares_of(experiment.batches.source)})
+    source = experiment.batches.source
+    return canonical({**columns, **shares_of(source), **definitions_of(source)})
 
 
 def canonical(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scaling
+from scaling.cli import main
 from scaling.config import load
 from scaling.data.mixture import PERIOD, MixedSource, Mixture
 from scaling.errors import ScalingError
@@ -147,4 +148,57 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     assert run.result["entropy"] == pytest.approx(sum(entropies) / 2)
     columns, other = (point(assemble(load("decoder", [*words, word]))) for word in ("seed=0", "data.shares.easy=1"))
     assert {key for key in columns if columns[key] != other[key]} == {"p_1", "p_2"}  # one law, along the proportions
-    assert {key: columns[key] for key in columns if key.startswith("p_")} == {"p_1": 0.75, "p_2": 0.25}
+    of_domains = {key: columns[key] for key in columns if key.startswith("p_")}
+    what = "fraction of the tokens that are of "
+    assert of_domains == {
+        "p_1": 0.75,
+        "p_2": 0.25,
+        "p_1_definition": f"{what}easy",
+        "p_2_definition": f"{what}hard",
+    }
+
+
+SHARES = [0.11, 0.25, 0.5, 0.75, 1, 1.5, 2, 4, 9]
+STUDY = f"""
+question: Which share of an easy text leaves the lowest loss?
+base: decoder
+set:
+  data: {{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 1, hard: 1}}}}
+  size: {{width: 8, layers: 1, heads: 1, head_width: 8, length: 16}}
+  schedule.warmup: 2
+  train: {{steps: 20, batch: 8}}
+  evaluate: {{points: 1, windows: 32}}
+  log.wandb: disabled
+grid:
+  data.shares.easy: {SHARES}
+law: mixture_exponential_2
+"""
+
+
+@pytest.fixture
+def question(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shares.yaml").write_text(STUDY)
+    return tmp_path / "shares.yaml"
+
+
+def test_a_study_fits_a_law_of_mixtures(question):
+    study = scaling.study(str(question), workers=1, progress=False)
+    assert study.fit is not None
+    assert set(study.fit.estimates) == {"c", "k", "t_2"}
+    assert sorted(study.points["p_1"]) == pytest.approx([share / (1 + share) for share in SHARES])
+
+
+def test_too_few_mixtures_are_told_with_how_many_identify_the_law(question, capsys):
+    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:8])))
+    assert main(["plan", str(question)]) == 0
+    assert "9 values of p_2" in capsys.readouterr().out
+    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:3])))
+    assert main(["plan", str(question)]) == 2
+    assert "3 different points to fit 3 parameters" in capsys.readouterr().err
+
+
+def test_a_law_of_mixtures_that_there_is_not_is_one_line(question, capsys):
+    question.write_text(STUDY.replace("exponential_2", "exponentiel_2"))
+    assert main(["plan", str(question)]) == 2
+    assert "there is no such law" in capsys.readouterr().err

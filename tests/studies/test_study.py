@@ -198,7 +198,7 @@ BAD = {
     "a held-out set that leaves too few": (
         "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\n"
         "grid: {train.tokens: [100k]}\nheld_out: {train.tokens: [200k, 300k, 400k, 500k, 600k]}\n",
-        "1 size and budget is left to fit 5 parameters",
+        "1 different point to fit 5 parameters",
     ),
     "a law there is not": (
         "question: x\nbase: decoder\nlaw: chinchila\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [100k, 200k]}\n",

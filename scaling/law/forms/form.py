@@ -92,6 +92,11 @@ class Form(ABC):
         return self.inputs
 
     @property
+    def free_axes(self) -> tuple[str, ...]:
+        """Those that a design can choose: all of them, unless one follows from the others."""
+        return self.axes
+
+    @property
     def tied(self) -> Mapping[str, str]:
         """Names that are another parameter's in this fit, and which."""
         return {}

@@ -33,6 +33,10 @@ class Mixture(Form):
         return self.proportions
 
     @property
+    def free_axes(self) -> tuple[str, ...]:
+        return tuple(axis for axis in self.axes if axis != self.proportions[0])
+
+    @property
     def name(self) -> str:
         return f"{super().name}_{self.domains}"
 
