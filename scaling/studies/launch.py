@@ -103,9 +103,9 @@ def train(
         crew = Local(command, size, now.planned - now.settled, log)
     try:
         while crew.alive(now.settled):
-            started = time.monotonic()
             if decided is not None and (newest := decided()) is not plan:
                 plan, watch = newest, Watch(ledger, newest)
+            started = time.monotonic()  # of the look alone: workers wait for what is decided
             now = watch.look()
             tell(now)
             time.sleep(max(LOOK, (time.monotonic() - started) / SHARE))

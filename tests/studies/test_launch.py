@@ -15,7 +15,7 @@ from rich.console import Console
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, Row
-from scaling.studies import scale_choice, size, view
+from scaling.studies import launch, scale_choice, size, view
 from scaling.studies.calibration import Speed, calibrate
 from scaling.studies.launch import Submitted, train
 from scaling.studies.plan import plan
@@ -95,6 +95,43 @@ def test_a_study_that_is_done_starts_nobody(found):
         finish(ledger, one.run)
     train(ledger, "small", found, told.append, launcher="slurm")
     assert [(now.settled, now.share) for now in told] == [(10, 1.0)]
+
+
+def test_a_decision_that_took_long_is_not_followed_by_a_long_pause(found, monkeypatch):
+    """Workers wait for the next one; only looks at the ledger are to be a small part of the time."""
+
+    class Clock:
+        now, pauses = 0.0, list[float]()
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.pauses.append(seconds)
+
+    class Crew:
+        codes, left = [0], 4
+
+        def alive(self, progress: int = 0) -> bool:
+            self.left -= 1
+            return self.left > 0
+
+        def stop(self) -> None: ...
+
+        def last_lines(self) -> tuple[str, ...]:
+            return ()
+
+    def decided():
+        clock.now += 30.0
+        return found
+
+    clock = Clock()
+    monkeypatch.setattr(launch, "time", clock)
+    monkeypatch.setattr(launch, "Local", lambda *given: Crew())
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    assert train(ledger, "small", found, lambda progress: None, decided=decided) is not None
+    assert clock.pauses == [launch.LOOK] * 3
 
 
 def test_progress_counts_what_is_done(found):
