@@ -9,7 +9,7 @@ from functools import partial
 
 from scaling.tables.lines import Line, Measured, Printed
 from scaling.tables.statistics import Mean
-from scaling.tables.table import MEASURES
+from scaling.tables.table import GROWTH, MEASURES
 
 NOTHING, UNMEASURED = "–", "not measured"
 Column = tuple[str, Callable[[Line], str]]
@@ -97,6 +97,8 @@ def _published(line: Line, column: str, form: str) -> str:
 
 def _measured(line: Line, measure: str) -> str:
     value = line.counted.measured[measure]
+    if measure.endswith(GROWTH):
+        return f"{value:.2f}"
     return f"{value:.1e}".replace("e+", "e") if measure == "training" else f"{value:,}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 
 from scaling.build import kinds
 from scaling.config import Config
@@ -15,7 +16,7 @@ from scaling.model.parameters import parameters
 from scaling.model.tuned import tune
 from scaling.tables.dependence import dependence
 from scaling.tables.ops import ops
-from scaling.tables.table import Row, Table
+from scaling.tables.table import GROWTH, Row, Table
 from scaling.training.values import batch_size
 from scaling.training.vocabulary import sized
 
@@ -31,7 +32,7 @@ class Counted:
     by_slot: Mapping[str, int]
     ops: int
     flops: int
-    measured: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def counts(table: Table, words: Sequence[str] = ()) -> list[Counted]:
@@ -55,11 +56,16 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
     return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)
 
 
-def _measured(config: Config, measures: Sequence[str]) -> dict[str, int]:
-    """What the table asks for besides size and operations."""
-    every = dependence(config) if set(measures) & {"sequential", "path"} else {}
-    if "training" in measures:
-        every = {**every, "training": training_flops(config)}
+def _measured(config: Config, measures: Sequence[str]) -> dict[str, float]:
+    """What the table asks for besides size and operations; growth is the power of the length, from half of it on."""
+    every: dict[str, float] = {"training": training_flops(config)} if "training" in measures else {}
+    if set(measures) - {"training"}:
+        every |= dependence(config)
+    if any(measure.endswith(GROWTH) for measure in measures):
+        shorter = config.varied({"size.length": config["size.length"] // 2})
+        before, after = ({"operations": cost(end).flops_forward_by_slot["mixer"]} for end in (shorter, config))
+        before, after = before | dependence(shorter), after | every
+        every |= {f"{name}{GROWTH}": log2(after[name] / before[name]) for name in before}
     return {measure: every[measure] for measure in measures}
 
 

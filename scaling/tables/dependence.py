@@ -2,14 +2,15 @@
 2017, section 4)
 
 `sequential` is the longest chain of matrix products, each of which needs the one before, from a mixer's input to its
-output at the last token. `path` is that number times the layers that must follow one another before what the last token
-says depends on the first. Both are read off gradients: the chain off the graph that a backward pass would follow, the
-reach of a layer off the tokens whose gradient is not zero.
+output at the last token. `path` is the sum of these over the layers that must follow one another before what the last
+token says depends on the first. Both are read off gradients: the chain off the graph that a backward pass would
+follow, the reach of a layer off the tokens whose gradient is not zero.
 """
 
 from __future__ import annotations
 
-from math import ceil
+from contextlib import ExitStack
+from itertools import count
 from typing import Any, cast
 
 import torch
@@ -25,40 +26,55 @@ PRODUCTS = {"Mm": 1, "Addmm": 1, "Bmm": 1, "Baddbmm": 1, "ScaledDotProductFlashA
 
 
 def dependence(config: Config) -> dict[str, int]:
-    """Both measures of the mixer of a decoder's block, at the config's length."""
-    model = config.build("model", {**config["size"], "layers": 1})
+    """Both measures of the mixers of a decoder's blocks, at the config's length; `sequential` is the first block's."""
+    model = config.build("model", config["size"])
     if not isinstance(model, Decoder):
         raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
-    mixers = [piece for name, piece in model.named_modules() if name.endswith("branches.mixer.piece")]
-    if not mixers:
+    layers = _run(model, config["size.length"])
+    if not layers:
         raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
-    inputs, output = _run(model, mixers[0], config["size.length"])
-    steps = longest(output)
-    (gradient,) = torch.autograd.grad(output.sum(), inputs)
-    (reached,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
-    last = inputs.shape[1] - 1
-    reach = last - int(reached[0])
-    if not reach:
-        raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
-    return {"sequential": steps, "path": steps * ceil(last / reach)}
+    measured: list[tuple[int, int]] = []
+    path = reached = 0
+    for place in count():
+        if place < len(layers):
+            measured.append((longest(layers[place][1]), _reach(*layers[place])))
+        steps, reach = measured[place % len(layers)]  # deeper models go on with their first block
+        path, reached = path + steps, reached + reach
+        if reached >= config["size.length"] - 1:
+            break
+        if len(measured) == len(layers) and not reached:
+            raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
+    return {"sequential": measured[0][0], "path": path}
 
 
-def _run(model: Decoder, mixer: nn.Module, length: int) -> tuple[Tensor, Tensor]:
-    """The mixer's input as a leaf of its own, and its output at the last token."""
-    ends: list[Tensor] = []
+def _reach(entered: Tensor, output: Tensor) -> int:
+    """How many tokens before the last are the first that its output depends on."""
+    (gradient,) = torch.autograd.grad(output.sum(), entered)
+    (tokens,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
+    return entered.shape[1] - 1 - int(tokens[0])
+
+
+def _run(model: Decoder, length: int) -> list[tuple[Tensor, Tensor]]:
+    """Of each mixer in its order, its input as a leaf of its own, and its output at the last token."""
+    entered: list[Tensor] = []
+    left: list[Tensor] = []
 
     def enter(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        ends.append(inputs[0].detach().requires_grad_())
-        return (ends[0], *inputs[1:])
+        entered.append(inputs[0].detach().requires_grad_())
+        return (entered[-1], *inputs[1:])
 
     def leave(_: nn.Module, __: Any, output: Tensor) -> None:
-        ends.append(output[:, -1])
+        left.append(output[:, -1])
 
-    with mixer.register_forward_pre_hook(enter), mixer.register_forward_hook(leave):
+    with ExitStack() as hooks:
+        for name, piece in model.named_modules():
+            if name.endswith("branches.mixer.piece"):
+                hooks.enter_context(piece.register_forward_pre_hook(enter))
+                hooks.enter_context(piece.register_forward_hook(leave))
         tokens = torch.zeros(1, length, dtype=torch.long)
         model(Batch(tokens, tokens))
-    return ends[0], ends[1]
+    return list(zip(entered, left, strict=True))
 
 
 def longest(output: Tensor) -> int:

@@ -16,12 +16,15 @@ from scaling.errors import ScalingError, nearest
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
 
+GROWTH = "_growth"
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
     "published": str,
     "columns": Any,  # titles by column, checked with the columns that were published
-    "measures": list[Literal["sequential", "path", "training"]],
+    "measures": list[
+        Literal["sequential", "path", "operations_growth", "sequential_growth", "path_growth", "training"]
+    ],
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
     "judged_by": Literal["loss", "score"],
@@ -33,7 +36,8 @@ MEANINGS = {
     "source": "the paper and its table",
     "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
-    "measures": "what is measured besides: sequential, path; training, the FLOPs of train.steps at train.batch",
+    "measures": "what is measured besides: sequential, path; operations_growth, sequential_growth, path_growth, the "
+    "powers of the length; training, the FLOPs of train.steps at train.batch",
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",
@@ -44,6 +48,9 @@ MEANINGS = {
 MEASURES = {
     "sequential": "Sequential steps, measured",  # these two of table/dependence.py
     "path": "Path length, measured",
+    f"operations{GROWTH}": "Operations grow by n to the",
+    f"sequential{GROWTH}": "Steps by n to the",
+    f"path{GROWTH}": "Path by n to the",
     "training": "Training FLOPs, ours",
 }
 Figures = Mapping[str, float | str]

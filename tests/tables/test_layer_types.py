@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
+from dataclasses import replace
+from math import ceil, log, log2
 
 import pytest
 import torch
 
 from scaling.batch import Batch
 from scaling.cost import cost
+from scaling.tables.count import counts
 from scaling.tables.dependence import dependence
 from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise
@@ -23,6 +25,8 @@ FORMULAS: dict[str, Callable[[int, int], int]] = {
     "Self-Attention": lambda n, d: 2 * n * n * d + 4 * n * d * d,
     "Recurrent": lambda n, d: (8 + 1) * n * d * d,
     "Convolutional": lambda n, d: KERNEL * n * d * d,
+    # Down to half of the width, the taps there, and back.
+    "Convolutional (dilated)": lambda n, d: 2 * n * d * d // 2 + KERNEL * n * d * d // 4,
     # In blocks of r queries, each of which reads the block's 2 r − 1 keys: under twice what the window holds.
     "Self-Attention (restricted)": lambda n, d: 2 * (2 * WINDOW - 1) * n * d + 4 * n * d * d,
 }
@@ -46,19 +50,23 @@ SEQUENTIAL: dict[str, Callable[[int], int]] = {
     "Self-Attention": lambda n: 4,
     "Recurrent": lambda n: n + 1,
     "Convolutional": lambda n: 1,
+    "Convolutional (dilated)": lambda n: 3,
     "Self-Attention (restricted)": lambda n: 4,
 }
 # Layers until the last token has heard of the first. The paper's log_k n is of dilated kernels; plain ones take n/k.
+# m layers whose taps are 1, k, k², … apart reach k^m tokens.
 LAYERS: dict[str, Callable[[int, int], int]] = {
     "Self-Attention": lambda n, r: 1,
     "Recurrent": lambda n, r: 1,
     "Convolutional": lambda n, r: ceil((n - 1) / (KERNEL - 1)),
+    "Convolutional (dilated)": lambda n, r: ceil(log(n, KERNEL)),
     "Self-Attention (restricted)": lambda n, r: ceil((n - 1) / (r - 1)),
 }
 
 
 def narrow(row: str, length: int, window: int, *words: str) -> list[str]:
-    size = [f"size={{width: 16, layers: 2, heads: 2, vocabulary: 8, length: {length}}}", *words]
+    layers = 7 if "dilated" in row else 2  # each further apart than the one before
+    size = [f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 8, length: {length}}}", *words]
     return [*size, f"model.pattern.size={window}"] if "restricted" in row else size
 
 
@@ -68,6 +76,20 @@ def test_steps_and_paths_are_the_formula(row, length, window):
     found = dependence(TABLE.load(row, narrow(row, length, window)))
     steps = SEQUENTIAL[row](length)
     assert found == {"sequential": steps, "path": steps * LAYERS[row](length, window)}
+
+
+def test_growth_is_the_power_of_the_length():
+    """From half of the length to it."""
+    growing = replace(TABLE, measures=("operations_growth", "sequential_growth", "path_growth"))
+    size = "size={width: 16, layers: 7, heads: 2, vocabulary: 8, length: 256}"
+    measured = {each.row.name: each.measured for each in counts(growing, [size])}
+    for row, formula in FORMULAS.items():
+        exponent = log2(formula(256, 16) / formula(128, 16))
+        assert measured[row]["operations_growth"] == pytest.approx(exponent), row
+    assert measured["Self-Attention"]["path_growth"] == 0
+    assert measured["Recurrent"]["sequential_growth"] == pytest.approx(log2(257 / 129))
+    assert measured["Convolutional"]["path_growth"] == pytest.approx(log2(128 / 64))
+    assert measured["Convolutional (dilated)"]["path_growth"] == pytest.approx(log2(6 / 5))
 
 
 @pytest.mark.parametrize("row", LAYERS)
