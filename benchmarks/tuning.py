@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/tuning.py [--steps 40] [--width 256] [--layers 6] [--length 256] [--rows 16]
 
-A decoder with a class head, on rows of the task which_language; each way is a process of its own and goes through
-`scaling.train`. The time is the median of the logged steps, the memory the process's peak.
+GPT-2 with a class head (its layers have biases), on rows of the task which_language; each way is a process of its own
+and goes through `scaling.train`. The time is the median of the logged steps, the memory the process's peak.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def measured(words: list[str]) -> dict[str, float]:
     """Of this process, which has trained a tiny model before, so that what is loaded once is not counted."""
     import scaling
 
-    scaling.train("decoder", *words, *TINY, progress=False)
+    scaling.train("gpt2", *words, *TINY, progress=False)
     before = kilobytes("VmRSS")
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak from here on
-    run = scaling.train("decoder", *words, progress=False)
+    run = scaling.train("gpt2", *words, progress=False)
     logged = run.log.dropna(subset=["tokens_per_second"])
     seconds = logged["tokens"] / logged["step"] / logged["tokens_per_second"]
     return {"ms": 1e3 * statistics.median(seconds), "mb": (kilobytes("VmHWM") - before) / 1024}
