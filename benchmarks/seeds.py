@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -73,10 +74,11 @@ def answer_of_curves(runs: Path, final: Answer) -> Answer:
     document = scaling.fit_curves(folder(runs, final.seed).parent).to_json()
     (held_out,) = document["held_out"]
     floor = document["intervals"]["E"]
+    low = -math.inf if floor["low"] is None else floor["low"]
+    high = math.inf if floor["high"] is None else floor["high"]
     excess = (held_out["predicted"] - final.entropy) / (held_out["loss"] - final.entropy) - 1
-    ends = (float("nan") if floor[end] is None else floor[end] for end in ("low", "high"))
-    errors = (held_out["relative_error"], excess)
-    return Answer(final.seed, floor["estimate"], *ends, final.entropy, *errors, held_out["covered"])
+    about = (held_out["relative_error"], excess, held_out["covered"])
+    return Answer(final.seed, floor["estimate"], low, high, final.entropy, *about)
 
 
 def table(answers: Sequence[Answer]) -> Iterator[str]:

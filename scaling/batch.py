@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what reads examples needs no tensors, and torch takes seconds to import
+    import numpy as np
     import torch
     from torch import Tensor
 
@@ -52,7 +53,7 @@ class Batch:
         """The same batch with `function` applied to every tensor it holds."""
         return self._mapped(lambda _, tensor: function(tensor))
 
-    def of_domains(self, domains: Any) -> Batch:
+    def of_domains(self, domains: np.ndarray | None) -> Batch:
         """The same batch, its rows numbered by their domains; further rows that it was made of follow after its own."""
         if domains is None:
             return self
