@@ -1,11 +1,12 @@
 """What the quickstart finds under other seeds: the whole study again and again, and a table of its answers.
 
-    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--done] [--curves 20]
+    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--keep docs/results/quickstart] [--done]
 
-Each study goes through `scaling study` with its own workers; one that is done is read and not trained again. The table,
-Markdown, has for each seed the irreducible loss with its interval and the test on the held-out run; below it, how far
-losses of one size and budget lie apart. With `--curves`, each run is evaluated so many times, which changes none of
-them, and a second table has the same answers by a law of whole curves.
+Each study goes through `scaling study` with its own workers, each of its runs evaluated `--evaluations` times, which
+changes none of them. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not found again, so that a
+study of many seeds can go on elsewhere. The tables, Markdown, have for each seed the irreducible loss with its interval
+and the test on the held-out run, by the final losses and by whole curves; below them, how far losses of one size and
+budget lie apart.
 """
 
 from __future__ import annotations
@@ -19,100 +20,117 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import scaling
+from scaling import atomic
 
 STUDY = "quickstart"
 
 
 @dataclass(frozen=True)
 class Answer:
-    seed: int
     floor: float
-    low: float
-    high: float
-    entropy: float
+    low: float | None  # None where the interval is open
+    high: float | None
     error: float  # of the held-out loss
     excess: float  # of its distance from the entropy
     inside: bool
 
+    def holds(self, entropy: float) -> bool:
+        return (self.low is None or self.low <= entropy) and (self.high is None or entropy <= self.high)
+
     @property
-    def contained(self) -> bool:
-        return self.low <= self.entropy <= self.high
+    def width(self) -> float:
+        return math.inf if self.low is None or self.high is None else self.high - self.low
 
 
-def folder(runs: Path, seed: int) -> Path:
-    return runs / "studies" / f"{STUDY}-seed-{seed}" / "report"
+@dataclass(frozen=True)
+class Seed:
+    """What the study says under a seed; `losses` are N, D and the final loss of each run."""
+
+    seed: int
+    entropy: float
+    final: Answer
+    curves: Answer
+    losses: list[list[float]]
+    day: str
+    hardware: str
+
+    @staticmethod
+    def read(path: Path) -> Seed:
+        document = json.loads(path.read_text())
+        answers = {name: Answer(**document[name]) for name in ("final", "curves")}
+        return Seed(**{**document, **answers})
 
 
-def report_of(runs: Path, seed: int) -> dict[str, Any] | None:
-    """What the page of a study says, where all of its runs are done."""
-    path = folder(runs, seed) / "fit.json"
-    told = json.loads(path.read_text()) if path.exists() else None
-    return told if told and told["points"]["used"] == told["points"]["planned"] else None
+def found(runs: Path, seed: int, evaluations: int) -> Seed:
+    """The answers of a study, which is trained as far as it is not done."""
+    words = [f"seed={seed}", f"runs={runs}", f"evaluate.points={evaluations}"]
+    command = [sys.executable, "-m", "scaling", "study", STUDY, *words]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    folder = runs / "studies" / f"{STUDY}-seed-{seed}"
+    report = json.loads((folder / "report" / "fit.json").read_text())
+    with (folder / "report" / "points.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["status"] == "finished"]
+    losses = [[float(row[name]) for name in ("N", "D", "loss")] for row in rows]
+    known = report["entropy"]
+    (tested,) = report["held_out"]["points"]
+    final = _answer(report["intervals"]["E"], tested, known["excess_errors"][0])
+    document = scaling.fit_curves(folder).to_json()
+    (tested,) = document["held_out"]
+    excess = (tested["predicted"] - known["known"]) / (tested["loss"] - known["known"]) - 1
+    curves = _answer(document["intervals"]["E"], tested, excess)
+    return Seed(seed, known["known"], final, curves, losses, date.today().isoformat(), _hardware(runs))
 
 
-def answer(runs: Path, seed: int, evaluations: int | None) -> Answer:
-    if report_of(runs, seed) is None:
-        words = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}"]
-        words += [] if evaluations is None else [f"evaluate.points={evaluations}"]
-        subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
-    told = report_of(runs, seed)
-    assert told is not None
-    (held_out,) = told["held_out"]["points"]
-    floor, known = told["intervals"]["E"], told["entropy"]
-    inside = held_out["covered"]
-    errors = (held_out["relative_error"], known["excess_errors"][0])
-    return Answer(seed, floor["estimate"], floor["low"], floor["high"], known["known"], *errors, inside)
+def _answer(floor: dict[str, Any], tested: dict[str, Any], excess: float) -> Answer:
+    return Answer(floor["estimate"], floor["low"], floor["high"], tested["relative_error"], excess, tested["covered"])
 
 
-def answer_of_curves(runs: Path, final: Answer) -> Answer:
-    """The answer of all evaluations of a study's runs, in the place of their final losses."""
-    document = scaling.fit_curves(folder(runs, final.seed).parent).to_json()
-    (held_out,) = document["held_out"]
-    floor = document["intervals"]["E"]
-    low = -math.inf if floor["low"] is None else floor["low"]
-    high = math.inf if floor["high"] is None else floor["high"]
-    excess = (held_out["predicted"] - final.entropy) / (held_out["loss"] - final.entropy) - 1
-    about = (held_out["relative_error"], excess, held_out["covered"])
-    return Answer(final.seed, floor["estimate"], low, high, final.entropy, *about)
+def _hardware(runs: Path) -> str:
+    """Of the machine that trained, as a run's result names it."""
+    result = next(iter(sorted(runs.glob("store/*/result.json"))))
+    circumstances = json.loads(result.read_text())["circumstances"]
+    return f"{circumstances['processor']}, {circumstances['cores']} cores, {circumstances['threads']} threads a worker"
 
 
-def table(answers: Sequence[Answer]) -> Iterator[str]:
+def table(seeds: Sequence[Seed], kind: str) -> Iterator[str]:
     new = "inside its 95% interval of a new run"
     yield f"| seed | E | 95% interval | holds the entropy | held-out loss | its excess | {new} |"
     yield "|---:|---:|---|---|---:|---:|---|"
-    for one in answers:
-        about = f"| {one.seed} | {one.floor:.4f} | {one.low:.4f} to {one.high:.4f} | {_yes_no(one.contained)} "
-        yield about + f"| {one.error:+.2%} | {one.excess:+.1%} | {_yes_no(one.inside)} |"
-    floors, widths = [one.floor for one in answers], [one.high - one.low for one in answers]
+    answers: list[Answer] = [getattr(one, kind) for one in seeds]
+    held = [answer.holds(one.entropy) for one, answer in zip(seeds, answers, strict=True)]
+    for one, answer, holds in zip(seeds, answers, held, strict=True):
+        low, high = ("open" if end is None else f"{end:.4f}" for end in (answer.low, answer.high))
+        about = f"| {one.seed} | {answer.floor:.4f} | {low} to {high} | {_yes_no(holds)} "
+        yield about + f"| {answer.error:+.2%} | {answer.excess:+.1%} | {_yes_no(answer.inside)} |"
+    floors = [answer.floor for answer in answers]
     yield ""
     yield (
-        f"The interval holds the entropy {sum(one.contained for one in answers)} times of {len(answers)}; the held-out "
-        f"loss lies inside its interval of a new run {sum(one.inside for one in answers)} times, and is predicted to "
-        f"{max(abs(one.error) for one in answers):.2%} at worst, its excess to "
-        f"{statistics.median(abs(one.excess) for one in answers):.1%} in the median. "
-        f"E is {statistics.mean(floors):.4f} on average, with a "
-        f"standard deviation of {statistics.stdev(floors):.4f}; median width {statistics.median(widths):.3f}."
+        f"The interval holds the entropy {sum(held)} times of {len(answers)}; the held-out loss lies inside its "
+        f"interval of a new run {sum(answer.inside for answer in answers)} times, and is predicted to "
+        f"{max(abs(answer.error) for answer in answers):.2%} at worst, its excess to "
+        f"{statistics.median(abs(answer.excess) for answer in answers):.1%} in the median. "
+        f"E is {statistics.mean(floors):.4f} on average, with a standard deviation of {statistics.stdev(floors):.4f}; "
+        f"median width {statistics.median(answer.width for answer in answers):.3f}."
     )
 
 
-def spread(runs: Path, seeds: Sequence[int]) -> Iterator[str]:
+def spread(seeds: Sequence[Seed]) -> Iterator[str]:
     """Losses of one size and budget: their mean over seeds, and how far they lie apart."""
-    losses: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for seed in seeds:
-        with (folder(runs, seed) / "points.csv").open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["status"] == "finished":
-                    losses[int(row["N"]), int(row["D"])].append(float(row["loss"]))
+    losses: dict[tuple[float, float], list[float]] = defaultdict(list)
+    for one in seeds:
+        for size, tokens, loss in one.losses:
+            losses[size, tokens].append(loss)
     yield "| N | D | loss, mean | standard deviation | least | most |"
     yield "|---:|---:|---:|---:|---:|---:|"
-    for (size, tokens), found in sorted(losses.items()):
-        about = f"| {size:,} | {tokens:,} | {statistics.mean(found):.4f} | {statistics.stdev(found):.4f} "
-        yield about + f"| {min(found):.4f} | {max(found):.4f} |"
+    for (size, tokens), every in sorted(losses.items()):
+        about = f"| {size:,.0f} | {tokens:,.0f} | {statistics.mean(every):.4f} | {statistics.stdev(every):.4f} "
+        yield about + f"| {min(every):.4f} | {max(every):.4f} |"
 
 
 def _yes_no(holds: bool) -> str:
@@ -123,18 +141,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
-    parser.add_argument("--done", action="store_true", help="read the seeds that are done, and train none")
-    parser.add_argument("--curves", type=int, metavar="EVALUATIONS", help="evaluate each run so often, and fit curves")
+    parser.add_argument("--keep", type=Path, default=Path("runs/seeds/kept"))
+    parser.add_argument("--evaluations", type=int, default=20)
+    parser.add_argument("--done", action="store_true", help="read the seeds that are kept, and train none")
     given = parser.parse_args()
-    seeds = list(range(given.seeds))
-    if given.done:
-        seeds = [seed for seed in seeds if report_of(given.runs, seed) is not None]
+    seeds = []
+    for number in range(given.seeds):
+        kept = given.keep / f"seed-{number}.json"
+        if not kept.exists():
+            if given.done:
+                continue
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_json(kept, asdict(found(given.runs, number, given.evaluations)))
+            print(f"seed {number}: kept in {kept}", file=sys.stderr, flush=True)
+        seeds.append(Seed.read(kept))
     if len(seeds) < 2:
         raise SystemExit("a spread takes two seeds")
-    answers = [answer(given.runs, seed, given.curves) for seed in seeds]
-    print("\n".join([*table(answers), "", *spread(given.runs, seeds)]))
-    if given.curves is not None:
-        print("\n".join(["", *table([answer_of_curves(given.runs, one) for one in answers])]))
+    for kind, what in (("final", "By final losses"), ("curves", "By whole curves")):
+        print("\n".join([f"## {what}", "", *table(seeds, kind), ""]))
+    print("\n".join(spread(seeds)))
 
 
 if __name__ == "__main__":
