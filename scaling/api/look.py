@@ -42,11 +42,24 @@ class Attention:
     @property
     def heads(self) -> pandas.DataFrame:
         """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
-        weight and that weight, and induction (`scaling.inside.heads.HeadScores`).
+        weight and that weight, and induction; of a cross-attention coverage and copying
+        (`scaling.inside.heads.HeadScores`).
         """
         import pandas
 
         return pandas.DataFrame([asdict(head) for head in self.seen.heads])
+
+    @property
+    def alignment(self) -> pandas.DataFrame:
+        """What each token that an encoder-decoder wrote was written by: a row a written token, a column a token of the
+        source, the mean weights of all cross-attentions.
+        """
+        import pandas
+
+        from scaling.inside.heads import alignment
+
+        tokens = self.tokens
+        return pandas.DataFrame(alignment(self.seen.maps), tokens["decoder"][1:], tokens["encoder"])
 
     def save(self, path: str | Path, head: str | None = None) -> None:
         """Write a page (.html), or a figure (.png, .pdf, .svg) of all heads or of one, as `3.5`: layer, head."""

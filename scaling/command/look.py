@@ -66,17 +66,17 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"\n{path}")
 
 
-COLUMNS = ("layer", "head", "entropy", "distance", "previous", "positional", "offset", "induction")
+SCORES = ("head", "entropy", "distance", "previous", "positional", "offset", "induction", "coverage", "copied")
 
 
 def _table(heads: Sequence[HeadScores], names: Sequence[str]) -> str:
-    rows = [
-        (name, *(_cell(getattr(head, column)) for column in COLUMNS[1:]))
-        for name, head in zip(names, heads, strict=True)
-    ]
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    """The scores that any head has."""
+    shown = [score for score in SCORES if any(getattr(head, score) is not None for head in heads)]
+    rows = [(name, *(_cell(getattr(head, score)) for score in shown)) for name, head in zip(names, heads, strict=True)]
+    columns = ("layer", *shown)
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     return "\n".join(
-        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (COLUMNS, *rows)
+        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (columns, *rows)
     )
 
 

@@ -72,7 +72,7 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
     ]
     repeated = repetition(model, ordinary, tower.shape.length)
     shown = {name: [_spelled(token, ids, codec) for token in row] for name, row in tokens.items()}
-    return Look(model.family, shown, seen, scores(seen, repeated))
+    return Look(model.family, shown, seen, scores(seen, repeated, tokens))
 
 
 def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:

@@ -58,6 +58,8 @@
     previous: (value) => `previous token ${value.toFixed(2)}`,
     positional: (value, scores) => `most at distance ${scores.offset}: ${value.toFixed(2)}`,
     induction: (value) => `induction ${value.toFixed(2)}`,
+    coverage: (value) => `coverage ${value.toFixed(2)}`,
+    copied: (value) => `copied ${value.toFixed(2)}`,
   };
 
   const part = (name, attributes, text) => {

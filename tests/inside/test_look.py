@@ -14,6 +14,7 @@ import torch
 import scaling
 from scaling.build import build
 from scaling.cli import main
+from scaling.errors import ScalingError
 from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
@@ -61,6 +62,19 @@ def test_the_document_has_each_layer_and_each_head(folders: Path, capsys: pytest
         f"{part}.{n}" for n in range(3) for part in ("decoder", "cross")
     ]
     assert len(document["heads"]) == 2 * len(names)
+    crossing = [head for head in document["heads"] if head["slot"] == "cross"]
+    assert all(0 < head["coverage"] <= 1 for head in crossing)
+    assert all(head["copied"] is None for head in crossing)  # "ein" has no letter of "a law"
+
+
+def test_what_was_written_is_aligned_with_the_source(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    aligned = scaling.look(folders / "t5", "a law", target="wal").alignment
+    assert (list(aligned.index), list(aligned.columns)) == (list("wal"), [*"a law", "[EOS]"])
+    assert aligned.sum(axis=1).tolist() == pytest.approx([1.0] * 3)
+    assert main(["look", str(folders / "t5"), "--text", "a law", "--target", "wal"]) == 0
+    assert capsys.readouterr().out.split()[:7] == "layer head entropy distance previous positional offset".split()
+    with pytest.raises(ScalingError, match="no cross-attention"):
+        scaling.look(folders / "gpt2", "a law").alignment  # noqa: B018
 
 
 def test_an_encoder_reads_masks(folders: Path) -> None:
