@@ -14,10 +14,10 @@ import torch
 import scaling
 from scaling.build import build
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
+from scaling.errors import ScalingError
 from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
@@ -72,9 +72,17 @@ def test_what_was_written_is_aligned_with_the_source(folders: Path, capsys: pyte
     assert (list(aligned.index), list(aligned.columns)) == (list("wal"), [*"a law", "[EOS]"])
     assert aligned.sum(axis=1).tolist() == pytest.approx([1.0] * 3)
     assert main(["look", str(folders / "t5"), "--text", "a law", "--target", "wal"]) == 0
-    assert capsys.readouterr().out.split()[:7] == "layer head entropy distance previous positional offset".split()
+    assert capsys.readouterr().out.split()[:7] == [
+        "layer",
+        "head",
+        "entropy",
+        "distance",
+        "previous",
+        "positional",
+        "offset",
+    ]
     with pytest.raises(ScalingError, match="no cross-attention"):
-        scaling.look(folders / "gpt2", "a law").alignment  # noqa: B018
+        scaling.look(folders / "gpt2", "a law").alignment
 
 
 def test_an_encoder_reads_masks(folders: Path) -> None:
