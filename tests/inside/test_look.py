@@ -82,7 +82,7 @@ def test_what_was_written_is_aligned_with_the_source(folders: Path, capsys: pyte
         "offset",
     ]
     with pytest.raises(ScalingError, match="no cross-attention"):
-        scaling.look(folders / "gpt2", "a law").alignment
+        _ = scaling.look(folders / "gpt2", "a law").alignment
 
 
 def test_an_encoder_reads_masks(folders: Path) -> None:
