@@ -67,7 +67,10 @@ def test_the_document_has_each_layer_and_each_head(folders: Path, capsys: pytest
     assert all(head["copied"] is None for head in crossing)  # "ein" has no letter of "a law"
 
 
-def test_what_was_written_is_aligned_with_the_source(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_written_is_aligned_with_the_source(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     aligned = scaling.look(folders / "t5", "a law", target="wal").alignment
     assert (list(aligned.index), list(aligned.columns)) == (list("wal"), [*"a law", "[EOS]"])
     assert aligned.sum(axis=1).tolist() == pytest.approx([1.0] * 3)
