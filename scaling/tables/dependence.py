@@ -10,7 +10,7 @@ follow, the reach of a layer off the tokens whose gradient is not zero.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from itertools import count
+from itertools import cycle
 from typing import Any, cast
 
 import torch
@@ -27,25 +27,30 @@ PRODUCTS = {"Mm": 1, "Addmm": 1, "Bmm": 1, "Baddbmm": 1, "ScaledDotProductFlashA
 
 def dependence(config: Config) -> dict[str, int]:
     """Both measures of the mixers of a decoder's blocks, at the config's length; `sequential` is the first block's."""
-    model = config.build("model", config["size"])
+    last = config["size.length"] - 1
+    measured = _measured(config, 1)
+    if measured[0][1] < last:  # one layer does not reach all
+        measured = _measured(config, config["size.layers"])
+    if not any(reach for _, reach in measured):
+        raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
+    path = reached = 0
+    for steps, reach in cycle(measured):  # deeper models go on with their first block
+        path, reached = path + steps, reached + reach
+        if reached >= last:
+            break
+    return {"sequential": measured[0][0], "path": path}
+
+
+def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
+    """Of each mixer of a model of so many layers: its sequential steps, and how far back it reaches."""
+    model = config.build("model", {**config["size"], "layers": layers})
     if not isinstance(model, Decoder):
         raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
-    layers = _run(model, config["size.length"])
-    if not layers:
+    measured = [(longest(output), _reach(entered, output)) for entered, output in _run(model, config["size.length"])]
+    if not measured:
         raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
-    measured: list[tuple[int, int]] = []
-    path = reached = 0
-    for place in count():
-        if place < len(layers):
-            measured.append((longest(layers[place][1]), _reach(*layers[place])))
-        steps, reach = measured[place % len(layers)]  # deeper models go on with their first block
-        path, reached = path + steps, reached + reach
-        if reached >= config["size.length"] - 1:
-            break
-        if len(measured) == len(layers) and not reached:
-            raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
-    return {"sequential": measured[0][0], "path": path}
+    return measured
 
 
 def _reach(entered: Tensor, output: Tensor) -> int:
