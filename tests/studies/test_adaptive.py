@@ -60,7 +60,7 @@ class Pretended(Decider):
 @pytest.fixture(autouse=True)
 def pretended(monkeypatch, request):
     """A run is settled once a Pretended decider has it among those that ended."""
-    if "slow" not in request.keywords:
+    if request.node.get_closest_marker("slow") is None:
         monkeypatch.setattr(adaptive, "settled", lambda ledger, run: run in request.node.ended)
     request.node.ended = set()
     return request.node.ended
