@@ -58,8 +58,8 @@ class Attention:
 
         from scaling.inside.heads import alignment
 
-        tokens = self.tokens
-        return pandas.DataFrame(alignment(self.seen.maps), tokens["decoder"][1:], tokens["encoder"])
+        read, source = (self.tokens.get(tower, []) for tower in ("decoder", "encoder"))
+        return pandas.DataFrame(alignment(self.seen.maps, len(read), len(source)), read[1:], source)
 
     def save(self, path: str | Path, head: str | None = None) -> None:
         """Write a page (.html), or a figure (.png, .pdf, .svg) of all heads or of one, as `3.5`: layer, head."""

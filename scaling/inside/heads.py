@@ -72,14 +72,16 @@ def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int 
     return maps(model, Batch(tokens, torch.full_like(tokens, IGNORE)))
 
 
-def alignment(seen: Sequence[Map]) -> np.ndarray:
+def alignment(seen: Sequence[Map], read: int, source: int) -> np.ndarray:
     """[written, source], what each token was written by: the mean weights of the cross-attentions' heads.
 
     A row is of the token that is written, the one behind the query's; nothing is known of what the last query writes.
+    Maps of other numbers of places, which a stack has made, are left out.
     """
     crossing = [each.of_tokens.mean(0) for each in seen if each.slot == "cross"]
+    crossing = [weights for weights in crossing if weights.shape == (read, source)]
     if not crossing:
-        raise ScalingError("the run has no cross-attention", key="RUN", fix="take an encoder-decoder")
+        raise ScalingError("the run has no cross-attention of tokens", key="RUN", fix="take an encoder-decoder")
     return np.mean(crossing, axis=0)[:-1]
 
 

@@ -63,8 +63,8 @@ def test_coverage_and_copying_of_a_cross_attention() -> None:
     (score,) = scores([of(weights, "cross")], tokens=tokens)
     assert score.coverage == pytest.approx((1.0 + 0.9 + 0.9 + 0.0) / 4)
     assert score.copied == pytest.approx((0.6 + 0.9) / 2)
-    assert alignment([of(weights, "cross"), of(weights[:, ::-1], "cross")]) == pytest.approx(
-        (weights + weights[:, ::-1])[:-1] / 2
-    )
+    assert alignment(
+        [of(weights, "cross"), of(weights[:, ::-1], "cross"), of(weights[:2], "cross")], 4, 4
+    ) == pytest.approx((weights + weights[:, ::-1])[:-1] / 2)
     with pytest.raises(ScalingError, match="no cross-attention"):
-        alignment([of(previous())])
+        alignment([of(previous())], T, T)
