@@ -69,7 +69,7 @@ class Seed:
 
 def found(runs: Path, seed: int, evaluations: int) -> Seed:
     """The answers of a study, which is trained as far as it is not done."""
-    words = [f"seed={seed}", f"runs={runs}", f"evaluate.points={evaluations}"]
+    words = [f"seed={seed}", f"runs={runs}", f"evaluate.points={evaluations}", "evaluate.spacing=even"]
     command = [sys.executable, "-m", "scaling", "study", STUDY, *words]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     folder = runs / "studies" / f"{STUDY}-seed-{seed}"
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--keep", type=Path, default=Path("runs/seeds/kept"))
-    parser.add_argument("--evaluations", type=int, default=20)
+    parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--done", action="store_true", help="read the seeds that are kept, and train none")
     given = parser.parse_args()
     seeds = []

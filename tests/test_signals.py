@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from scaling.training import recorder, signals
+from scaling.training import experiment, recorder, signals
 from scaling.training.signals import Stopped
 from tests.studies.test_unfinished import write
 from tests.training.conftest import fork, left, same, unbroken, words  # noqa: F401
@@ -125,8 +125,6 @@ def in_the_publication() -> None:
 
 
 def before_the_first_step() -> None:
-    from scaling.training import experiment
-
     before = experiment.initialise
 
     def initialise(*given):
@@ -146,11 +144,11 @@ def test_a_signal_at_a_chosen_moment_ends_a_run_that_goes_on_to_the_bit(moment, 
     told = words(tmp_path / "runs", **changes)
 
     def late() -> None:
-        recorder.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
+        experiment.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
         moment()
 
     def plain() -> None:
-        recorder.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
+        experiment.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
 
     assert fork(told, late).wait(SECONDS) == 143
     ledger = Ledger.open(tmp_path / "runs")

@@ -49,6 +49,7 @@ TYPES: dict[str, Any] = {
     "train.keep": PositiveInt,
     "evaluate.points": SmallInt,
     "evaluate.precision": Literal["float32", "bf16_autocast", "bf16"],
+    "evaluate.spacing": Literal["log", "even"],
     "evaluate.windows": Budget | Literal["auto", "whole_at_end"],
     "log.every": Long,
     "log.wandb": Literal["auto", "online", "offline", "disabled"],

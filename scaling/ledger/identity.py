@@ -29,6 +29,7 @@ UNCOUNTED = frozenset(
         "runs",
         "log",
         "evaluate.points",
+        "evaluate.spacing",
         "start.folder",  # where the weights are: their hash counts
         "start.run",
         "start.vectors",

@@ -1,4 +1,4 @@
-"""Evaluation: the fixed held-out batches at log-spaced steps and at the end, whole unless the run is short."""
+"""Evaluation: the fixed held-out batches at spaced steps and at the end, whole unless the run is short."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
 
 
 def affordable(
-    steps: int, points: int, windows: int, trained: int, row_tokens: int, whole: bool = False
+    steps: int, points: int, windows: int, trained: int, row_tokens: int, whole: bool = False, evenly: bool = False
 ) -> tuple[int, int, int]:
     """How often a run is evaluated, on how many windows before its end, and on how many at its end. It trains on
     `trained` windows of `row_tokens` each.
@@ -36,12 +36,12 @@ def affordable(
     free = FREE // row_tokens
     budget = max(int(COST * trained / FORWARD), free)
     fewest = min(windows, -(-FEWEST // row_tokens))
-    earlier = len(evaluation_steps(steps, points)) - 1
+    earlier = len(evaluation_steps(steps, points, evenly)) - 1
     last = windows if whole else min(windows, max(fewest, budget // 2 if earlier else budget))
     rest = max(free if whole else 0, budget - last)
     if earlier * fewest > rest:
         points = rest // fewest + 1
-        earlier = len(evaluation_steps(steps, points)) - 1
+        earlier = len(evaluation_steps(steps, points, evenly)) - 1
     return points, min(last, rest // earlier) if earlier else last, last
 
 

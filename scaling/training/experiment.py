@@ -139,8 +139,15 @@ class Experiment:
     @property
     def evaluated(self) -> dict[int, int]:
         """The windows of each evaluation, by its step."""
-        steps = evaluation_steps(self.steps, self.points, self.patience is not None)
+        steps = evaluation_steps(self.steps, self.points, self.evenly)
+        if not self.horizon:
+            return dict.fromkeys(steps[:-1], self.windows[False])  # the end of a trunk is no run's
         return {step: self.windows[step == self.steps] for step in steps}
+
+    @property
+    def evenly(self) -> bool:
+        """Whether evaluations are spaced evenly in steps: also those that decide when a run ends."""
+        return self.patience is not None or self.config.tree["evaluate"]["spacing"] == "even"
 
     def tokens(self, step: int) -> int:
         """Tokens seen when update `step` begins."""
@@ -358,9 +365,9 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     asked, compares = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
     cost = (steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
     if asked == "auto":
-        points, each, last = affordable_evenly(*cost) if compares else affordable(*cost)
+        points, each, last = affordable_evenly(*cost) if compares else affordable(*cost, evenly=experiment.evenly)
     elif asked == "whole_at_end" and not compares:
-        points, each, last = affordable(*cost, whole=True)
+        points, each, last = affordable(*cost, whole=True, evenly=experiment.evenly)
     else:
         each = last = windows
     validation, evaluations = _first(experiment.validation, last)

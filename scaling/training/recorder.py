@@ -18,7 +18,7 @@ from scaling.ledger.attempt import KEEP
 from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
 from scaling.training.early_stop import EndedEarly, Patience
-from scaling.training.evaluation import FORWARD, evaluate, evaluation_steps, share
+from scaling.training.evaluation import FORWARD, evaluate, share
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule, Update
 from scaling.training.ranks import pulse, rank_count
@@ -60,11 +60,8 @@ class Recorder(Callback):
         self.experiment, self.attempt, self.due = experiment, attempt, due
         self.tell, self.listeners = tell, listeners
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
-        # A trunk is looked at by its branches.
-        evenly = (True,) if patience is not None else ()
-        points = evaluation_steps(experiment.steps, experiment.points, *evenly) if experiment.horizon else []
-        self.evaluated = set(points)
-        self._windows = sum(experiment.windows[step == experiment.steps] for step in points)
+        self.evaluated = experiment.evaluated
+        self._windows = sum(self.evaluated.values())
         self.pinned = set(pinned)
         self.patience, self.broadcast = patience, broadcast
         self.end = experiment.steps  # the step at which the run ended, where it ended early
