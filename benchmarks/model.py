@@ -1,6 +1,6 @@
-"""Forward and backward of a decoder against transformers' GPT-2, litgpt and x-transformers of the same shape.
+"""Forward and backward of a decoder against GPT-2 as nanoGPT, transformers, litgpt and x-transformers write it.
 
-python benchmarks/model.py [--shapes 64 128 256] [--rounds 15] [--threads N] [--json FILE]
+python benchmarks/model.py [--shapes 64 128 256 512] [--rounds 15] [--threads N] [--json FILE]
 
 The peers live in an environment of their own, .venv-peers, which the first run makes (TORCH_INDEX names a package index
 to take torch from); all is measured there, in one process. Contestants take turns, one step each a round, so that what
@@ -51,6 +51,7 @@ SIZES = [
     Size(width=64, layers=3, heads=4, length=128, rows=64, vocabulary=512),
     Size(width=128, layers=4, heads=4, length=128, rows=64, vocabulary=1024),
     Size(width=256, layers=6, heads=4, length=256, rows=32, vocabulary=4096),
+    Size(width=512, layers=8, heads=8, length=256, rows=16, vocabulary=8192),
 ]
 
 
@@ -100,6 +101,15 @@ def ours(size: Size, name: str) -> tuple[Any, Callable[[Any], Any]]:
         if hasattr(piece, "dropout"):
             piece.dropout = 0.0
     return model, lambda tokens: model.loss(Batch(tokens[:, :-1], tokens[:, 1:])).total
+
+
+def nanogpt(size: Size, flash: bool) -> tuple[Any, Callable[[Any], Any]]:
+    from plain_gpt import PlainGPT
+
+    shape = asdict(size)
+    del shape["rows"]
+    model = PlainGPT(**shape, flash=flash)
+    return model, model.loss
 
 
 def transformers_gpt2(size: Size, attention: str) -> tuple[Any, Callable[[Any], Any]]:
@@ -173,6 +183,8 @@ def products(size: Size) -> tuple[Any, Callable[[Any], Any]]:
 CONTESTANTS: dict[str, Callable[[Size], tuple[Any, Callable[[Any], Any]]]] = {
     "scaling, gpt2": lambda size: ours(size, "gpt2"),
     "scaling, decoder": lambda size: ours(size, "decoder"),
+    "nanoGPT's form": lambda size: nanogpt(size, flash=False),
+    "nanoGPT's form, flash": lambda size: nanogpt(size, flash=True),
     "transformers, sdpa": lambda size: transformers_gpt2(size, "sdpa"),
     "transformers, eager": lambda size: transformers_gpt2(size, "eager"),
     "litgpt": litgpt,

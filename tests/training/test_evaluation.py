@@ -22,9 +22,9 @@ from scaling.training.point import point
 from tests.training.conftest import load, words
 
 
-@given(steps=some.integers(1, 10**7), points=some.integers(1, 40))
-def test_the_steps_rise_to_the_end(steps, points):
-    found = evaluation_steps(steps, points)
+@given(steps=some.integers(1, 10**7), points=some.integers(1, 40), evenly=some.booleans())
+def test_the_steps_rise_to_the_end(steps, points, evenly):
+    found = evaluation_steps(steps, points, evenly)
     assert found[-1] == steps
     assert found == sorted(set(found))
     assert found[0] >= 1

@@ -113,6 +113,24 @@ def test_windows_that_are_asked_for_are_evaluated_however_short_the_run():
     assert set(experiment("train.steps=20", "evaluate.windows=1e3").evaluated.values()) == {1000}
 
 
+def test_a_trunk_is_evaluated_as_the_run_that_it_becomes_but_not_at_its_end():
+    words = ("schedule.kind=WSD", "train.steps=1000", "evaluate.points=5", "evaluate.windows=100")
+    whole = experiment(*words, "evaluate.spacing=even")
+    assert list(whole.evaluated) == [200, 400, 600, 800, 1000]
+    trunk, step = whole.trunk() or pytest.fail("no trunk")
+    assert trunk.evaluated == {share * step // 5: 100 for share in range(1, 5)}
+    plain, _ = experiment(*words).trunk() or pytest.fail("no trunk")
+    assert plain.spec == trunk.spec  # how often a trunk is evaluated is no part of what it is
+    once, _ = experiment(*words, "evaluate.points=1").trunk() or pytest.fail("no trunk")
+    assert once.evaluated == {}
+
+
+def test_evaluations_that_are_evenly_spaced_cost_no_more():
+    for steps in (20, 100, 2000):
+        one = experiment(f"train.steps={steps}", "evaluate.spacing=even")
+        assert FORWARD * sum(one.evaluated.values()) <= max(0.1 * steps * 64, FORWARD * FREE / one.row_tokens)
+
+
 def test_runs_of_a_study_are_evaluated_on_the_same_windows(tmp_path):
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic", "train.batch": 8}
     question = Question("x", "which?", "decoder", settings, {"train.steps": [20, 4000]})
