@@ -2,10 +2,11 @@
 
     python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--keep docs/results/quickstart] [--done]
 
-Each study goes through `scaling study` with its own workers, each of its runs evaluated `--evaluations` times, which
-changes none of them. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not found again, so that a
-study of many seeds can go on elsewhere. The tables, Markdown, have for each seed the irreducible loss with its interval
-and the test on the held-out run, by the final losses and by whole curves; below them, how far losses of one size and
+Each study goes through `scaling study` with its own workers, its runs and trunks evaluated `--evaluations` times at
+even distances, which changes none of them. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not
+found again, so that a study of many seeds can go on elsewhere. The tables, Markdown, have for each seed the irreducible
+loss with its interval and the test on the held-out run, by the final losses and by whole curves; below them, how far
+losses of one size and
 budget lie apart.
 """
 
@@ -84,17 +85,16 @@ def found(runs: Path, seed: int, evaluations: int) -> Seed:
     (tested,) = document["held_out"]
     excess = (tested["predicted"] - known["known"]) / (tested["loss"] - known["known"]) - 1
     curves = _answer(document["intervals"]["E"], tested, excess)
-    return Seed(seed, known["known"], final, curves, losses, date.today().isoformat(), _hardware(runs))
+    return Seed(seed, known["known"], final, curves, losses, date.today().isoformat(), _hardware(runs, rows[0]["run"]))
 
 
 def _answer(floor: dict[str, Any], tested: dict[str, Any], excess: float) -> Answer:
     return Answer(floor["estimate"], floor["low"], floor["high"], tested["relative_error"], excess, tested["covered"])
 
 
-def _hardware(runs: Path) -> str:
+def _hardware(runs: Path, run: str) -> str:
     """Of the machine that trained, as a run's result names it."""
-    result = next(iter(sorted(runs.glob("store/*/result.json"))))
-    circumstances = json.loads(result.read_text())["circumstances"]
+    circumstances = json.loads((runs / "store" / run / "result.json").read_text())["circumstances"]
     return f"{circumstances['processor']}, {circumstances['cores']} cores, {circumstances['threads']} threads a worker"
 
 

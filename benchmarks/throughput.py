@@ -4,9 +4,10 @@
 
 Ours are whole processes with everything on: log, W&B's files, checkpoints, evaluations. A long one less a short one is
 what the steps between cost, for start and end fall out; a short one with more evaluations tells what these cost. The
-peers (GPT-2 as nanoGPT, transformers, litgpt and x-transformers write it) run a plain loop in .venv-peers: AdamW, clip, tokens drawn at
-random, no log, no evaluation; what is timed is the loop alone. Each contestant first tries its precisions, and the best
-of each library, in a process of its own, takes turns with ours. A figure is the median of the rounds.
+peers (GPT-2 as nanoGPT, transformers, litgpt and x-transformers write it) run a plain loop in .venv-peers: AdamW, clip,
+tokens drawn at random, no log, no evaluation; what is timed is the loop alone. Each contestant first tries its
+precisions, and the best of each library, in a process of its own, takes turns with ours. A figure is the median of the
+rounds.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ class Curves:
                 "length": sizes.length,
                 "evaluation": sizes.evaluation if fit.has(1) else None,
                 "training": sizes.training if fit.has(0) else None,
+                "power": sizes.power,
             },
             "r_squared": fit.r_squared,
             "mean_error": mean_error(observed, predicted),

@@ -213,7 +213,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         interval = document["intervals"].get(name)
         yield f"  {name:<6} {value:.5g}{'' if interval is None else f'  {_ends(interval)}'}"
     errors = document["errors"]
-    yield "errors of log loss: " + ", ".join(
+    yield f"errors of log loss, those of trunks and runs as (what is left to gain)^{errors['power']:.2g}: " + ", ".join(
         f"{title} {errors[name]:.2g}"
         for name, title in (
             *(("trunk", "of a trunk"), ("run", "along a run"), ("evaluation", "of an evaluation")),

@@ -28,18 +28,19 @@ TRUTH = {
     "E": 2.184,
     "A": 26.3,
     "B": 36000.0,
-    "C": 0.1,
-    "c": 3e-6,
+    "C": 0.035,
+    "c": 2e-5,
     "alpha": 0.605,
     "beta": 0.945,
     "gamma": 0.3,
-    "kappa": 0.5,
+    "kappa": 2.0,
 }
 PER_STEP, WARMUP, RATE, DECAY = 1024.0, 97, 3.5e-3, 0.2
 EVALUATIONS = {"trunk": 25, "branch": 8}
 KINDS = {
     "trunks differ most": Sizes(trunk=0.003, run=0.001, length=0.3, evaluation=0.0005, training=0.02),
     "runs wander most": Sizes(trunk=0.001, run=0.003, length=0.3, evaluation=0.0005, training=0.02),
+    "as in the quickstart": Sizes(trunk=0.003, run=0.001, length=0.3, evaluation=0.0005, training=0.02, power=1.2),
 }
 NAMES = ("E", "alpha", "beta")
 
@@ -79,8 +80,9 @@ def _curve(name: str, size: int, rates: np.ndarray, first: int, count: int) -> C
 
 def drawn(curves: Sequence[Curve], sizes: Sizes, rng: np.random.Generator) -> list[Curve]:
     """The curves with losses around the law."""
-    mean = MultiPower().predict(np.array(list(TRUTH.values())), stacked(curves, RATE, 0.999))
-    places, errors = places_of(curves), np.empty(len(mean))
+    law, truth, columns = MultiPower(), np.array(list(TRUTH.values())), stacked(curves, RATE, 0.999)
+    mean = law.predict(truth, columns)
+    places, errors = places_of(curves, law.reducible(truth, columns) / mean), np.empty(len(mean))
     for group in np.unique(places.group):
         rows = np.flatnonzero(places.group == group)
         errors[rows] = np.linalg.cholesky(covariance(sizes, places.at(rows))) @ rng.standard_normal(len(rows))

@@ -1,16 +1,17 @@
 """How the losses of curves err: by trunk, along a run, and by the noise of each measurement.
 
-    e(s) = b + w(s) + ε,  cov(w(s), w(t)) = a² exp(-|log s - log t| / ℓ)
+    e(s) = x(s)^q (b + w(s)) + ε,  cov(w(s), w(t)) = a² exp(-|log s - log t| / ℓ)
 
 b is of the trunk, w of the run (autocorrelated), ε of the batch or of the evaluation. Training losses have another ε
-than evaluations, so that each kind counts by what it knows. The sizes are those of the largest restricted likelihood
-(Patterson and Thompson 1971, Biometrika 58(3)).
+than evaluations, so that each kind counts by what it knows. Runs lie closer together the less there is left to gain: x
+is the part of the law that size and tokens can take away, as a fraction of the loss. The sizes and q are those of the
+largest restricted likelihood (Patterson and Thompson 1971, Biometrika 58(3)).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -20,8 +21,12 @@ from scaling.law.curves.curve import Curve
 GROUPS = 12
 """Trunks from which the sizes are learned where there are more: the others would change little."""
 SMALLEST = 1e-6
-BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0))
-FIRST = (3e-3, 2e-3, 0.3, 5e-4, 2e-2)
+BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 2.5))
+FIRST = (3e-3, 2e-3, 0.3, 5e-4, 2e-2, 0.3)
+EXCESS = 0.05
+"""The fraction of the loss at which errors have the sizes that are stated."""
+LEAST_EXCESS = 0.02
+"""Of `EXCESS`: what is below counts as this, since a law may say that nothing is left."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +39,29 @@ class Sizes:
     """ℓ: over which stretch of log steps the error of a run changes."""
     evaluation: float
     training: float
+    power: float = 0.0
+    """q: how the errors of trunk and run grow with what there is left to gain."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where each loss lies: its trunk, its run, log step, kind, and how many losses it is the mean of."""
+    """Where each loss lies: its trunk, its run, log step, kind, how many losses it is the mean of, and the logarithm of
+    what is left to gain there, over `EXCESS` of the loss.
+    """
 
     group: np.ndarray
     run: np.ndarray
     log_step: np.ndarray
     kind: np.ndarray
     count: np.ndarray
+    log_excess: np.ndarray
 
     def at(self, rows: np.ndarray) -> Places:
-        return Places(self.group[rows], self.run[rows], self.log_step[rows], self.kind[rows], self.count[rows])
+        return Places(**{part.name: getattr(self, part.name)[rows] for part in fields(self)})
 
 
-def places_of(curves: Sequence[Curve]) -> Places:
-    """The places of the losses of curves, one after another."""
+def places_of(curves: Sequence[Curve], excess: np.ndarray) -> Places:
+    """The places of the losses of curves, one after another; `excess` is the fraction of each that is left to gain."""
     lengths = [len(curve.steps) for curve in curves]
     groups = np.unique([curve.group for curve in curves], return_inverse=True)[1].reshape(-1)
     counts = [np.ones(len(c.steps)) if c.counts is None else c.counts for c in curves]
@@ -61,6 +71,7 @@ def places_of(curves: Sequence[Curve]) -> Places:
         np.log(np.concatenate([curve.steps for curve in curves])),
         np.concatenate([curve.kinds for curve in curves]),
         np.concatenate(counts),
+        np.log(np.maximum(excess / EXCESS, LEAST_EXCESS)),
     )
 
 
@@ -71,6 +82,7 @@ def covariance(sizes: Sizes, one: Places, other: Places | None = None) -> np.nda
     apart = np.abs(one.log_step[:, None] - two.log_step)
     shared = sizes.trunk**2 * (one.group[:, None] == two.group)
     shared = shared + sizes.run**2 * same_run * np.exp(-apart / sizes.length)
+    shared = shared * np.exp(sizes.power * (one.log_excess[:, None] + two.log_excess))
     if other is None:
         noise = np.where(one.kind == 1, sizes.evaluation, sizes.training) ** 2 / one.count
         shared[np.diag_indices(len(noise))] += noise + SMALLEST**2
@@ -121,9 +133,9 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
         rows = np.flatnonzero(np.isin(places.group, chosen))
         places, errors, design = places.at(rows), errors[rows], design[:, rows]
     has = {kind: bool((places.kind == kind).any()) for kind in (0, 1)}
-    free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else [])]
+    free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else []), 5]
     low, high = np.log(np.array(BOUNDS)).T
-    start = np.log(FIRST if first is None else (first.trunk, first.run, first.length, first.evaluation, first.training))
+    start = np.log(FIRST if first is None else astuple(first))
 
     def sizes(x: np.ndarray) -> Sizes:
         full = start.copy()
@@ -142,5 +154,5 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
         outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
         return 0.5 * (float(rest @ rest) + current.log_determinant + information) + 10.0 * outside
 
-    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 250, "xatol": 0.03, "fatol": 0.05})
+    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
     return sizes(best.x)

@@ -10,9 +10,8 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.curves.curve import Curve, stacked
-from scaling.law.curves.errors import CurveErrors, Sizes, learned_sizes, places_of
-from scaling.law.forms.curve import CURVE_LAWS
-from scaling.law.forms.form import Form
+from scaling.law.curves.errors import CurveErrors, Places, Sizes, learned_sizes, places_of
+from scaling.law.forms.curve import CURVE_LAWS, CurveForm
 from scaling.law.interval import Interval
 from scaling.law.likelihood import bound
 from scaling.law.multi_start import choose, draw
@@ -24,10 +23,11 @@ from scaling.law.solver import Effort, minimise
 STARTS, REFINED = 256, 8
 SCREENED = 800
 """Losses on which starts are screened: enough to find the optimum near which that of all lies."""
-ROUNDS = 2
+ROUNDS = 3
 """Of learning the sizes of the errors and fitting under them."""
 CLOSE = Effort(1e-9, 60)
 NO_SIZES = {"A": 1e-100, "alpha": 0.0}
+NO_FALLS = {"C": 1e-100}
 DECAYS = (0.99, 0.995, 0.999, 0.9995)
 """λ of the annealing area, each of which is tried."""
 
@@ -36,7 +36,7 @@ DECAYS = (0.99, 0.995, 0.999, 0.9995)
 class CurveFit:
     """A law of whole curves, and how its losses err."""
 
-    form: Form
+    form: CurveForm
     curves: tuple[Curve, ...]
     problem: Problem
     u: np.ndarray
@@ -85,6 +85,10 @@ class CurveFit:
         """What the law reads of a curve's steps."""
         return stacked([curve], self.reference, self.decay)
 
+    def places(self, curve: Curve) -> Places:
+        """Where its losses are, for their errors."""
+        return _places(self.form, self.theta, [curve], self.columns(curve))
+
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
         return self.form.predict(self.theta, self.columns(curve))
@@ -111,7 +115,7 @@ class CurveFit:
 
 def fit_curves(
     curves: Sequence[Curve],
-    law: str | Form = "multi_power",
+    law: str | CurveForm = "multi_power",
     *,
     after: float | None = None,
     thin: bool = True,
@@ -134,9 +138,10 @@ def fit_curves(
     candidates = DECAYS if "S2" in form.inputs else DECAYS[2:3]
     begun = [_first(form, kept, reference, decay, starts, seed) for decay in candidates]
     decay, problem, u = min(begun, key=lambda entry: entry[3])[:3]
-    places, sizes, ended = places_of(kept), None, None
+    sizes, ended = None, None
     plain = problem
     for _ in range(ROUNDS):
+        places = _places(form, plain.theta(u), kept, plain.columns)
         errors, jacobian = plain.linearise(u[None])
         sizes = learned_sizes(places, errors[0], jacobian[0], sizes)
         problem = replace(plain, shared=CurveErrors(sizes, places))
@@ -151,8 +156,12 @@ def fit_curves(
     )
 
 
-def _law(law: str | Form) -> Form:
-    if isinstance(law, Form):
+def _places(form: CurveForm, theta: np.ndarray, curves: Sequence[Curve], columns: dict[str, np.ndarray]) -> Places:
+    return places_of(curves, form.reducible(theta, columns) / form.predict(theta, columns))
+
+
+def _law(law: str | CurveForm) -> CurveForm:
+    if isinstance(law, CurveForm):
         return law
     if law not in CURVE_LAWS:
         raise ScalingError("is no law of curves", key="law", value=law, fix=nearest(law, CURVE_LAWS))
@@ -160,7 +169,7 @@ def _law(law: str | Form) -> Form:
 
 
 def _first(
-    form: Form, curves: Sequence[Curve], reference: float, decay: float, starts: int, seed: int
+    form: CurveForm, curves: Sequence[Curve], reference: float, decay: float, starts: int, seed: int
 ) -> tuple[float, Problem, np.ndarray, float]:
     """The least-squares optimum of some of the losses, from which the fit of all begins."""
     columns = stacked(curves, reference, decay)
@@ -168,7 +177,10 @@ def _first(
     if losses.min() <= 0:
         raise ScalingError("has no logarithm", key="loss", value=float(losses.min()), fix="give losses in nats")
     # One size says nothing of the term in N, which is then a part of E.
-    fixed = NO_SIZES if len(set(columns["N"].tolist())) == 1 else {}
+    fixed = dict(NO_SIZES) if len(set(columns["N"].tolist())) == 1 else {}
+    # Where no rate falls E is the floor under that rate.
+    if "falls" in form.inputs and not columns["falls"].any():
+        fixed |= NO_FALLS
     problem = Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), fixed)
     some = thinned(problem, SCREENED)
     begin = choose(some, draw(some, starts, seed), REFINED)[0]
@@ -177,7 +189,7 @@ def _first(
     return decay, problem, problem.coordinates.of(some.theta(ended.u[best])), float(ended.cost[best])
 
 
-def _refuse(curves: Sequence[Curve], form: Form) -> None:
+def _refuse(curves: Sequence[Curve], form: CurveForm) -> None:
     if not curves:
         raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
     sets = sorted({curve.validation for curve in curves if curve.validation})

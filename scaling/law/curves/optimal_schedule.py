@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +10,8 @@ import numpy as np
 from scaling.law.curves.curve import Curve
 from scaling.law.curves.fit import CurveFit
 
-KNOTS = 24
+KNOTS = 25
+LEAST_FALL = 1e-4  # of a stretch in a schedule that a search begins from: a smaller one would not move
 MOST_STEPS = 4000  # of a schedule that is tried; a longer one is tried at fewer steps
 
 
@@ -53,21 +53,28 @@ def best_schedule(fit: CurveFit, N: float, D: float, tokens_per_step: float, war
         return float(fit.predict(curve)[0])
 
     way = np.linspace(0.0, 1.0, coarse - rise)
-    usual = {
-        "constant": loss(np.ones_like(way)),
-        "cosine to 0.1": loss(0.55 + 0.45 * np.cos(np.pi * way)),
-        "linear to 0": loss(1.0 - way),
-        "WSD, 20%": loss(np.minimum(1.0, (1.0 - way) / 0.2)),
+    known = {
+        "constant": np.ones_like(way),
+        "cosine to 0.1": 0.55 + 0.45 * np.cos(np.pi * way),
+        "linear to 0": 1.0 - way,
+        "WSD, 20%": np.minimum(1.0, (1.0 - way) / 0.2),
     }
+    usual = {name: loss(rates) for name, rates in known.items()}
+    knots = np.linspace(0.0, 1.0, KNOTS + 1)
 
     def shape(z: np.ndarray) -> np.ndarray:
         parts = np.exp(z - z.max())
         left = 1.0 - np.concatenate([[0.0], np.cumsum(parts / parts.sum())[:-1]])
-        return np.interp(way, np.linspace(0.0, 1.0, KNOTS + 1), left)
+        return np.interp(way, knots, left)
 
-    begin = [np.zeros(KNOTS + 1), np.where(np.arange(KNOTS + 1) < 0.8 * KNOTS, -4.0, 0.0)]
-    found = [minimize(lambda z: loss(shape(z)), z, method="L-BFGS-B", options={"maxiter": 40}) for z in begin]
-    best = min(found, key=lambda result: result.fun)
-    after = np.interp(np.linspace(0.0, 1.0, steps - warmup), way, shape(best.x))
+    def searched(begin: np.ndarray) -> np.ndarray:
+        falls = -np.diff(np.append(np.interp(knots, way, begin), 0.0))
+        z = np.log(np.maximum(falls, LEAST_FALL))
+        # Steps of the schedule are whole, so that the loss has no slope on the smallest scale.
+        return shape(minimize(lambda z: loss(shape(z)), z, method="Powell", options={"maxiter": 10}).x)
+
+    # From the usual ones that end low; what cannot be improved stays as it is.
+    best = min([*known.values(), *(searched(known[name]) for name in ("linear to 0", "WSD, 20%"))], key=loss)
+    after = np.interp(np.linspace(0.0, 1.0, steps - warmup), way, best)
     rates = fit.reference * np.concatenate([(np.arange(warmup) + 1) / max(warmup, 1), after])
-    return BestSchedule(rates, min(float(best.fun), math.inf), usual)
+    return BestSchedule(rates, loss(best), usual)

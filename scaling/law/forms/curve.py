@@ -12,11 +12,20 @@ from scaling.law.forms.form import Columns, Form, Parameter, coefficient, expone
 FALL = ("nats per token / fall of the rate", "log", 1e-12, 1e12, (1e-3, 1.0))
 
 
-class AnnealedCurve(Form):
+class CurveForm(Form):
+    """A law with a term of the size and one of the tokens, to which a schedule adds another."""
+
+    def reducible(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
+        """A N^-α + B S₁^-β: what a larger size and more tokens would take away."""
+        p = dict(zip(self.parameter_names, map(float, theta), strict=True))
+        return p["A"] * inputs["N"] ** -p["alpha"] + p["B"] * inputs["S1"] ** -p["beta"]
+
+
+class AnnealedCurve(CurveForm):
     """L(N, s) = E + A N^-α + B S₁^-β - C S₂. Tissue et al. 2024, arXiv 2408.11029, eq. 1 with its extension to N.
 
     S₁ is the area under the learning rate as a fraction of its reference, in tokens, so that at the reference it is D;
-    S₂ is the annealing area.
+    S₂ is the annealing area, which has no bound, so that E is the floor under a constant rate.
     """
 
     formula = "L(N, s) = E + A N^-α + B S₁^-β - C S₂"
@@ -40,16 +49,18 @@ class AnnealedCurve(Form):
         return {**super().reference(inputs, parameter), "S2": 0.0}
 
 
-class MultiPower(Form):
-    """L(N, s) = E + A N^-α + B S₁^-β - C Σₖ Δηₖ G(ηₖ^-γ Sₖ), G(x) = 1 - (1 + c x)^-κ.
+class MultiPower(CurveForm):
+    """L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ.
 
     Luo et al. 2025, arXiv 2503.12811, eq. 3 to 5, with a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate
-    after it and Sₖ the area under the rate since then. Falls are gathered into a few of equal height.
+    after it and Sₖ the area under the rate since then. Falls are gathered into a few of equal height. C is what the
+    reference rate adds to the loss until it has fallen to nothing, so that E is the floor that final losses have too;
+    the paper's L₀ is E + C.
     """
 
-    formula = "L(N, s) = E + A N^-α + B S₁^-β - C Σₖ Δηₖ G(ηₖ^-γ Sₖ), G(x) = 1 - (1 + c x)^-κ"
+    formula = "L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ"
     citation = "Luo et al. 2025, arXiv 2503.12811"
-    special_cases = ("Chinchilla under a constant learning rate, where S₁ = D and no rate falls",)
+    special_cases = ("Chinchilla with a floor of E + C under a constant learning rate, where S₁ = D and no rate falls",)
     inputs = ("N", "S1", "falls", "rates", "since")
     parameters = (
         floor(),
@@ -64,7 +75,7 @@ class MultiPower(Form):
     )
 
     def curve(self, p: Any, x: Any) -> Dual:
-        plain = p.E + p.A * x.N**-p.alpha + p.B * x.S1**-p.beta
+        plain = p.E + p.A * x.N**-p.alpha + p.B * x.S1**-p.beta + p.C
         return plain - p.C * self._gained(p, x) if np.any(x.falls) else plain
 
     @staticmethod
@@ -96,5 +107,5 @@ class MultiPower(Form):
 
 
 ONE = np.ones(1)
-CURVE_LAWS: dict[str, Form] = {"multi_power": MultiPower(), "annealed_curve": AnnealedCurve()}
+CURVE_LAWS: dict[str, CurveForm] = {"multi_power": MultiPower(), "annealed_curve": AnnealedCurve()}
 """The laws of whole curves by name."""
