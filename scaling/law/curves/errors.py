@@ -22,7 +22,6 @@ GROUPS = 12
 """Trunks from which the sizes are learned where there are more: the others would change little."""
 SMALLEST = 1e-6
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 2.5))
-FIRST = (3e-3, 2e-3, 0.3, 5e-4, 2e-2, 0.3)
 EXCESS = 0.05
 """The fraction of the loss at which errors have the sizes that are stated."""
 LEAST_EXCESS = 0.02
@@ -41,6 +40,10 @@ class Sizes:
     training: float
     power: float = 0.0
     """q: how the errors of trunk and run grow with what there is left to gain."""
+
+
+FIRST = (Sizes(3e-3, 2e-3, 0.3, 5e-4, 2e-2, 0.3), Sizes(3e-3, 5e-4, 0.3, 5e-4, 2e-2, 1.5))
+"""From which the sizes are looked for: errors of nearly one size, and errors that shrink fast."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,10 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
     has = {kind: bool((places.kind == kind).any()) for kind in (0, 1)}
     free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else []), 5]
     low, high = np.log(np.array(BOUNDS)).T
-    start = np.log(FIRST if first is None else astuple(first))
+    starts = [np.log(astuple(begin)) for begin in (FIRST if first is None else [first])]
 
     def sizes(x: np.ndarray) -> Sizes:
-        full = start.copy()
+        full = starts[0].copy()
         full[free] = x
         return Sizes(*map(float, np.exp(np.clip(full, low, high))))
 
@@ -154,5 +157,6 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
         outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
         return 0.5 * (float(rest @ rest) + current.log_determinant + information) + 10.0 * outside
 
-    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
-    return sizes(best.x)
+    effort = {"maxfev": 300, "xatol": 0.03, "fatol": 0.05}
+    ended = [minimize(negative, start[free], method="Nelder-Mead", options=effort) for start in starts]
+    return sizes(min(ended, key=lambda end: end.fun).x)

@@ -71,7 +71,9 @@ class MultiPower(CurveForm):
         exponent("alpha"),
         exponent("beta"),
         Parameter("gamma", "1", "linear", 0.0, 3.0, (0.1, 1.0)),
-        Parameter("kappa", "1", "linear", 0.01, 5.0, (0.1, 1.0)),
+        Parameter(
+            "kappa", "1", "linear", 0.2, 5.0, (0.2, 1.0)
+        ),  # below, a fall is worth a logarithm, and no run shows E
     )
 
     def curve(self, p: Any, x: Any) -> Dual:
