@@ -66,15 +66,26 @@ def figure(picture: Sheet) -> Figure:
 
 
 def save(picture: Sheet, paths: Iterable[Path]) -> None:
-    """By their suffixes: .pdf, .svg or .png. It is laid out for the first: with a layout each file is drawn twice."""
+    """By their suffixes: .pdf, .svg or .png."""
     from matplotlib import rc_context
 
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
     with rc_context(STYLE):
         chart = figure(picture)
+        _lay_out(chart)
         for path in paths:
             chart.savefig(path, dpi=200, metadata=dates[path.suffix])
-            chart.set_layout_engine(None)
+
+
+def _lay_out(chart: Figure) -> None:
+    """Once for all files, by the letters of a PDF: `savefig` draws a figure that has a layout engine twice."""
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    engine = chart.get_layout_engine()
+    assert engine is not None
+    FigureCanvasPdf(chart)
+    engine.execute(chart)
+    chart.set_layout_engine(None)
 
 
 def png(picture: Sheet, dpi: int = 110) -> bytes:
