@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from scaling.config import load, setting
-from scaling.training.experiment import VARIED, Experiment, assemble, varied
+from scaling.training.experiment import Experiment, assemble, varied
+from scaling.training.values import VARIED
 
 Words = tuple[str, ...]
 

@@ -16,8 +16,8 @@ from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.number import plural
+from scaling.studies.counts import counts
 from scaling.studies.question import Question
-from scaling.training.point import point
 
 if TYPE_CHECKING:
     from scaling.law.fit import Fit
@@ -95,10 +95,10 @@ def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     from scaling.studies.tasks import scores
 
     measured = scores(ledger, plan)
-    return [_row(ledger, run) | measured[run.run] for run in plan.runs]
+    return [_row(ledger, run, columns) | measured[run.run] for run, columns in zip(plan.runs, counts(ledger, plan))]
 
 
-def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
+def _row(ledger: Ledger, run: Run, columns: Mapping[str, Any]) -> dict[str, Any]:
     result = ledger.result(run.run)
     return {
         "run": run.run,
@@ -109,7 +109,7 @@ def _row(ledger: Ledger, run: Run) -> dict[str, Any]:
         "trunk": run.run if run.trunk is None else run.trunk[0],
         **variant(run),
         **_of_domains({} if result is None else result.get("losses", {})),
-        **point(run.experiment),
+        **columns,
     }
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from scaling import build
 from scaling.config import load
@@ -15,12 +15,14 @@ from scaling.data.mixture import shares_of
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_ids
 from scaling.number import plural
-from scaling.studies.assembly import Words, assembled
 from scaling.studies.grid import Cell
-from scaling.studies.identifiability import smallest_grid, spelled
 from scaling.studies.question import Question, compared, flat
-from scaling.studies.rate import Rate
-from scaling.training.experiment import VARIED, Experiment, assemble
+from scaling.training.values import VARIED
+
+if TYPE_CHECKING:  # they import torch, which a plan that is read from the ledger does without
+    from scaling.studies.assembly import Words
+    from scaling.studies.rate import Rate
+    from scaling.training.experiment import Experiment
 
 Data = Literal["prepared", "stand_in"]
 
@@ -73,6 +75,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
     Where data are not prepared, what their runs cost can still be counted: a language replaces each of them.
     """
+    from scaling.studies.assembly import assembled
 
     windows: dict[Any, Any] = {}  # of an evaluation, from the files, by the row of a table
 
@@ -123,6 +126,8 @@ def stood_in(words: Words) -> Words:
 
 def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
     """Each run's own keys with its budget and its learning rate worked out, and whether it is held out."""
+    from scaling.training.experiment import assemble
+
     assembled_models: dict[Words, Experiment] = {}
 
     def probe(cell: Cell) -> Experiment:
@@ -198,6 +203,7 @@ def _enough(question: Question, runs: Sequence[Run]) -> None:
     if question.law is None:
         return
     from scaling.law import named
+    from scaling.studies.identifiability import smallest_grid, spelled
 
     fitted = [run.experiment for run in runs if not run.held_out]
     points = {(one.cost.parameters, one.steps, *shares_of(one.batches.source).values()) for one in fitted}

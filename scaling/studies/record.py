@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.config import load
 from scaling.errors import ScalingError
@@ -21,7 +21,10 @@ from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
 from scaling.studies.question import COMPARED, Line, Question, compared, is_counted
 from scaling.studies.tasks import TaskRun, finetuning
-from scaling.training.experiment import VARIED, Experiment, assemble
+from scaling.training.values import VARIED
+
+if TYPE_CHECKING:
+    from scaling.training.experiment import Experiment
 
 OF_A_TASK = ("start", "task", "labels")
 SOME = 3  # differences reported in one line
@@ -87,6 +90,8 @@ def _entered_run(ledger: Ledger, question: Question, entry: Mapping[str, Any], w
 
 @lru_cache(maxsize=KEPT)
 def _assembled(base: str, words: tuple[str, ...], run: str) -> Experiment:
+    from scaling.training.experiment import assemble
+
     experiment = assemble(load(base, compared(base, words)))
     if run_id(experiment.spec) != run:
         raise ScalingError(

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import flat, word_of
-from scaling.training.experiment import Experiment, assemble
 from scaling.training.finetune import answer_of, check_task, compose, composed, name_of, planned
+
+if TYPE_CHECKING:
+    from scaling.training.experiment import Experiment
 
 BESIDE = "-tasks"
 SCORE, EXAMPLES, CHANCE = "_score", "_examples", "_chance"
@@ -73,6 +75,8 @@ def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Seque
     """The finetuning of a run as far as it is known before the run is trained: all but the weights that it starts from.
     What is wrong with it is reported.
     """
+    from scaling.training.experiment import assemble
+
     experiment = run.experiment
     runs = experiment.config["runs"]
     config = composed(planned(experiment.spec, runs), task, _words(run, settings, inherited), runs=runs)
@@ -92,6 +96,8 @@ def _words(run: Run, settings: Mapping[str, Any], inherited: Sequence[str]) -> t
 
 
 def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> TaskRun:
+    from scaling.training.experiment import assemble
+
     experiment = assemble(compose(run.run, task, words, runs=ledger.root))
     answer, labels = answer_of(experiment.config["data"], task)
     return TaskRun(
@@ -121,6 +127,8 @@ def _itself(experiment: Experiment) -> Experiment:
 @lru_cache(maxsize=KEPT)
 def finetuning(start: str, task: str, words: tuple[str, ...], run: str, runs: str) -> Experiment:
     """The experiment of a finetuning that was planned."""
+    from scaling.training.experiment import assemble
+
     experiment = assemble(compose(start, task, words, runs=runs))
     if run_id(experiment.spec) != run:
         raise ScalingError(

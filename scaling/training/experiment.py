@@ -43,7 +43,6 @@ from scaling.training.start import Start
 from scaling.training.teaching import Teaching
 from scaling.training.vocabulary import sized, with_vocabulary
 
-VARIED = ("seed", *values.BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 

@@ -13,6 +13,7 @@ from scaling.training import loggers
 from scaling.training.schedule import check as check_schedule
 
 BUDGET = ("train.steps", "train.tokens", "train.epochs")
+VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
 
 
 def checked(config: Config) -> Config:
