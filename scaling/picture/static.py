@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ SYMBOLS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross
 AREAS = {"dot": 9, "cross": 44, "star": 95}
 EDGES = {"star": "black", "diamond": "black"}
 """Marks that must be seen among others have a black edge."""
+SHAPING = ("GDEF", "GPOS", "GSUB", "MATH")
+"""Tables of a font that place letters next to each other."""
 DASHES = {"solid": "-", "dashed": "--", "dotted": ":", "dashdot": "-."}
 
 STYLE: Any = {
@@ -70,11 +73,28 @@ def save(picture: Sheet, paths: Iterable[Path]) -> None:
     from matplotlib import rc_context
 
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    with rc_context(STYLE):
+    with rc_context(STYLE), _without_shaping():
         chart = figure(picture)
         _lay_out(chart)
         for path in paths:
             chart.savefig(path, dpi=200, metadata=dates[path.suffix])
+
+
+@contextmanager
+def _without_shaping() -> Iterator[None]:
+    """Embed fonts in a PDF without the tables that shape text: its letters are placed already.
+
+    To reduce these tables to the letters of a figure is most of what a PDF costs. matplotlib asks for the default
+    options of fontTools, and has none of its own for it.
+    """
+    from fontTools.subset import Options
+
+    default = Options._drop_tables_default
+    Options._drop_tables_default = [*default, *SHAPING]
+    try:
+        yield
+    finally:
+        Options._drop_tables_default = default
 
 
 def _lay_out(chart: Figure) -> None:
