@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from scaling import slots
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.number import Range, is_number
 
 Recipe = Callable[..., Any]
@@ -199,10 +199,8 @@ def _argument(key: str, value: Any, annotation: Any, registry: Registry) -> Any:
             return None
         if value is None:
             raise ScalingError(f"{key} needs a kind", key=key, value=None, fix=nearest("", registry(key)))
-        try:
+        with under(key):
             return recipe(key, value, registry)
-        except ScalingError as error:
-            raise error.under(key) from None
     return check(key, value, annotation)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,15 @@ class ScalingError(Exception):
         details = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
         key = prefix if self.key is None else f"{prefix}.{self.key}"
         return ScalingError(self.what, fix=self.fix, code=self.code, key=key, **details)
+
+
+@contextmanager
+def under(prefix: str) -> Iterator[None]:
+    """Mistakes of what runs here have their keys seen from outside the node `prefix`."""
+    try:
+        yield
+    except ScalingError as error:
+        raise error.under(prefix) from None
 
 
 def _short(value: object, limit: int = 80) -> str:

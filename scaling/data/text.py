@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.data.treed import treed
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.number import BelowOne, Long
 
 
@@ -35,8 +35,10 @@ class Text:
         shard: Long = 1 << 26,
         trees: Literal["none", "python"] = "none",
     ):
-        self.corpus: Corpus = _built("corpus", corpus)
-        self.tokenizer: Any = _built("tokenizer", tokenizer)
+        with under("corpus"):
+            self.corpus: Corpus = corpus()
+        with under("tokenizer"):
+            self.tokenizer: Any = tokenizer()
         self.validation, self.shard, self.trees = validation, shard, trees
         if trees != "none" and len(self.corpus.sides) == 2:
             raise ScalingError("documents that are pairs have no trees", key="trees", value=trees, fix="leave it out")
@@ -135,10 +137,3 @@ def prepared(folder: Path) -> list[dict[str, Any]]:
         if (folder / str(kept["fingerprint"])).is_dir():
             entries.append(kept)
     return entries
-
-
-def _built(key: str, recipe: Callable[[], Any]) -> Any:
-    try:
-        return recipe()
-    except ScalingError as error:
-        raise error.under(key) from None

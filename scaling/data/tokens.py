@@ -7,7 +7,7 @@ What was seen is kept in arrays/KEY.json, and holds until the size or the time o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from scaling.data.manifest import FORMAT, TOKENIZER, digest
 from scaling.data.progress import bar
 from scaling.data.source import SPLITS, Rows, Source
 from scaling.data.stream import Stream
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.number import BelowOne, NonNegativeInt, PositiveInt
 
 _BLOCK = 1 << 22  # tokens that are looked at together
@@ -77,7 +77,8 @@ class Tokens:
         eos: NonNegativeInt | None = None,
     ):
         self.files, self.validation, self.dtype, self.eos = files, validation, dtype, eos
-        self._tokenizer: Any = None if tokenizer is None else _built("tokenizer", tokenizer)
+        with under("tokenizer"):
+            self._tokenizer: Any = None if tokenizer is None else tokenizer()
         if self._tokenizer is not None and self._tokenizer.learns:
             fix = "take {kind: File, path: tokenizer.json}"
             kind = type(self._tokenizer).__name__
@@ -330,10 +331,3 @@ def _look(array: Array) -> Seen:
             advance(block.nbytes)
     # An array of nothing but 0 has no second byte to speak of.
     return replace(seen, sha256=hashed.hexdigest(), every_second_is_0=seen.every_second_is_0 and seen.largest > 0)
-
-
-def _built(key: str, recipe: Callable[[], Any]) -> Any:
-    try:
-        return recipe()
-    except ScalingError as error:
-        raise error.under(key) from None

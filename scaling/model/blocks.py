@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from scaling.build import Checked
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, under
 from scaling.shape import Shape
 
 _KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")
@@ -26,20 +26,16 @@ class Blocks:
         self._unmade = {str(key): _named(str(key), shape.layers) for key in blocks}
         for key, line in blocks.items():
             for index in self._unmade[str(key)]:
-                under, _ = self._different.get(index, self._plain)
-                try:
-                    self._different[index] = (under.over(line), f"blocks.{key}")
-                except ScalingError as error:
-                    raise error.under(f"blocks.{key}") from None
+                below, _ = self._different.get(index, self._plain)
+                with under(f"blocks.{key}"):
+                    self._different[index] = (below.over(line), f"blocks.{key}")
 
     def __call__(self, index: int) -> nn.Module:
         line, key = self._different.get(index, self._plain)
         for indices in self._unmade.values():
             indices.discard(index)
-        try:
+        with under(key):
             return line(self._shape)
-        except ScalingError as error:
-            raise error.under(key) from None
 
     def check(self) -> None:
         """Refuse blocks that were named and that the stack did not ask for."""

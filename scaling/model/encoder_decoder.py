@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.build import Line, Recipe, overlay, recipe
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.model.built import built
 from scaling.model.family import Family, Output, Tower
 from scaling.model.ties import share_tables
@@ -140,10 +140,8 @@ def _sum(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
-    try:
+    with under("memory"):
         memory: Memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
-    except ScalingError as error:
-        raise error.under("memory") from None
     if memory.reads == "every layer" and encoder.stack.looks_ahead:
         raise ScalingError(
             "layers of different lengths have no mean",

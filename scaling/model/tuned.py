@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.build import build
-from scaling.errors import ScalingError
+from scaling.errors import under
 from scaling.model.family import Family
 from scaling.nn.contract import Tuning
 
@@ -19,12 +19,10 @@ def tune(model: Family, tree: Mapping[str, Any]) -> Tuning | None:
     line = tree.get("tuning")
     if line is None:
         return None
-    try:
+    with under("tuning"):
         tuning: Tuning = build("tuning", line)
         tuning.apply(model)
         return tuning
-    except ScalingError as error:
-        raise error.under("tuning") from None
 
 
 def build_model(tree: Mapping[str, Any]) -> Family:

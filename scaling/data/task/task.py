@@ -26,7 +26,7 @@ from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import Layout, table
 from scaling.data.task.source import Examples, Goal, dumped, fingerprint
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.number import BelowOne, PositiveInt, plural
 
 FORMAT = 1
@@ -101,29 +101,19 @@ class Task:
         _check_keys(answer, second, options)
         if heads is not None and answer != "tags":
             raise ScalingError("only words that are tagged have heads", key="heads", value=heads, fix="set answer=tags")
-        try:
+        with under("metric"):
             built = metric()
-        except ScalingError as error:
-            raise error.under("metric") from None
-        try:
+        with under("decode"):
             strategy = None if decode is None else decode()
-        except ScalingError as error:
-            raise error.under("decode") from None
         self.goal = Goal(answer, self.columns.labels, built, order, none == "allowed", strategy)
-        try:
+        with under("tokenizer"):
             self.tokenizer = tokenizer()
-        except ScalingError as error:
-            raise error.under("tokenizer") from None
         self.files = {split: names for split, names in (files or {}).items() if names is not None}
         self.hub = dict(hub or {})
-        try:
+        with under("corpus"):
             self.corpus: Corpus | None = None if corpus is None else corpus()
-        except ScalingError as error:
-            raise error.under("corpus") from None
-        try:
+        with under("layout"):
             self.layout: Layout = table() if layout is None else layout()
-        except ScalingError as error:
-            raise error.under("layout") from None
         self.named, self.quotes = columns, quotes
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         self.limit = limit
@@ -273,10 +263,8 @@ class Task:
                 raise (error if error.file is not None else error.under("corpus")) from None
         path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
         for split in self.splits:
-            try:
+            with under("hub"):
                 place = rows.of_hub(str(path), str(revision), config, self.hub[split], network)
-            except ScalingError as error:
-                raise error.under("hub") from None
             if place is None:
                 return None
             places[split] = place

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.nn.context import Context
 from scaling.nn.contract import Block
 from scaling.shape import Shape
@@ -56,10 +56,8 @@ class Serial(Branches):
 
 def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
     """A slot's piece; an error in it is placed under its key in the block's line."""
-    try:
+    with under(slot):
         return recipe(shape)
-    except ScalingError as error:
-        raise error.under(slot) from None
 
 
 def _pieces(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | None]) -> dict[str, nn.Module]:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.build import Recipe
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, under
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
@@ -46,7 +46,8 @@ class Universal(nn.Module, Stack):
         self.before, self.steps, self.after = before, shape.layers, after
         self.blocks, self.positions = nn.ModuleList([block(0)]), nn.ModuleList([position()])
         self.coordinates = Coordinates(shape.width, shape.layers, time=time, place=place)
-        self.halting = _halting(halting, shape.width) if halting else None
+        with under("halting"):
+            self.halting = halting(shape.width) if halting else None
         self.norm, self.dropout = norm(shape.width), dropout
 
     @property
@@ -88,10 +89,3 @@ class Universal(nn.Module, Stack):
         context.execution, context.position = execution, self.position(execution)
         context.keep(x)
         return through(self.blocks[0], x, context)
-
-
-def _halting(recipe: Recipe, width: int) -> nn.Module:
-    try:
-        return recipe(width)
-    except ScalingError as error:
-        raise error.under("halting") from None
