@@ -9,8 +9,8 @@ built sibling); its keyword-only arguments are the keys of its line:
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
-shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). The slot's public
-classes are the registry.
+shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated
+`Recipes` has lines of its class's own slot, by name. The slot's public classes are the registry.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from scaling.errors import ScalingError, nearest, under
 from scaling.number import Range, is_number
 
 Recipe = Callable[..., Any]
+Recipes = Mapping[str, Recipe]
 Line = str | Mapping[str, Any]
 Registry = Callable[[str], Mapping[str, type]]  # the kinds of a slot
 
@@ -86,7 +87,7 @@ def recipe(slot: str, line: Line, registry: Registry | None = None) -> Checked:
     arguments = {}
     for key, parameter in schema.items():
         if key in given:
-            arguments[key] = _argument(key, given[key], parameter.annotation, registry)
+            arguments[key] = _argument(slot, key, given[key], parameter.annotation, registry)
         elif parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
     return Checked(slot, line, registered[kind], arguments)
@@ -152,8 +153,8 @@ def overlay(base: Any, over: Any) -> Any:
     """`over` laid on `base`: a node that names a kind replaces, one that does not overlays."""
     if not isinstance(over, Mapping) or "kind" in over:
         return over
-    under = {"kind": base} if isinstance(base, str) else base if isinstance(base, Mapping) else {}
-    return {**under, **{key: overlay(under.get(key), value) for key, value in over.items()}}
+    below = {"kind": base} if isinstance(base, str) else base if isinstance(base, Mapping) else {}
+    return {**below, **{key: overlay(below.get(key), value) for key, value in over.items()}}
 
 
 def versions(config: Any) -> dict[str, int]:
@@ -192,8 +193,14 @@ def _split(slot: str, line: Line, registry: Registry) -> tuple[Any, dict[str, An
     return given.pop("kind"), given
 
 
-def _argument(key: str, value: Any, annotation: Any, registry: Registry) -> Any:
-    """`value` as the annotation requires: a checked plain value, or the recipe of another slot."""
+def _argument(slot: str, key: str, value: Any, annotation: Any, registry: Registry) -> Any:
+    """`value` as the annotation requires: a checked plain value, or the recipe of another slot, or some of this one."""
+    if annotation == Recipes:
+        recipes = {}
+        for name, line in check(key, value, Mapping[str, Any]).items():
+            with under(f"{key}.{name}"):
+                recipes[name] = recipe(slot, line, registry)
+        return recipes
     if is_recipe(annotation):
         if value is None and type(None) in typing.get_args(annotation):
             return None

@@ -31,6 +31,12 @@ def kinds(slot: str) -> dict[str, type]:
     return {**shown, **build.joined(slot)}
 
 
+def parts(slot: str) -> set[str]:
+    """The keys under which kinds of a slot have further lines of it, by name."""
+    schemas = map(build.keys, kinds(slot).values())
+    return {key for schema in schemas for key, parameter in schema.items() if parameter.annotation == build.Recipes}
+
+
 @cache
 def _stand_in(module: str, name: str) -> type:
     return type(name, (), {"__signature__": inspect.Signature(_keys(module, name))})

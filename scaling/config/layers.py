@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import build, outline
 from scaling.config import pairs
 from scaling.config.lookup import find, find_size, names, own_data, shipped
 from scaling.config.node import COMMAND_LINE, Node, Origin
@@ -131,7 +131,7 @@ class _Sections:
             if section in KINDED and node.name is not None:
                 node = Node({"kind": node}, node.origin)
             if section == "data":
-                node = _with_domains(node)
+                node = _with_parts(node)
             below = self.laid.get(section)
             if section == "model":
                 self.laid[section] = self._tie.follow(below, node, overlay(below, pairs.spelled_out(below, node)))
@@ -173,27 +173,30 @@ def _named(section: str, name: str, beside: Path | None, origin: Origin) -> list
     return layers
 
 
-def _with_domains(data: Node) -> Node:
-    """The section with each domain of a mixture that is a name as the file of that name has it."""
-    domains = (data.mapping or {}).get("domains")
-    if data.mapping is None or domains is None or domains.mapping is None:
+def _with_parts(data: Node) -> Node:
+    """The section with each of its parts (the domains of a mixture) that is a name as the file of that name has it."""
+    if data.mapping is None:
         return data
-    lines = {name: _domain(name, line) for name, line in domains.mapping.items()}
-    return Node({**data.mapping, "domains": Node(lines, domains.origin)}, data.origin)
+    keys = dict(data.mapping)
+    for key in outline.parts("data") & keys.keys():
+        if (lines := keys[key].mapping) is not None:
+            named = {name: _part(f"data.{key}.{name}", line) for name, line in lines.items()}
+            keys[key] = Node(named, keys[key].origin)
+    return Node(keys, data.origin)
 
 
-def _domain(name: str, line: Node) -> Node:
-    """A domain's line; its kind, or all of it, may be the name of a file, over which its other keys are laid."""
+def _part(place: str, line: Node) -> Node:
+    """A part's line; its kind, or all of it, may be the name of a file, over which its other keys are laid."""
     keys = dict(line.mapping or {"kind": line})
     kind = keys.get("kind")
-    if kind is None or kind.name is None or kind.name in build.kinds("data"):
+    if kind is None or kind.name is None or kind.name in outline.kinds("data"):
         return line
     whole: Node | None = None
     try:
         for layer in _named("data", kind.name, None, kind.origin):
             whole = overlay(whole, undotted(layer).mapping["data"])  # type: ignore[index]
     except ScalingError as error:
-        raise _placed(kind, f"data.domains.{name}", error) from None
+        raise _placed(kind, place, error) from None
     return overlay(whole, Node({key: node for key, node in keys.items() if key != "kind"}, line.origin))
 
 

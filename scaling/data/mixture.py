@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.build import build
+from scaling.build import Recipes
 from scaling.data.manifest import digest
 from scaling.data.source import Data, Rows, Source
 from scaling.data.task.task import is_task
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.number import is_number
 
 PERIOD = 10_000  # windows in which the domains take turns by their shares, which are rounded to as many parts
@@ -32,7 +32,7 @@ class Mixture:
     def __init__(
         self,
         *,
-        domains: Mapping[str, Any],
+        domains: Recipes,
         shares: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
     ):
@@ -40,7 +40,10 @@ class Mixture:
             fix = "write domains: {code: python, prose: wikitext103}"
             raise ScalingError("a mixture has two domains or more", key="domains", fix=fix)
         names = tuple(sorted(domains))
-        self.domains: dict[str, Data] = {name: _built(name, domains[name]) for name in names}
+        self.domains: dict[str, Data] = {}
+        for name in names:
+            with under(f"domains.{name}"):
+                self.domains[name] = domains[name]()
         self.shares = _fractions("shares", shares, names)
         self.weights = _fractions("weights", dict.fromkeys(names, 1) if weights is None else weights, names)
 
@@ -205,13 +208,6 @@ def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray | None]], count: int) -
     for mine, array in arrays:
         whole[mine] = array
     return whole
-
-
-def _built(name: str, line: Any) -> Data:
-    try:
-        return build("data", line)
-    except ScalingError as error:
-        raise error.under(f"domains.{name}") from None
 
 
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:

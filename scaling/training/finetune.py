@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import build, outline
 from scaling.config import Config, load, names
 from scaling.config.lookup import exists
 from scaling.config.resolved import flow
@@ -123,8 +123,8 @@ def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained
 def tokenizer(spec: Mapping[str, Any], runs: str | Path) -> Path | None:
     """The tokenizer's file of a run: of its prepared data, or the one that its task names."""
     data = spec["data"]
-    if "domains" in data:  # they have one
-        data = min(data["domains"].items())[1]
+    for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
+        data = min(data[key].items())[1]
     line = data.get("tokenizer")
     if isinstance(line, Mapping) and line.get("kind") == "File":
         return Path(line["path"]).expanduser()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import scaling
+from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
-from scaling.data.mixture import PERIOD, MixedSource, Mixture
+from scaling.data.mixture import PERIOD, MixedSource
 from scaling.errors import ScalingError
 from scaling.training.experiment import assemble
 from scaling.training.point import point
@@ -20,8 +21,8 @@ LONG = {**ENDLESS, "seed": 2, "tokens": 200 * LENGTH, "validation": 300 * LENGTH
 
 
 def opened(split: str = "train", **keys) -> MixedSource:
-    lines = {"domains": {"short": SHORT, "long": LONG}, "shares": {"short": 1, "long": 3}, **keys}
-    return Mixture(**lines).open(split, Path())
+    line = {"kind": "Mixture", "domains": {"short": SHORT, "long": LONG}, "shares": {"short": 1, "long": 3}, **keys}
+    return build("data", line).open(split, Path())
 
 
 @pytest.mark.parametrize("shares", [(1, 3), (0.2, 0.8), (1, 1), (0, 1), (1e-3, 5)])
@@ -75,7 +76,7 @@ def test_windows_are_those_of_the_domains_with_their_true_losses():
     read = source.read(rows, LENGTH, documents=True)
     assert read.documents is not None
     assert np.array_equal(source.read(rows[::-1], LENGTH).tokens, read.tokens[::-1])
-    of_long = Mixture(domains={"a": LONG, "b": LONG}, shares={"a": 1, "b": 0}).open("train", Path())
+    of_long = opened(domains={"a": LONG, "b": LONG}, shares={"a": 1, "b": 0})
     alone = of_long.sources[0].read(np.arange(200), LENGTH)
     assert {row.tobytes() for row in alone.tokens} >= {row.tobytes() for row in read.tokens[read.domains == 0]}
     whole = of_long.read(np.arange(200), LENGTH)
