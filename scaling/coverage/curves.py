@@ -155,10 +155,11 @@ def document(studies: int) -> str:
 
 MADE_BY = """Made by `python -m scaling.coverage.curves --studies {studies}`: simulated studies of the quickstart's
 design (six trunks, 21 branches under WSD), whose losses follow the multi-power law. Errors are of the trunk (0.003 or
-0.001 of log loss), along the run (0.001 or 0.003, changing over 0.3 of log steps) and of each evaluation (0.0005). A
-figure is the percentage of 95% intervals that held the truth, in brackets their median width. Final losses are fitted
-by Chinchilla's law with the errors that trunks share; its B D^-β stands for the cool-down too, so that its β and E are
-those of another law by a little."""
+0.001 of log loss), along the run (0.001 or 0.003, changing over 0.3 of log steps) and of each evaluation (0.0005); as
+in the quickstart, those of trunk and run shrink with what is left to gain, to the power of 1.2. A figure is the
+percentage of 95% intervals that held the truth, in brackets their median width. Final losses are fitted by Chinchilla's
+law with the errors that trunks share; its B D^-β stands for the cool-down too, so that its β and E are those of another
+law by a little."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
