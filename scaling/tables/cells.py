@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from scaling.tables.lines import Line, Measured, Printed
+from scaling.tables.measure import MEASURES
 from scaling.tables.statistics import Mean
-from scaling.tables.table import GROWTH, MEASURES
 
 NOTHING, UNMEASURED = "–", "not measured"
 Column = tuple[str, Callable[[Line], str]]
@@ -21,7 +21,7 @@ def columns(printed: Printed) -> list[Column]:
     theirs = [(title, partial(_published, column=column, form="{}")) for column, title in printed.table.columns.items()]
     shown: list[Column] = [
         *theirs,
-        *((MEASURES[measure], partial(_measured, measure=measure)) for measure in printed.table.measures),
+        *((MEASURES[name].title, partial(_measured, name=name)) for name in printed.table.measures),
         ("Params (M), paper", lambda line: _published(line, "params_millions", "{:g}")),
         (
             "Params (M), ours",
@@ -95,11 +95,8 @@ def _published(line: Line, column: str, form: str) -> str:
     return NOTHING if value is None else form.format(value)
 
 
-def _measured(line: Line, measure: str) -> str:
-    value = line.counted.measured[measure]
-    if measure.endswith(GROWTH):
-        return f"{value:.2f}"
-    return f"{value:.1e}".replace("e+", "e") if measure == "training" else f"{value:,}"
+def _measured(line: Line, name: str) -> str:
+    return MEASURES[name].form(line.counted.measured[name])
 
 
 def _number(value: float | None, form: str) -> str:

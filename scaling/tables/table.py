@@ -15,16 +15,14 @@ from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
+from scaling.tables.measure import MEASURES
 
-GROWTH = "_growth"
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
     "published": str,
     "columns": Any,  # titles by column, checked with the columns that were published
-    "measures": list[
-        Literal["sequential", "path", "operations_growth", "sequential_growth", "path_growth", "training"]
-    ],
+    "measures": list[Literal[*MEASURES]],
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
     "judged_by": Literal["loss", "score"],
@@ -44,14 +42,6 @@ MEANINGS = {
     "downstream": "tasks that each run is finetuned on, [cola, sst2], or by heading, "
     "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
-}
-MEASURES = {
-    "sequential": "Sequential steps, measured",  # these two of table/dependence.py
-    "path": "Path length, measured",
-    f"operations{GROWTH}": "Operations grow by n to the",
-    f"sequential{GROWTH}": "Steps by n to the",
-    f"path{GROWTH}": "Path by n to the",
-    "training": "Training FLOPs, ours",
 }
 Figures = Mapping[str, float | str]
 

@@ -1,0 +1,85 @@
+"""Measures: what a table may show of its rows besides size and operations. They import torch when they are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2
+from typing import Any
+
+from scaling.build import kinds
+from scaling.config import Config
+from scaling.errors import ScalingError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The config of a row, with what more than one measure of it needs."""
+
+    config: Config
+
+    @cached_property
+    def dependence(self) -> dict[str, int]:
+        from scaling.tables.dependence import dependence
+
+        return dependence(self.config)
+
+    @cached_property
+    def half(self) -> Setting:
+        """The same at half of the length."""
+        return Setting(self.config.varied({"size.length": self.config["size.length"] // 2}))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`title` heads the column, `of` takes the measure, `form` writes it."""
+
+    title: str
+    of: Callable[[Setting], float]
+    form: Callable[[Any], str] = "{:,}".format
+
+
+def _sequential(setting: Setting) -> int:
+    return setting.dependence["sequential"]
+
+
+def _path(setting: Setting) -> int:
+    return setting.dependence["path"]
+
+
+def _operations(setting: Setting) -> float:
+    """Of the mixers, for a token."""
+    from scaling.cost import cost
+
+    return cost(setting.config).flops_forward_by_slot["mixer"]
+
+
+def _training(setting: Setting) -> int:
+    """The FLOPs of `train.steps` steps, forward and backward: those of a window's tokens, by the tokens of a batch."""
+    from scaling.cost import cost
+    from scaling.training.values import batch_size
+
+    config = setting.config
+    steps, size = config["train.steps"], batch_size(config)
+    if steps is None:
+        raise ScalingError("training FLOPs are those of train.steps", key="train.steps", fix="set it in the table")
+    each = cost(config)
+    sides = 2 if kinds("model")[config["model.kind"]].family == "encoder_decoder" else 1  # type: ignore[attr-defined]
+    tokens = size.before(steps) * each.tokens if size.tokens is None else steps * sides * size.tokens
+    return round(each.flops_train_per_token * tokens)
+
+
+def _growth(title: str, of: Callable[[Setting], float]) -> Measure:
+    """The power of the length that a measure grows by, from half of it on."""
+    return Measure(title, lambda setting: log2(of(setting) / of(setting.half)), "{:.2f}".format)
+
+
+MEASURES = {
+    "sequential": Measure("Sequential steps, measured", _sequential),
+    "path": Measure("Path length, measured", _path),
+    "operations_growth": _growth("Operations grow by n to the", _operations),
+    "sequential_growth": _growth("Steps by n to the", _sequential),
+    "path_growth": _growth("Path by n to the", _path),
+    "training": Measure("Training FLOPs, ours", _training, lambda flops: f"{flops:.1e}".replace("e+", "e")),
+}
