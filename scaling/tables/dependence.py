@@ -9,8 +9,10 @@ follow, the reach of a layer off the tokens whose gradient is not zero.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import cycle
+from math import ceil
 from typing import Any, cast
 
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from scaling.batch import Batch
 from scaling.config import Config
 from scaling.model.decoder import Decoder
+from scaling.shape import Shape
 from scaling.training.parametrization import Standard, initialise
 
 # What a backward pass calls the products; the fused attention is two, one behind the other.
@@ -43,7 +46,7 @@ def dependence(config: Config) -> dict[str, int]:
 
 def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
     """Of each mixer of a model of so many layers: its sequential steps, and how far back it reaches."""
-    model = config.build("model", {**config["size"], "layers": layers})
+    model = config.build("model", {**_narrow(config["size"]), "layers": layers})
     if not isinstance(model, Decoder):
         raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
@@ -51,6 +54,14 @@ def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
     if not measured:
         raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
     return measured
+
+
+def _narrow(size: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A size as long, and no wider than it takes that no token is lost by chance: neither measure depends on widths."""
+    shape = Shape.of(size)
+    width = 8 * shape.heads * ceil(8 / shape.heads)
+    kept = {key: getattr(shape, key) for key in ("heads", "key_heads", "vocabulary", "length")}
+    return {"width": width, **kept} if width < shape.width else size
 
 
 def _reach(entered: Tensor, output: Tensor) -> int:
