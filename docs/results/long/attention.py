@@ -1,7 +1,7 @@
 """Tables of the study long_attention: losses and gaps to dense attention at equal FLOPs, tokens and CPU seconds.
 
     python docs/results/long/attention.py points.csv              the tables, in Markdown
-    python docs/results/long/attention.py points.csv --time       times steps first and writes seconds.csv next to points.csv
+    python docs/results/long/attention.py points.csv --time       times steps too and writes seconds.csv
 
 A gap is a method's loss minus that of dense attention of the same width, in nats per token. The budgets of one width
 share a trunk, so that a width counts once, by the mean of its gaps; the trend is a least-squares line of these means
@@ -134,9 +134,7 @@ def laws(path: Path) -> str:
     lines = []
     for entry in document.get("rows", {}).get("exponents", ()):
         difference = entry["difference"]
-        lines.append(
-            [entry["row"], entry["name"], interval(entry), "" if difference is None else interval(difference)]
-        )
+        lines.append([entry["row"], entry["name"], interval(entry), "" if difference is None else interval(difference)])
     return markdown(["", "exponent", "95% interval", "minus dense attention's"], lines) if lines else "no law"
 
 
