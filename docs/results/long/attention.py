@@ -74,7 +74,7 @@ def at_equal_seconds(points: pd.DataFrame, seconds: pd.DataFrame) -> pd.DataFram
     rows = []
     for width, of_width in points.groupby("width"):
         dense = of_width[of_width["row"] == DENSE].nlargest(1, "D")
-        if dense.empty:
+        if dense.empty or (DENSE, width) not in cost:
             continue
         for method, own in of_width.groupby("row"):
             own = own.sort_values("D")
@@ -100,6 +100,7 @@ def measured(folder: Path) -> pd.DataFrame:
 
     from scaling.studies.plan import plan
     from scaling.studies.question import read as question
+    from scaling.training.precision import Weights
 
     torch.set_num_threads(1)
     models = {}
@@ -109,12 +110,13 @@ def measured(folder: Path) -> pd.DataFrame:
     rows = []
     for (row, _, width), experiment in models.items():
         model = experiment.initial_model()
-        optimizers = experiment.optimizer.make(dict(model.named_parameters()), experiment.rates)
+        weights = Weights(model, "float32")
+        optimizers = experiment.optimizer.make(weights.parameters, experiment.rates)
         took = []
         for number in range(1 + REPETITIONS):
             before = time.process_time()
             model.loss(experiment.batches.batch(number)).total.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(weights.masters, 1.0)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -140,7 +142,7 @@ def laws(path: Path) -> str:
 
 def interval(entry: dict) -> str:
     low, high = (("open" if entry[end] is None else f"{entry[end]:.3f}") for end in ("low", "high"))
-    return f"{entry['value']:.3f} [{low}, {high}]"
+    return f"{entry['estimate']:.3f} [{low}, {high}]"
 
 
 def markdown(header: list[str], lines: list[list[str]]) -> str:
