@@ -103,23 +103,22 @@ class Coordinates:
         return {name: np.array([row[name] for row in rows])[:, None, None] for name in self.form.inputs}
 
     @cached_property
+    def _linear(self) -> list[int]:
+        return [index for index, parameter in enumerate(self.form.parameters) if parameter.linear]
+
+    @cached_property
     def _rows(self) -> list[int]:
         return [self.free.index(index) for index in self.heights]
 
     def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
         """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""
-        linear = [index for index, parameter in enumerate(self.form.parameters) if parameter.linear]
         alone = np.repeat(theta[None], len(self.heights), axis=0)
-        alone[..., linear] = 0.0
+        alone[..., self._linear] = 0.0
         for k, index in enumerate(self.heights):
             alone[k, ..., index] = 1.0
-        stacked = {
-            index: {row: np.broadcast_to(seed, alone[..., :1].shape) for row, seed in seed_of.items()}
-            for index, seed_of in seeds.items()
-            if index not in linear
-        }
+        curved = {index: seed for index, seed in seeds.items() if index not in self._linear}
         flat = theta.ndim == 1
         middle = {name: row[..., 0] for name, row in self._middle.items()} if flat else self._middle
-        term = self.form.evaluate(alone, middle, stacked)
+        term = self.form.evaluate(alone, middle, curved)
         sign = np.where(term.value < 0, -1.0, 1.0)
         return log(term * sign)

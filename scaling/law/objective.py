@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import Literal
 
 import numpy as np
@@ -29,18 +30,18 @@ class Objective:
     def penalty(self, residual: np.ndarray) -> np.ndarray:
         """ρ(r)."""
         size = np.abs(residual)
-        if np.isinf(self.delta):
+        if isinf(self.delta):
             return self._sided(residual, 0.5 * size * size)
         inside = np.minimum(size, self.delta)
         return self._sided(residual, inside * (size - 0.5 * inside))
 
     def influence(self, residual: np.ndarray) -> np.ndarray:
         """ψ = ρ'."""
-        return self._sided(residual, np.clip(residual, -self.delta, self.delta))
+        return self._sided(residual, np.minimum(np.maximum(residual, -self.delta), self.delta))
 
     def weight(self, residual: np.ndarray) -> np.ndarray:
         """ψ(r)/r, the weight of a point in reweighted least squares."""
-        if np.isinf(self.delta):
+        if isinf(self.delta):
             return self._sided(residual, np.ones_like(residual))
         return self._sided(residual, self.delta / np.maximum(np.abs(residual), self.delta))
 

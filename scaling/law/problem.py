@@ -82,9 +82,16 @@ class Problem:
         """Values of the points `[..., points]` as combinations that do not correlate."""
         if self.shared is None:
             return values
-        root = np.sqrt(self.weights)
         with np.errstate(invalid="ignore"):
+            if self._alike:
+                return self.shared.whiten(values)
+            root = np.sqrt(self.weights)
             return self.shared.whiten(values * root) / root
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether every point has weight 1."""
+        return bool((self.weights == 1.0).all())
 
     def linearise(
         self, u: np.ndarray, observed: np.ndarray | None = None, expanded: Expanded | None = None
@@ -92,13 +99,13 @@ class Problem:
         """Residuals `[starts, points]` and their derivative by u `[starts, parameters, points]`."""
         theta, seeds = expanded or self.coordinates.expand(u)
         dual = self.form.evaluate(theta, self.columns, seeds)
-        jacobian = np.zeros((*u.shape, len(self.observed)))
+        both = np.zeros((len(u), 1 + u.shape[1], len(self.observed)))
+        both[:, 0] = self.objective.transform(dual.value) - (self.observed if observed is None else observed)
         slope = 1.0 / dual.value if self.objective.space == "log" else 1.0
         for row, part in dual.gradient.items():
-            np.multiply(part, slope, out=jacobian[:, row])
-        predicted = np.broadcast_to(dual.value, (len(u), len(self.observed)))
-        residual = self.objective.transform(predicted) - (self.observed if observed is None else observed)
-        return self.whitened(residual), self.whitened(jacobian)
+            np.multiply(part, slope, out=both[:, 1 + row])
+        both = self.whitened(both)
+        return both[:, 0], both[:, 1:]
 
     def correlation(self, u: np.ndarray) -> Correlation | None:
         """What the errors at `u` show of how they correlate within groups; None where points share none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -77,15 +78,18 @@ class Each:
 
     def along(self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
         theta, seeds = expanded = expanded or problem.coordinates.expand(u)
-        which = np.unique(self.which)
-        if len(which) == 1:
-            return self.quantities[which[0]].along(problem, u, expanded)
+        if len(self._rows) == 1:
+            return self._rows[0][0].along(problem, u, expanded)
         value, slope = np.empty(len(u)), np.empty(u.shape)
-        for index in which:
-            rows = self.which == index
+        for quantity, rows in self._rows:
             own = {each: {row: part[rows] for row, part in seed.items()} for each, seed in seeds.items()}
-            value[rows], slope[rows] = self.quantities[index].along(problem, u[rows], (theta[rows], own))
+            value[rows], slope[rows] = quantity.along(problem, u[rows], (theta[rows], own))
         return value, slope
+
+    @cached_property
+    def _rows(self) -> list[tuple[Quantity, np.ndarray]]:
+        """Each quantity of the batch, and its rows."""
+        return [(self.quantities[index], np.flatnonzero(self.which == index)) for index in np.unique(self.which)]
 
     def at(self, rows: np.ndarray | slice) -> Each:
         return Each(self.quantities, self.which[rows])

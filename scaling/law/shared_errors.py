@@ -41,13 +41,17 @@ class SharedErrors:
         order = np.argsort(self.groups, kind="stable")
         return order, np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """How much of a group's mean is taken off its points."""
+        rest = 1.0 - self.correlation
+        return 1.0 - np.sqrt(rest / (rest + self.sizes * self.correlation))
+
     def whiten(self, values: np.ndarray) -> np.ndarray:
         """V^-½ times the last axis of `values`; V has ones on its diagonal, and V^-½ is symmetric."""
         order, starts = self._order
-        means = np.add.reduceat(values[..., order], starts, axis=-1) / self.sizes
-        rest = 1.0 - self.correlation
-        kept = 1.0 - np.sqrt(rest / (rest + self.sizes * self.correlation))
-        return (values - (kept * means)[..., self.groups]) / np.sqrt(rest)
+        means = np.add.reduceat(values.take(order, axis=-1), starts, axis=-1) / self.sizes
+        return (values - (self._kept * means)[..., self.groups]) / np.sqrt(1.0 - self.correlation)
 
     @property
     def log_determinant(self) -> float:

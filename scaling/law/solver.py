@@ -150,12 +150,15 @@ def _minimise_batch(
                 rows, u, damping, exact, current = rows[left], u[left], damping[left], exact[left], current.at(left)
                 weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
                 step, promised = step[left], promised[left]
-            trial = np.clip(u + step, lower, upper)
+            trial = np.minimum(np.maximum(u + step, lower), upper)
             tried = _quadratic(problem, trial, weights, observed, tether)
             gained = current.cost - tried.cost
             better = gained > 0
-            u = np.where(better[:, None], trial, u)
-            current.put(better, tried)
+            if better.all():
+                u, current = trial, tried
+            elif better.any():
+                u = np.where(better[:, None], trial, u)
+                current.put(better, tried)
             eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
             # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's
             # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
@@ -196,19 +199,17 @@ def _step(
     mix = np.minimum(damping, 1.0)[:, None, None]
     matrix = (1.0 - mix) * current.newton + mix * current.reweighted
     at_bound = ((u <= lower) & (current.gradient > 0)) | ((u >= upper) & (current.gradient < 0))
-    gradient = np.where(at_bound, 0.0, current.gradient)
-    size = np.sqrt(np.einsum("bii->bi", current.reweighted))
+    size = np.sqrt(np.diagonal(current.reweighted, axis1=1, axis2=2))
     size = np.where(at_bound | ~(size > 0), 1.0, size)
-    free = (~at_bound).astype(float)
-    scaled = matrix / (size[:, :, None] * size[:, None, :]) * (free[:, :, None] * free[:, None, :])
-    scaled = np.where(np.isfinite(scaled), scaled, 0.0)
+    scaled = matrix / (size[:, :, None] * size[:, None, :])
+    scaled[~np.isfinite(scaled) | at_bound[:, :, None] | at_bound[:, None, :]] = 0.0
     diagonal = np.arange(u.shape[1])
-    scaled[:, diagonal, diagonal] += damping[:, None] + (1.0 - free)
-    slope = np.where(np.isfinite(gradient), gradient / size, 0.0)
+    scaled[:, diagonal, diagonal] += damping[:, None] + at_bound
+    slope = np.where(np.isfinite(current.gradient) & ~at_bound, current.gradient / size, 0.0)
     step = -np.linalg.solve(scaled, slope[:, :, None])[:, :, 0]
     promised = -(slope * step).sum(-1) / 2
     step = step / size
-    too_long = np.max(np.abs(step) / longest, axis=1)
+    too_long = (np.abs(step) / longest).max(1)
     step = step / np.maximum(too_long, 1.0)[:, None]
     share = promised / np.maximum(current.cost, 1e-300)
     # Under strong damping a small promised gain is no sign of a minimum.
