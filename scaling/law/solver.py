@@ -137,6 +137,7 @@ def _minimise_batch(
     rows = np.arange(len(u))
     with np.errstate(all="ignore"):
         current = _quadratic(problem, u, weights, observed, tether)
+        assert current is not None
         for iteration in range(effort.iterations + 1):
             step, promised, remaining = _step(current, u, damping, lower, upper, longest)
             remaining = np.where(current.cost <= exact, 0.0, remaining)
@@ -151,12 +152,15 @@ def _minimise_batch(
                 weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
                 step, promised = step[left], promised[left]
             trial = np.minimum(np.maximum(u + step, lower), upper)
-            tried = _quadratic(problem, trial, weights, observed, tether)
+            tried = _quadratic(problem, trial, weights, observed, tether, current.cost)
+            if tried is None:
+                damping = np.minimum(damping * 5.0, LARGEST_DAMPING)
+                continue
             gained = current.cost - tried.cost
             better = gained > 0
             if better.all():
                 u, current = trial, tried
-            elif better.any():
+            else:
                 u = np.where(better[:, None], trial, u)
                 current.put(better, tried)
             eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
@@ -170,22 +174,32 @@ def _minimise_batch(
 
 
 def _quadratic(
-    problem: Problem, u: np.ndarray, weights: np.ndarray, observed: np.ndarray, tether: Tether | None
-) -> _Quadratic:
+    problem: Problem,
+    u: np.ndarray,
+    weights: np.ndarray,
+    observed: np.ndarray,
+    tether: Tether | None,
+    highest: np.ndarray | None = None,
+) -> _Quadratic | None:
+    """The model at `u`; None where no row costs less than `highest`, as after most steps along a curved valley."""
     objective = problem.objective
     expanded = problem.coordinates.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
     residual, jacobian = problem.linearise(u, observed, expanded)
+    cost = problem.cost(residual, weights)
+    pulled = tether and tether.quantity.along(problem, u, expanded)
+    if tether and pulled:
+        cost = cost + tether.cost(pulled[0])
+    if highest is not None and not (cost < highest).any():
+        return None
     transposed = jacobian.swapaxes(1, 2)
     gradient = (jacobian @ (weights * objective.influence(residual))[:, :, None])[:, :, 0]
     reweighted = (jacobian * (weights * objective.weight(residual))[:, None, :]) @ transposed
     newton = reweighted
     if np.isfinite(objective.delta):
         newton = (jacobian * (weights * objective.curvature(residual))[:, None, :]) @ transposed
-    cost = problem.cost(residual, weights)
-    if tether is not None:
-        value, slope = tether.quantity.along(problem, u, expanded)
+    if tether and pulled:
+        value, slope = pulled
         pull = tether.stiffness[:, None, None] * (slope[:, :, None] * slope[:, None, :])
-        cost = cost + tether.cost(value)
         gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope
         reweighted, newton = reweighted + pull, newton + pull
     broken = ~(np.isfinite(cost) & np.isfinite(gradient).all(-1) & np.isfinite(reweighted).all((-1, -2)))
