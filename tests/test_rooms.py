@@ -21,7 +21,7 @@ ALONE = {
     "config": {"omegaconf", "yaml"},
     "metric": {"numpy", "scipy"},
     "law": {"numpy", "scipy", "pyarrow"},
-    "picture": {"numpy", "matplotlib", "plotly"},
+    "picture": {"numpy", "matplotlib", "fontTools", "plotly"},
     "published": {"numpy", "scipy"},
     "fit_report": {"numpy", "rich"},
     "coverage": {"numpy"},

@@ -89,7 +89,7 @@ def _without_shaping() -> Iterator[None]:
     """
     from fontTools.subset import Options
 
-    default = Options._drop_tables_default
+    default = getattr(Options, "_drop_tables_default", [])
     Options._drop_tables_default = [*default, *SHAPING]
     try:
         yield

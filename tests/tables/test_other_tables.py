@@ -23,6 +23,7 @@ NARROW = {
     **dict.fromkeys(("seq2seq-attention", "GNMT", "ByteNet", "ConvS2S"), ("size.hidden=null",)),  # no such layer
     "BigBird": ("model.block.mixer.block=4",),
     "Longformer": ("model.block.mixer.window=5",),
+    "Block-local": ("model.block.mixer.size=8",),
 }
 PAIRS = ("data=synthetic_pairs", "data.pairs=100", "data.validation=10", "data.longest=20", "size.vocabulary=null")
 OTHERS = [name for name in names("table") if document(find("table", name)).tree["base"] != "table/narang2021"]
