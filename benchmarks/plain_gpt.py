@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
+    causal: Tensor  # without `flash`
+
     def __init__(self, width: int, heads: int, length: int, flash: bool):
         super().__init__()
         self.heads, self.flash = heads, flash

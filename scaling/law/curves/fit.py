@@ -12,6 +12,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.law.curves.curve import Curve, stacked
 from scaling.law.curves.errors import CurveErrors, Places, Sizes, learned_sizes, places_of
 from scaling.law.forms.curve import CURVE_LAWS, CurveForm
+from scaling.law.forms.form import Columns
 from scaling.law.interval import Interval
 from scaling.law.likelihood import bound
 from scaling.law.multi_start import choose, draw
@@ -156,7 +157,7 @@ def fit_curves(
     )
 
 
-def _places(form: CurveForm, theta: np.ndarray, curves: Sequence[Curve], columns: dict[str, np.ndarray]) -> Places:
+def _places(form: CurveForm, theta: np.ndarray, curves: Sequence[Curve], columns: Columns) -> Places:
     return places_of(curves, form.reducible(theta, columns) / form.predict(theta, columns))
 
 
