@@ -213,7 +213,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         interval = document["intervals"].get(name)
         yield f"  {name:<6} {value:.5g}{'' if interval is None else f'  {_ends(interval)}'}"
     errors = document["errors"]
-    yield f"errors of log loss, those of trunks and runs as (what is left to gain)^{errors['power']:.2g}: " + ", ".join(
+    powers = f"N^-{errors['by_size']:.2g} D^-{errors['by_tokens']:.2g}"
+    yield f"errors of log loss, those of trunks and runs as {powers}: " + ", ".join(
         f"{title} {errors[name]:.2g}"
         for name, title in (
             *(("trunk", "of a trunk"), ("run", "along a run"), ("evaluation", "of an evaluation")),

@@ -72,8 +72,8 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
 
 def test_whitening_is_the_inverse_root_of_the_covariance(curves):
     some = [curve.thinned() for curve in curves[:6]]
-    places = places_of(some, np.geomspace(0.01, 0.2, sum(len(curve.steps) for curve in some)))
-    for sizes in (SIZES, replace(SIZES, power=0.8)):
+    places = places_of(some)
+    for sizes in (SIZES, replace(SIZES, by_size=0.5, by_tokens=0.3, N=2e4, D=1e6)):
         errors = CurveErrors(sizes, places)
         root = errors.whiten(np.eye(len(places.run))).T
         np.testing.assert_allclose(root @ covariance(sizes, places) @ root.T, np.eye(len(root)), atol=1e-8)
@@ -89,11 +89,10 @@ def test_the_law_and_its_errors_are_recovered(fitted):
     assert fitted.r_squared > 0.99
 
 
-def test_errors_that_shrink_with_what_is_left_are_found():
-    """Their power to 0.4, and an interval of E that is narrower than under errors of one size."""
-    some = drawn(design(), replace(SIZES, trunk=0.004, run=0.002, power=1.0), np.random.default_rng(3))
-    found = fit_curves(some, starts=96)
-    assert found.sizes.power == pytest.approx(1.0, abs=0.4)
+def test_errors_that_shrink_with_size_are_found():
+    shrinking = replace(SIZES, trunk=0.003, run=0.002, by_size=0.6, by_tokens=0.3, N=3e4, D=1e6)
+    found = fit_curves(drawn(design(), shrinking, np.random.default_rng(3)), starts=96)
+    assert found.sizes.by_size == pytest.approx(0.6, abs=0.3)
     assert found.intervals(["E"])["E"].covers(TRUTH["E"])
 
 

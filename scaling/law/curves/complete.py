@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.law.curves.curve import Curve
-from scaling.law.curves.errors import covariance
+from scaling.law.curves.errors import covariance, places_of
 from scaling.law.curves.fit import CurveFit
 from scaling.law.discrepancy import derivative
 from scaling.law.interval import Interval
@@ -25,12 +25,12 @@ def complete(fit: CurveFit, begun: Curve, steps: Sequence[int] | None = None, le
     seen = begun.thinned(0.0) if len(begun.steps) else begun
     seen = seen.where(seen.steps > 2 * begun.warmup)
     goal = begun.at(steps)
-    ahead = fit.places(goal)
+    ahead = places_of([goal])
     law = np.log(fit.predict(goal))
     design = derivative(fit.problem, fit.u, fit.columns(goal))
     variance = np.diag(covariance(fit.sizes, ahead)).copy()
     if len(seen.steps):
-        behind = fit.places(seen)
+        behind = places_of([seen])
         cross = covariance(fit.sizes, ahead, behind)
         gain = np.linalg.solve(covariance(fit.sizes, behind), cross.T).T
         law = law + gain @ (np.log(seen.losses) - np.log(fit.predict(seen)))

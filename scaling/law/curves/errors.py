@@ -1,17 +1,17 @@
 """How the losses of curves err: by trunk, along a run, and by the noise of each measurement.
 
-    e(s) = x(s)^q (b + w(s)) + ε,  cov(w(s), w(t)) = a² exp(-|log s - log t| / ℓ)
+    e(s) = (N / N₀)^-p (D(s) / D₀)^-q (b + w(s)) + ε,  cov(w(s), w(t)) = a² exp(-|log s - log t| / ℓ)
 
 b is of the trunk, w of the run (autocorrelated), ε of the batch or of the evaluation. Training losses have another ε
-than evaluations, so that each kind counts by what it knows. Runs lie closer together the less there is left to gain: x
-is the part of the law that size and tokens can take away, as a fraction of the loss. The sizes and q are those of the
-largest restricted likelihood (Patterson and Thompson 1971, Biometrika 58(3)).
+than evaluations, so that each kind counts by what it knows. Runs of larger models lie closer together, and so do runs
+that have read more tokens D; N₀ and D₀ are the medians. The sizes and powers are those of the largest restricted
+likelihood (Patterson and Thompson 1971, Biometrika 58(3)).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,11 +21,7 @@ from scaling.law.curves.curve import Curve
 GROUPS = 12
 """Trunks from which the sizes are learned where there are more: the others would change little."""
 SMALLEST = 1e-6
-BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 2.5))
-EXCESS = 0.05
-"""The fraction of the loss at which errors have the sizes that are stated."""
-LEAST_EXCESS = 0.02
-"""Of `EXCESS`: what is below counts as this, since a law may say that nothing is left."""
+BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
 
 
 @dataclass(frozen=True)
@@ -38,33 +34,37 @@ class Sizes:
     """ℓ: over which stretch of log steps the error of a run changes."""
     evaluation: float
     training: float
-    power: float = 0.0
-    """q: how the errors of trunk and run grow with what there is left to gain."""
+    by_size: float = 0.0
+    """p: the power of N by which the errors of trunks and runs shrink."""
+    by_tokens: float = 0.0
+    """q: that of the tokens read."""
+    N: float = 1.0
+    """At which the sizes are stated."""
+    D: float = 1.0
 
 
-FIRST = (Sizes(3e-3, 2e-3, 0.3, 5e-4, 2e-2, 0.3), Sizes(3e-3, 5e-4, 0.3, 5e-4, 2e-2, 1.5))
-"""From which the sizes are looked for: errors of nearly one size, and errors that shrink fast."""
+TYPICAL = Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3)
+"""Under which a law is fitted first: the errors of a fit without a covariance would show its own faults."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where each loss lies: its trunk, its run, log step, kind, how many losses it is the mean of, and the logarithm of
-    what is left to gain there, over `EXCESS` of the loss.
-    """
+    """Where each loss lies: its trunk, its run, log step, kind, how many losses it is the mean of, log N and log D."""
 
     group: np.ndarray
     run: np.ndarray
     log_step: np.ndarray
     kind: np.ndarray
     count: np.ndarray
-    log_excess: np.ndarray
+    log_size: np.ndarray
+    log_tokens: np.ndarray
 
     def at(self, rows: np.ndarray) -> Places:
         return Places(**{part.name: getattr(self, part.name)[rows] for part in fields(self)})
 
 
-def places_of(curves: Sequence[Curve], excess: np.ndarray) -> Places:
-    """The places of the losses of curves, one after another; `excess` is the fraction of each that is left to gain."""
+def places_of(curves: Sequence[Curve]) -> Places:
+    """The places of the losses of curves, one after another."""
     lengths = [len(curve.steps) for curve in curves]
     groups = np.unique([curve.group for curve in curves], return_inverse=True)[1].reshape(-1)
     counts = [np.ones(len(c.steps)) if c.counts is None else c.counts for c in curves]
@@ -74,7 +74,8 @@ def places_of(curves: Sequence[Curve], excess: np.ndarray) -> Places:
         np.log(np.concatenate([curve.steps for curve in curves])),
         np.concatenate([curve.kinds for curve in curves]),
         np.concatenate(counts),
-        np.log(np.maximum(excess / EXCESS, LEAST_EXCESS)),
+        np.repeat(np.log([curve.N for curve in curves]), lengths),
+        np.log(np.concatenate([curve.steps * curve.tokens_per_step for curve in curves])),
     )
 
 
@@ -85,11 +86,17 @@ def covariance(sizes: Sizes, one: Places, other: Places | None = None) -> np.nda
     apart = np.abs(one.log_step[:, None] - two.log_step)
     shared = sizes.trunk**2 * (one.group[:, None] == two.group)
     shared = shared + sizes.run**2 * same_run * np.exp(-apart / sizes.length)
-    shared = shared * np.exp(sizes.power * (one.log_excess[:, None] + two.log_excess))
+    shared = shared * (_scale(sizes, one)[:, None] * _scale(sizes, two))
     if other is None:
         noise = np.where(one.kind == 1, sizes.evaluation, sizes.training) ** 2 / one.count
         shared[np.diag_indices(len(noise))] += noise + SMALLEST**2
     return shared
+
+
+def _scale(sizes: Sizes, places: Places) -> np.ndarray:
+    """How large the errors of trunks and runs are, as a multiple of those that are stated."""
+    size, tokens = places.log_size - np.log(sizes.N), places.log_tokens - np.log(sizes.D)
+    return np.exp(-sizes.by_size * size - sizes.by_tokens * tokens)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,12 @@ class CurveErrors:
         return CurveErrors(self.sizes, self.places.at(rows))
 
 
-def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first: Sizes | None = None) -> Sizes:
+def typical_sizes(places: Places) -> Sizes:
+    """Those of no study in particular, at the medians of size and tokens."""
+    return replace(TYPICAL, N=float(np.exp(np.median(places.log_size))), D=float(np.exp(np.median(places.log_tokens))))
+
+
+def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, begin: Sizes) -> Sizes:
     """The sizes that the errors of a fit `[losses]` show; `design` `[parameters, losses]` is its derivative."""
     from scipy.optimize import minimize
 
@@ -136,14 +148,14 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
         rows = np.flatnonzero(np.isin(places.group, chosen))
         places, errors, design = places.at(rows), errors[rows], design[:, rows]
     has = {kind: bool((places.kind == kind).any()) for kind in (0, 1)}
-    free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else []), 5]
+    free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else []), 5, 6]
     low, high = np.log(np.array(BOUNDS)).T
-    starts = [np.log(astuple(begin)) for begin in (FIRST if first is None else [first])]
+    start = np.log(astuple(begin)[: len(BOUNDS)])
 
     def sizes(x: np.ndarray) -> Sizes:
-        full = starts[0].copy()
+        full = start.copy()
         full[free] = x
-        return Sizes(*map(float, np.exp(np.clip(full, low, high))))
+        return Sizes(*map(float, np.exp(np.clip(full, low, high))), begin.N, begin.D)
 
     def negative(x: np.ndarray) -> float:
         current = CurveErrors(sizes(x), places)
@@ -157,6 +169,5 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, first:
         outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
         return 0.5 * (float(rest @ rest) + current.log_determinant + information) + 10.0 * outside
 
-    effort = {"maxfev": 300, "xatol": 0.03, "fatol": 0.05}
-    ended = [minimize(negative, start[free], method="Nelder-Mead", options=effort) for start in starts]
-    return sizes(min(ended, key=lambda end: end.fun).x)
+    best = minimize(negative, start[free], method="Nelder-Mead", options={"maxfev": 300, "xatol": 0.03, "fatol": 0.05})
+    return sizes(best.x)

@@ -10,9 +10,9 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.curves.curve import Curve, stacked
-from scaling.law.curves.errors import CurveErrors, Places, Sizes, learned_sizes, places_of
-from scaling.law.forms.curve import CURVE_LAWS, CurveForm
-from scaling.law.forms.form import Columns
+from scaling.law.curves.errors import CurveErrors, Sizes, learned_sizes, places_of, typical_sizes
+from scaling.law.forms.curve import CURVE_LAWS
+from scaling.law.forms.form import Form
 from scaling.law.interval import Interval
 from scaling.law.likelihood import bound
 from scaling.law.multi_start import choose, draw
@@ -37,7 +37,7 @@ DECAYS = (0.99, 0.995, 0.999, 0.9995)
 class CurveFit:
     """A law of whole curves, and how its losses err."""
 
-    form: CurveForm
+    form: Form
     curves: tuple[Curve, ...]
     problem: Problem
     u: np.ndarray
@@ -86,10 +86,6 @@ class CurveFit:
         """What the law reads of a curve's steps."""
         return stacked([curve], self.reference, self.decay)
 
-    def places(self, curve: Curve) -> Places:
-        """Where its losses are, for their errors."""
-        return _places(self.form, self.theta, [curve], self.columns(curve))
-
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
         return self.form.predict(self.theta, self.columns(curve))
@@ -116,7 +112,7 @@ class CurveFit:
 
 def fit_curves(
     curves: Sequence[Curve],
-    law: str | CurveForm = "multi_power",
+    law: str | Form = "multi_power",
     *,
     after: float | None = None,
     thin: bool = True,
@@ -138,31 +134,28 @@ def fit_curves(
     reference = float(np.median([curve.peak for curve in kept]))
     candidates = DECAYS if "S2" in form.inputs else DECAYS[2:3]
     begun = [_first(form, kept, reference, decay, starts, seed) for decay in candidates]
-    decay, problem, u = min(begun, key=lambda entry: entry[3])[:3]
-    sizes, ended = None, None
-    plain = problem
-    for _ in range(ROUNDS):
-        places = _places(form, plain.theta(u), kept, plain.columns)
-        errors, jacobian = plain.linearise(u[None])
-        sizes = learned_sizes(places, errors[0], jacobian[0], sizes)
+    decay, problem, optima, _ = min(begun, key=lambda entry: entry[3].min())
+    u = optima[0]
+    plain, places = problem, places_of(kept)
+    sizes = typical_sizes(places)
+    for remaining in range(ROUNDS, -1, -1):
         problem = replace(plain, shared=CurveErrors(sizes, places))
-        ended = minimise(problem, u[None], effort=CLOSE)
-        u = ended.u[0]
-    assert sizes is not None
-    assert ended is not None
-    if not np.isfinite(ended.cost[0]):
+        # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
+        ended = minimise(problem, np.concatenate([u[None], optima]), effort=CLOSE)
+        best = int(ended.cost.argmin())
+        u = ended.u[best]
+        if remaining:
+            errors, jacobian = plain.linearise(u[None])
+            sizes = learned_sizes(places, errors[0], jacobian[0], sizes)
+    if not np.isfinite(ended.cost[best]):
         raise ScalingError(f"the fit of {form.name} did not converge", key="curves", fix="give more curves")
     return CurveFit(
-        form, tuple(kept), problem, u, float(ended.cost[0]), sizes, reference, decay, bool(ended.converged[0])
+        form, tuple(kept), problem, u, float(ended.cost[best]), sizes, reference, decay, bool(ended.converged[best])
     )
 
 
-def _places(form: CurveForm, theta: np.ndarray, curves: Sequence[Curve], columns: Columns) -> Places:
-    return places_of(curves, form.reducible(theta, columns) / form.predict(theta, columns))
-
-
-def _law(law: str | CurveForm) -> CurveForm:
-    if isinstance(law, CurveForm):
+def _law(law: str | Form) -> Form:
+    if isinstance(law, Form):
         return law
     if law not in CURVE_LAWS:
         raise ScalingError("is no law of curves", key="law", value=law, fix=nearest(law, CURVE_LAWS))
@@ -170,9 +163,9 @@ def _law(law: str | CurveForm) -> CurveForm:
 
 
 def _first(
-    form: CurveForm, curves: Sequence[Curve], reference: float, decay: float, starts: int, seed: int
-) -> tuple[float, Problem, np.ndarray, float]:
-    """The least-squares optimum of some of the losses, from which the fit of all begins."""
+    form: Form, curves: Sequence[Curve], reference: float, decay: float, starts: int, seed: int
+) -> tuple[float, Problem, np.ndarray, np.ndarray]:
+    """The least-squares optima of some of the losses, the best first, from which the fit of all begins."""
     columns = stacked(curves, reference, decay)
     losses = np.concatenate([curve.losses for curve in curves])
     if losses.min() <= 0:
@@ -186,11 +179,11 @@ def _first(
     some = thinned(problem, SCREENED)
     begin = choose(some, draw(some, starts, seed), REFINED)[0]
     ended = minimise(some, begin, effort=CLOSE)
-    best = int(ended.cost.argmin())
-    return decay, problem, problem.coordinates.of(some.theta(ended.u[best])), float(ended.cost[best])
+    order = np.argsort(ended.cost)
+    return decay, problem, problem.coordinates.of(some.theta(ended.u[order])), ended.cost[order]
 
 
-def _refuse(curves: Sequence[Curve], form: CurveForm) -> None:
+def _refuse(curves: Sequence[Curve], form: Form) -> None:
     if not curves:
         raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
     sets = sorted({curve.validation for curve in curves if curve.validation})

@@ -12,16 +12,7 @@ from scaling.law.forms.form import Columns, Form, Parameter, coefficient, expone
 FALL = ("nats per token / fall of the rate", "log", 1e-12, 1e12, (1e-3, 1.0))
 
 
-class CurveForm(Form):
-    """A law with a term of the size and one of the tokens, to which a schedule adds another."""
-
-    def reducible(self, theta: np.ndarray, inputs: Columns) -> np.ndarray:
-        """A N^-α + B S₁^-β: what a larger size and more tokens would take away."""
-        p = dict(zip(self.parameter_names, map(float, theta), strict=True))
-        return p["A"] * inputs["N"] ** -p["alpha"] + p["B"] * inputs["S1"] ** -p["beta"]
-
-
-class AnnealedCurve(CurveForm):
+class AnnealedCurve(Form):
     """L(N, s) = E + A N^-α + B S₁^-β - C S₂. Tissue et al. 2024, arXiv 2408.11029, eq. 1 with its extension to N.
 
     S₁ is the area under the learning rate as a fraction of its reference, in tokens, so that at the reference it is D;
@@ -49,7 +40,7 @@ class AnnealedCurve(CurveForm):
         return {**super().reference(inputs, parameter), "S2": 0.0}
 
 
-class MultiPower(CurveForm):
+class MultiPower(Form):
     """L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ.
 
     Luo et al. 2025, arXiv 2503.12811, eq. 3 to 5, with a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate
@@ -109,5 +100,5 @@ class MultiPower(CurveForm):
 
 
 ONE = np.ones(1)
-CURVE_LAWS: dict[str, CurveForm] = {"multi_power": MultiPower(), "annealed_curve": AnnealedCurve()}
+CURVE_LAWS: dict[str, Form] = {"multi_power": MultiPower(), "annealed_curve": AnnealedCurve()}
 """The laws of whole curves by name."""
