@@ -91,9 +91,10 @@ def test_the_law_and_its_errors_are_recovered(fitted):
 
 def test_errors_that_shrink_with_size_are_found():
     shrinking = replace(SIZES, trunk=0.003, run=0.002, by_size=0.6, by_tokens=0.3, N=3e4, D=1e6)
-    found = fit_curves(drawn(design(), shrinking, np.random.default_rng(3)), starts=96)
-    assert found.sizes.by_size == pytest.approx(0.6, abs=0.3)
-    assert found.intervals(["E"])["E"].covers(TRUTH["E"])
+    rng = np.random.default_rng(3)
+    found = [fit_curves(drawn(design(), shrinking, rng), starts=96) for _ in range(5)]
+    assert np.mean([one.sizes.by_size for one in found]) == pytest.approx(0.6, abs=0.2)
+    assert sum(one.intervals(["E"])["E"].covers(TRUTH["E"]) for one in found) >= 4
 
 
 def test_the_order_of_curves_changes_nothing(curves, fitted):

@@ -155,7 +155,7 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, begin:
     def sizes(x: np.ndarray) -> Sizes:
         full = start.copy()
         full[free] = x
-        return Sizes(*map(float, np.exp(np.clip(full, low, high))), begin.N, begin.D)
+        return Sizes(*np.exp(np.clip(full, low, high)).tolist(), N=begin.N, D=begin.D)
 
     def negative(x: np.ndarray) -> float:
         current = CurveErrors(sizes(x), places)
