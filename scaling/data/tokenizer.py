@@ -8,10 +8,10 @@ number.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -80,14 +80,7 @@ class ByteBPE:
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         _at_least(self.vocabulary, len(SPECIALS) + _BYTES)
         tokenizer = _byte_level(Tokenizer(models.BPE()))
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocabulary,
-            special_tokens=SPECIALS,
-            initial_alphabet=_byte_symbols(),
-            show_progress=_watched(),
-        )
-        tokenizer.train_from_iterator(texts, trainer)
-        return tokenizer
+        return _learned(tokenizer, trainers.BpeTrainer, self.vocabulary, texts, initial_alphabet=_byte_symbols())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +98,7 @@ class BPE:
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         _at_least(self.vocabulary, len(SPECIALS) + self.alphabet)
         tokenizer = _spaced(Tokenizer(models.BPE(unk_token="<unk>")))
-        trainer = trainers.BpeTrainer(
-            vocab_size=self.vocabulary,
-            special_tokens=SPECIALS,
-            limit_alphabet=self.alphabet,
-            show_progress=_watched(),
-        )
-        tokenizer.train_from_iterator(texts, trainer)
-        return tokenizer
+        return _learned(tokenizer, trainers.BpeTrainer, self.vocabulary, texts, limit_alphabet=self.alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,14 +117,7 @@ class WordPiece:
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not self.case)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=self.vocabulary,
-            special_tokens=SPECIALS,
-            limit_alphabet=self.alphabet,
-            show_progress=_watched(),
-        )
-        tokenizer.train_from_iterator(texts, trainer)
-        return tokenizer
+        return _learned(tokenizer, trainers.WordPieceTrainer, self.vocabulary, texts, limit_alphabet=self.alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,14 +131,8 @@ class Unigram:
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         others = [special for special in SPECIALS if special != "<unk>"]
         _at_least(self.vocabulary, len(SPECIALS) + 1)
-        tokenizer = _spaced(Tokenizer(models.Unigram()))
-        trainer = trainers.UnigramTrainer(
-            vocab_size=self.vocabulary - len(others),
-            special_tokens=["<unk>"],
-            unk_token="<unk>",
-            show_progress=_watched(),
-        )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer, own = _spaced(Tokenizer(models.Unigram())), {"special_tokens": ["<unk>"], "unk_token": "<unk>"}
+        _learned(tokenizer, trainers.UnigramTrainer, self.vocabulary - len(others), texts, **own)
         # After the model's own pieces, of which any may be found in a text: one that spells out <pad> has no <pad>.
         tokenizer.add_special_tokens(others)
         return tokenizer
@@ -214,16 +187,18 @@ def _spaced(tokenizer: Tokenizer) -> Tokenizer:
 def _counted(tokenizer: Tokenizer, vocabulary: int, texts: Iterator[str]) -> Tokenizer:
     """With the commonest pieces of its pre-tokenizer as tokens."""
     _at_least(vocabulary, len(SPECIALS) + 1)
-    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=SPECIALS, show_progress=_watched())
-    tokenizer.train_from_iterator(texts, trainer)
+    return _learned(tokenizer, trainers.WordLevelTrainer, vocabulary, texts)
+
+
+def _learned(
+    tokenizer: Tokenizer, trainer: Callable[..., Any], vocabulary: int, texts: Iterator[str], **own: Any
+) -> Tokenizer:
+    """With the tokens that a trainer finds in texts; its progress bar is for a person at a terminal."""
+    settings = {"vocab_size": vocabulary, "special_tokens": SPECIALS, "show_progress": sys.stderr.isatty(), **own}
+    tokenizer.train_from_iterator(texts, trainer(**settings))
     return tokenizer
 
 
 def _at_least(vocabulary: int, least: int) -> None:
     if vocabulary < least:
         raise ScalingError(f"too small: specials and alphabet take {least}", key="vocabulary", value=vocabulary)
-
-
-def _watched() -> bool:
-    """The library's own progress bar is for a person at a terminal."""
-    return sys.stderr.isatty()
