@@ -178,6 +178,8 @@ class Tokens:
 class MappedSource:
     """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
 
+    bytes_per_token = entropy = lengths = None  # tokens alone: there is no text, and there are no pairs
+
     def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):
         self.name, self.data, self.arrays, self.start, self.stop = fingerprint, data, arrays, start, stop
         self._dtype = np.dtype(np.uint16 if data.vocabulary <= 1 << 16 else np.uint32)
@@ -209,18 +211,6 @@ class MappedSource:
     @property
     def tokens(self) -> int:
         return self.stop - self.start
-
-    @property
-    def bytes_per_token(self) -> None:
-        """The text is not there."""
-
-    @property
-    def entropy(self) -> None:
-        """Unknown for a text."""
-
-    @property
-    def lengths(self) -> None:
-        """There are no pairs."""
 
     @cached_property
     def _stream(self) -> Stream:

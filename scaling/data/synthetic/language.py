@@ -110,6 +110,8 @@ class Language:
     law: Synthetic
     split: str
 
+    words = bytes_per_token = lengths = None
+
     @property
     def fingerprint(self) -> str:
         return fingerprint(self.law, self.split)
@@ -123,24 +125,12 @@ class Language:
         return {"bos": self.law.symbols}
 
     @property
-    def words(self) -> None:
-        return None
-
-    @property
     def tokens(self) -> int | None:
         return self.law.tokens if self.split == "train" else self.law.validation
 
     @property
-    def bytes_per_token(self) -> None:
-        return None
-
-    @property
     def entropy(self) -> float:
         return self.law.entropy
-
-    @property
-    def lengths(self) -> None:
-        return None
 
     def windows(self, length: int) -> int | None:
         return None if self.tokens is None else self.tokens // length

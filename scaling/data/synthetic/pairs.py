@@ -91,6 +91,8 @@ class Translation:
     law: SyntheticPairs
     split: str
 
+    words = bytes_per_token = None
+
     @property
     def fingerprint(self) -> str:
         return fingerprint(self.law, self.split)
@@ -104,20 +106,12 @@ class Translation:
         return {name: self.law.symbols + number for number, name in enumerate(("bos", "eos", "pad"))}
 
     @property
-    def words(self) -> None:
-        return None
-
-    @property
     def pairs(self) -> int:
         return self.law.pairs if self.split == "train" else self.law.validation
 
     @property
     def tokens(self) -> int:
         return int(self.lengths.sum())
-
-    @property
-    def bytes_per_token(self) -> None:
-        return None
 
     @property
     def entropy(self) -> float:
