@@ -48,11 +48,10 @@ def _path(setting: Setting) -> int:
     return setting.dependence["path"]
 
 
-def _operations(setting: Setting) -> float:
-    """Of the mixers, for a token."""
-    from scaling.cost import cost
+def _operations(setting: Setting) -> int:
+    from scaling.tables.ops import mixer_flops
 
-    return cost(setting.config).flops_forward_by_slot["mixer"]
+    return mixer_flops(setting.config)
 
 
 def _training(setting: Setting) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,9 +23,11 @@ from scaling.batch import Batch
 from scaling.build import kinds
 from scaling.config import Config
 from scaling.cost.count import windows
-from scaling.cost.flops import Watch
+from scaling.cost.flops import Watch, flops
 from scaling.data.source import Rows, Vocabulary
+from scaling.model.blank import blank
 from scaling.model.family import Family
+from scaling.model.tuned import build_model
 from scaling.nn.contract import MeshCounted
 from scaling.training.values import batch_size
 
@@ -50,6 +53,14 @@ def ops(config: Config, model: Family) -> Ops:
                 replaced.enter_context(_replaced(module, counter))
         model.losses(global_batch(config, model))
     return Ops(counter.mesh, counter.flops)
+
+
+def mixer_flops(config: Config) -> int:
+    """The FLOPs of the mixers in a forward pass over one window."""
+    with blank():
+        model = build_model(config.tree)
+    with torch.no_grad(), torch.device("meta"):
+        return flops(model, partial(model.losses, windows(model, 1)))["mixer"]
 
 
 def global_batch(config: Config, model: Family) -> Batch:
@@ -91,10 +102,10 @@ class _Counter(Watch):
             table, indices = args[:2]
             self.add(table.numel() * indices.numel())
             return
-        flops = flop_registry[operation](*args, **kwargs, out_val=output)
-        self.flops += flops
+        own = flop_registry[operation](*args, **kwargs, out_val=output)
+        self.flops += own
         if operation not in CONVOLUTIONS:
-            self.add(flops // 2)
+            self.add(own // 2)
 
 
 @contextmanager
