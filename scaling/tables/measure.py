@@ -71,7 +71,13 @@ def _training(setting: Setting) -> int:
 
 def _growth(title: str, of: Callable[[Setting], float]) -> Measure:
     """The power of the length that a measure grows by, from half of it on."""
-    return Measure(title, lambda setting: log2(of(setting) / of(setting.half)), "{:.2f}".format)
+
+    def power(setting: Setting) -> float:
+        if not (before := of(setting.half)):
+            raise setting.config.error("model.block", "it has no mixer with products", "take a block with such a mixer")
+        return log2(of(setting) / before)
+
+    return Measure(title, power, "{:.2f}".format)
 
 
 MEASURES = {

@@ -11,6 +11,7 @@ import torch
 
 from scaling.batch import Batch
 from scaling.cost import cost
+from scaling.errors import ScalingError
 from scaling.tables.count import counts
 from scaling.tables.dependence import dependence
 from scaling.tables.table import read
@@ -90,6 +91,12 @@ def test_growth_is_the_power_of_the_length():
     assert measured["Recurrent"]["sequential_growth"] == pytest.approx(log2(257 / 129))
     assert measured["Convolutional"]["path_growth"] == pytest.approx(log2(128 / 64))
     assert measured["Convolutional (dilated)"]["path_growth"] == pytest.approx(log2(6 / 5))
+
+
+def test_growth_without_products_is_refused():
+    growing = replace(TABLE, measures=("operations_growth",))
+    with pytest.raises(ScalingError, match="no mixer with products"):
+        counts(growing.only(["Self-Attention"]), ["model.block.branches=[channel]", "size.width=64"])
 
 
 @pytest.mark.parametrize("row", LAYERS)
