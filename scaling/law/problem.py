@@ -115,6 +115,12 @@ class Problem:
         residual, jacobian = replace(self, shared=None).linearise(u[None])
         return learned(self.shared, jacobian[0] * root, -residual[0] * root)
 
+    def at(self, rows: np.ndarray) -> Problem:
+        """That of some of the rows."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        shared = self.shared and self.shared.at(rows)
+        return replace(self, columns=columns, observed=self.observed[rows], weights=self.weights[rows], shared=shared)
+
     def cost(self, residual: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """The objective of each row of residuals; infinite where a residual is not a number."""
         total = ((self.weights if weights is None else weights) * self.objective.penalty(residual)).sum(-1)
@@ -123,10 +129,6 @@ class Problem:
 
 def thinned(problem: Problem, most: int) -> Problem:
     """The problem of at most `most` of its rows, evenly spaced in their order; itself where it has no more."""
-    step = -(-len(problem.observed) // most)
-    if step == 1:
-        return problem
-    columns = {name: column[::step] for name, column in problem.columns.items()}
-    shared = problem.shared and problem.shared.at(np.arange(0, len(problem.observed), step))
-    observed, weights = problem.observed[::step], problem.weights[::step]
-    return replace(problem, columns=columns, observed=observed, weights=weights, shared=shared)
+    rows = len(problem.observed)
+    step = -(-rows // most)
+    return problem if step == 1 else problem.at(np.arange(0, rows, step))

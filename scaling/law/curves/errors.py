@@ -19,7 +19,7 @@ import numpy as np
 from scaling.law.curves.curve import Curve
 
 GROUPS = 12
-"""Trunks from which the sizes are learned where there are more: the others would change little."""
+"""Trunks from which the sizes of the errors are learned where there are more: the others would change little."""
 SMALLEST = 1e-6
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
 
@@ -133,6 +133,15 @@ class CurveErrors:
         return CurveErrors(self.sizes, self.places.at(rows))
 
 
+def some_trunks(places: Places, losses: int = 0) -> np.ndarray:
+    """The rows of GROUPS trunks, or of more where these have fewer losses than are wanted: of all sizes and lengths."""
+    trunks, first = np.unique(places.group, return_index=True)
+    count = min(len(trunks), max(GROUPS, len(trunks) * losses // len(places.group)))
+    order = np.lexsort((places.log_tokens[first], places.log_size[first]))
+    chosen = order[np.linspace(0, len(trunks) - 1, count).round().astype(int)]
+    return np.flatnonzero(np.isin(places.group, trunks[chosen]))
+
+
 def typical_sizes(places: Places) -> Sizes:
     """Those of no study in particular, at the medians of size and tokens."""
     return replace(TYPICAL, N=float(np.exp(np.median(places.log_size))), D=float(np.exp(np.median(places.log_tokens))))
@@ -142,11 +151,8 @@ def learned_sizes(places: Places, errors: np.ndarray, design: np.ndarray, begin:
     """The sizes that the errors of a fit `[losses]` show; `design` `[parameters, losses]` is its derivative."""
     from scipy.optimize import minimize
 
-    groups = np.unique(places.group)
-    if len(groups) > GROUPS:
-        chosen = groups[np.linspace(0, len(groups) - 1, GROUPS).round().astype(int)]
-        rows = np.flatnonzero(np.isin(places.group, chosen))
-        places, errors, design = places.at(rows), errors[rows], design[:, rows]
+    rows = some_trunks(places)
+    places, errors, design = places.at(rows), errors[rows], design[:, rows]
     has = {kind: bool((places.kind == kind).any()) for kind in (0, 1)}
     free = [0, 1, 2, *([3] if has[1] else []), *([4] if has[0] else []), 5, 6]
     low, high = np.log(np.array(BOUNDS)).T

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.curves.curve import Curve, stacked
-from scaling.law.curves.errors import CurveErrors, Sizes, learned_sizes, places_of, typical_sizes
+from scaling.law.curves.errors import CurveErrors, Places, Sizes, learned_sizes, places_of, some_trunks, typical_sizes
 from scaling.law.forms.curve import CURVE_LAWS
 from scaling.law.forms.form import Form
 from scaling.law.interval import Interval
@@ -24,6 +24,8 @@ from scaling.law.solver import Effort, minimise
 STARTS, REFINED = 256, 8
 SCREENED = 800
 """Losses on which starts are screened: enough to find the optimum near which that of all lies."""
+GATHERED = 5000
+"""Losses, about, from which an optimum and the sizes of the errors are learned: those of all move it little."""
 ROUNDS = 3
 """Of learning the sizes of the errors and fitting under them."""
 CLOSE = Effort(1e-9, 60)
@@ -132,25 +134,27 @@ def fit_curves(
             "no loss is left after the start of the runs", key="curves", fix="log more often, or lower --after"
         )
     reference = float(np.median([curve.peak for curve in kept]))
+    places = places_of(kept)
+    few = some_trunks(places, GATHERED)
     candidates = DECAYS if "S2" in form.inputs else DECAYS[2:3]
-    begun = [_first(form, kept, reference, decay, starts, seed) for decay in candidates]
-    decay, problem, optima, _ = min(begun, key=lambda entry: entry[3].min())
-    u = optima[0]
-    plain, places = problem, places_of(kept)
-    sizes = typical_sizes(places)
-    for remaining in range(ROUNDS, -1, -1):
-        problem = replace(plain, shared=CurveErrors(sizes, places))
-        # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
-        ended = minimise(problem, np.concatenate([u[None], optima]), effort=CLOSE)
-        best = int(ended.cost.argmin())
-        u = ended.u[best]
-        if remaining:
-            errors, jacobian = plain.linearise(u[None])
-            sizes = learned_sizes(places, errors[0], jacobian[0], sizes)
-    if not np.isfinite(ended.cost[best]):
+    problems = [_problem(form, kept, reference, decay) for decay in candidates]
+    begun = [_optima(problem.at(few), starts, seed) for problem in problems]
+    which = int(np.argmin([cost for _, cost in begun]))
+    theta, sizes = _under_errors(problems[which].at(few), places.at(few), begun[which][0], typical_sizes(places))
+    problem = replace(problems[which], shared=CurveErrors(sizes, places))
+    ended = minimise(problem, problem.coordinates.of(theta)[None], effort=CLOSE)
+    if not np.isfinite(ended.cost[0]):
         raise ScalingError(f"the fit of {form.name} did not converge", key="curves", fix="give more curves")
     return CurveFit(
-        form, tuple(kept), problem, u, float(ended.cost[best]), sizes, reference, decay, bool(ended.converged[best])
+        form,
+        tuple(kept),
+        problem,
+        ended.u[0],
+        float(ended.cost[0]),
+        sizes,
+        reference,
+        candidates[which],
+        bool(ended.converged[0]),
     )
 
 
@@ -162,10 +166,8 @@ def _law(law: str | Form) -> Form:
     return CURVE_LAWS[law]
 
 
-def _first(
-    form: Form, curves: Sequence[Curve], reference: float, decay: float, starts: int, seed: int
-) -> tuple[float, Problem, np.ndarray, np.ndarray]:
-    """The least-squares optima of some of the losses, the best first, from which the fit of all begins."""
+def _problem(form: Form, curves: Sequence[Curve], reference: float, decay: float) -> Problem:
+    """Least squares of all losses, whatever their errors share."""
     columns = stacked(curves, reference, decay)
     losses = np.concatenate([curve.losses for curve in curves])
     if losses.min() <= 0:
@@ -175,12 +177,30 @@ def _first(
     # Where no rate falls E is the floor under that rate.
     if "falls" in form.inputs and not columns["falls"].any():
         fixed |= NO_FALLS
-    problem = Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), fixed)
+    return Problem(form, columns, np.log(losses), np.ones(len(losses)), LogSquared(), fixed)
+
+
+def _optima(problem: Problem, starts: int, seed: int) -> tuple[np.ndarray, float]:
+    """Where least squares end, the best first, and the least cost: for the fit of more losses to begin from."""
     some = thinned(problem, SCREENED)
     begin = choose(some, draw(some, starts, seed), REFINED)[0]
     ended = minimise(some, begin, effort=CLOSE)
     order = np.argsort(ended.cost)
-    return decay, problem, problem.coordinates.of(some.theta(ended.u[order])), ended.cost[order]
+    return problem.coordinates.of(some.theta(ended.u[order])), float(ended.cost[order[0]])
+
+
+def _under_errors(problem: Problem, places: Places, optima: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Sizes]:
+    """The parameters under the covariance that the errors show, and its sizes, which begin at `sizes`."""
+    u = optima[0]
+    for remaining in range(ROUNDS, -1, -1):
+        correlated = replace(problem, shared=CurveErrors(sizes, places))
+        # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
+        ended = minimise(correlated, np.concatenate([u[None], optima]), effort=CLOSE)
+        u = ended.u[int(ended.cost.argmin())]
+        if remaining:
+            errors, jacobian = problem.linearise(u[None])
+            sizes = learned_sizes(places, errors[0], jacobian[0], sizes)
+    return problem.theta(u), sizes
 
 
 def _refuse(curves: Sequence[Curve], form: Form) -> None:
