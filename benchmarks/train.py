@@ -52,7 +52,7 @@ def plainest(one: Experiment) -> Callable[[int, Batch], None]:
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * one.schedule.factor(step, one.steps)
         with autocast:
-            loss = model.loss(batch).total
+            loss = weights.trained.loss(batch).total
         loss.backward()
         weights.gather()
         torch.nn.utils.clip_grad_norm_(weights.masters, one.config["train.clip"])
