@@ -3,11 +3,12 @@
     python benchmarks/length.py [--forms] [--lengths 512 … 16384] [--methods NAME …] [--write docs/results/long]
 
 One mixer with its projections, float32, one thread. Each measurement is a process of its own: CPU time is the minimum
-of the turns, memory is the process's peak above what it held before. Forward and backward (training), and forward alone
-(inference). Exponents are those of one text: the slope of log cost at equal tokens on log length, plus one, from 1,024
-tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read takes what was
-measured before. --forms measures one window's attention, without projections, in the forms of Longformer's Figure 1
-(a loop over diagonals, chunks, a fused kernel) and over the whole square, and writes forms.json and so on.
+of the turns, memory is the peak of one pass above what the process held before. Forward and backward (training),
+and forward alone (inference). Exponents are those of one text: the slope of log cost at equal tokens on log length,
+plus one, from 1,024 tokens on, with a 95% interval. --write makes length.json, length.md and length.png there; --read
+takes what was measured before. --forms measures one window's attention, without projections, in the forms of
+Longformer's Figure 1 (a loop over diagonals, chunks, a fused kernel) and over the whole square, and writes forms.json
+and so on.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ FORMS = ("whole square", "loop", "chunks", "fused")
 """Of the attention of a window that looks back; `chunks` is what the package computes on a CPU, `fused` FlexAttention,
 compiled, which has no backward pass there.
 """
+MMAP_THRESHOLD = -3  # of glibc's malloc.h
 WINDOW, SQUARE = 256, 8192  # beyond so many tokens the whole square is not tried
 PUBLISHED = {  # Wang et al. 2020, Table 3, k = 128: times less time and memory at inference than the dense one
     512: (1.5, 1.7),
@@ -78,36 +80,44 @@ def measure(method: str, length: int, tokens: int, turns: int) -> dict[str, Any]
     """CPU seconds and bytes of training and of inference, in processes of their own."""
     row: dict[str, Any] = {"method": method, "length": length, "tokens": max(tokens, length)}
     for way in ("inference",) if method == "fused" else ("training", "inference"):
-        # Each begins as a copy of this one, which holds no tensors.
-        context = get_context("fork")
-        here, there = context.Pipe(False)
-        process = context.Process(target=_measure, args=(there, method, length, tokens, turns, way == "training"))
-        process.start()
-        there.close()
-        row[f"{way}_seconds"], row[f"{way}_bytes"] = here.recv()
-        process.join()
+        for figure, of in (("seconds", _seconds), ("bytes", _peak)):
+            # Each begins as a copy of this one, which holds no tensors.
+            context = get_context("fork")
+            here, there = context.Pipe(False)
+            words = (there, of, method, length, max(1, tokens // length), way == "training", turns)
+            process = context.Process(target=_measure, args=words)
+            process.start()
+            there.close()
+            row[f"{way}_{figure}"] = here.recv()
+            process.join()
     return row
 
 
-def _measure(answer: Any, method: str, length: int, tokens: int, turns: int, trains: bool) -> None:
+def _measure(answer: Any, of: Any, method: str, length: int, rows: int, trains: bool, turns: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    rows, seconds = max(1, tokens // length), []
+    if of is _peak:  # tensors go back as they are freed: the heap would keep holes between them
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 1 << 20)
     run = (_form if method in FORMS else _mixer)(method, length, rows, trains)
-    before = _held()
+    with torch.set_grad_enabled(trains):
+        answer.send(of(run, turns))
+
+
+def _seconds(run: Callable[[], None], turns: int) -> float:
+    seconds = []
     for _ in range(turns):
         start = time.process_time()
-        with torch.set_grad_enabled(trains):
-            run()
+        run()
         seconds.append(time.process_time() - start)
-    answer.send((min(seconds), _bytes("VmHWM") - before))
+    return min(seconds)
 
 
-def _held() -> int:
-    """The bytes that this process holds; from here on its peak counts anew."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return _bytes("VmRSS")
+def _peak(run: Callable[[], None], _: int) -> int:
+    """The most bytes that the process holds in a pass, above those before it."""
+    Path("/proc/self/clear_refs").write_text("5")  # its peak counts anew
+    before = _bytes("VmRSS")
+    run()
+    return _bytes("VmHWM") - before
 
 
 def _bytes(name: str) -> int:
@@ -211,7 +221,7 @@ def crossing(rows: dict[int, dict[str, Any]], dense: dict[int, dict[str, Any]], 
     for length in less:
         if all(longer in less for longer in both if longer >= length):
             return f"{length:,}"
-    return "never"
+    return "never" if both else ""
 
 
 FIGURES = ("training_seconds", "training_bytes", "inference_seconds", "inference_bytes")
@@ -221,21 +231,21 @@ def tables(measured: list[dict[str, Any]], note: str) -> str:
     by = {name: {row["length"]: row for row in measured if row["method"] == name} for name in (*METHODS, *FORMS)}
     by = {method: rows for method, rows in by.items() if rows}
     lengths = sorted({row["length"] for row in measured})
-    lines = [note, ""]
+    lines, kind = [note, ""], "form" if by.keys() & set(FORMS) else "mixer"
     for way, title in (("training", "forward and backward"), ("inference", "forward alone")):
         for figure, unit in ((f"{way}_seconds", "CPU seconds"), (f"{way}_bytes", "peak MB")):
             tokens = min(row["tokens"] for row in measured)
             lines += [f"{unit} of {tokens:,} tokens, or of one text where that is longer, {title}:", ""]
-            lines += [_row(["mixer", *(f"{n:,}" for n in lengths)]), _row(["---", *("--:" for _ in lengths)])]
+            lines += [_row([kind, *(f"{n:,}" for n in lengths)]), _row(["---", *("--:" for _ in lengths)])]
             scale = 1 if figure.endswith("seconds") else 1e-6
             digits = 2 if scale == 1 else 0
             for method, rows in by.items():
-                cells = (f"{rows[n][figure] * scale:.{digits}f}" if figure in rows.get(n, {}) else "" for n in lengths)
-                lines.append(_row([method, *cells]))
+                cells = [f"{rows[n][figure] * scale:.{digits}f}" if figure in rows.get(n, {}) else "" for n in lengths]
+                lines += [_row([method, *cells])] if any(cells) else []
             lines.append("")
-    lines += ["How cost grows with the length of a text, and where it falls below the dense mixer's:", ""]
+    lines += ["How cost grows with the length of a text, and where it falls below that of dense attention:", ""]
     titles = [f"{way} {what}" for way in ("training", "inference") for what in ("time", "memory")]
-    lines += [_row(["mixer", *titles, "faster from", "smaller from"]), _row(["---", *("--:" for _ in range(6))])]
+    lines += [_row([kind, *titles, "faster from", "smaller from"]), _row(["---", *("--:" for _ in range(6))])]
     for method, rows in by.items():
         fits = (exponent(list(rows.values()), figure) for figure in FIGURES)
         cells = ["" if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits]

@@ -17,7 +17,7 @@ import numpy as np
 from scaling.data import ListOps
 
 HELD_OUT = 600
-LISTS = {"examples": 4000, "held_out": 1000, "shortest": 63, "longest": 256}  # as `data` in list_ops.yaml
+LISTS = {"examples": 40_000, "held_out": 2000, "shortest": 7, "longest": 48}  # as `data` in list_ops.yaml
 
 reviews, folder = Path(sys.argv[1]), Path("inputs")
 folder.mkdir(exist_ok=True)
