@@ -103,12 +103,23 @@ def _family(config: Config) -> str:
 
 
 def _prepare(config: Config, arguments: argparse.Namespace) -> None:
+    from scaling.data.mixture import Mixture
+    from scaling.data.prepare import prepare
     from scaling.data.store import root
+    from scaling.data.task import Task
+    from scaling.data.text import Text
+    from scaling.data.tokens import Tokens
 
-    data: Any = config.build("data")
-    if not hasattr(data, "prepare"):
+    data, folder = config.build("data"), root(config["runs"])
+    home = None  # of one line of data, and no tokens, which stay where they are: to open them is to look through them
+    parts = data.domains.values() if isinstance(data, Mixture) else [data]
+    if not any(isinstance(part, Text | Tokens | Task) for part in parts):
         raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
-    _tell(data.prepare(root(config["runs"])), _sources(config, data), config, arguments)
+    for part in parts:
+        if isinstance(part, Text | Task):
+            made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder)
+            home = made if part is data else None
+    _tell(home, _sources(config, data), config, arguments)
 
 
 def _vectors(config: Config, arguments: argparse.Namespace) -> None:

@@ -59,12 +59,6 @@ class Mixture:
         fractions = self.shares if split == "train" else self.weights
         return MixedSource(tuple(opened), tuple(opened.values()), tuple(fractions.values()), split)
 
-    def prepare(self, folder: Path) -> None:
-        """Prepare each domain that needs it; there is no folder of the whole."""
-        for data in self.domains.values():
-            if hasattr(data, "prepare"):
-                data.prepare(folder)
-
     def _check(self, opened: Mapping[str, Source]) -> None:
         (first, one), *others = opened.items()
         for name, source in opened.items():

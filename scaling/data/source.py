@@ -95,10 +95,7 @@ class Source(Protocol):
 
 
 class Data(Protocol):
-    """What a `data:` line builds: a corpus or a law that can be opened as a source, a split at a time.
-
-    One that must be read before it can be opened has `prepare(folder)`, which returns where it then lies, or None.
-    """
+    """What a `data:` line builds: a corpus or a law that can be opened as a source, a split at a time."""
 
     def open(self, split: str, folder: Path) -> Source:
         """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""

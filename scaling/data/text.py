@@ -73,12 +73,6 @@ class Text:
         source = open_split(home, split)
         return treed(source) if self.trees == "python" and isinstance(source, PackedSource) else source
 
-    def prepare(self, folder: Path) -> Path:
-        """The folder that holds this as tokens, made where there is none yet."""
-        from scaling.data.prepare import prepare  # reads a corpus, for which opening one needs nothing
-
-        return prepare(self, folder)
-
     def home(self, folder: Path) -> Path | None:
         """The folder that holds this, where it has been prepared."""
         named = self._entry(folder).get("fingerprint")

@@ -102,10 +102,6 @@ class Tokens:
         every = named if self.eos is None else {**named, "eos": self.eos}
         return {name: token for name, token in every.items() if token < self.vocabulary}
 
-    def prepare(self, folder: Path) -> None:
-        """Look through the files, as opening does the first time; they stay where they are."""
-        self.open("train", folder)
-
     def open(self, split: str, folder: Path) -> Source:
         if split not in SPLITS:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
