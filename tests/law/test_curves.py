@@ -7,10 +7,10 @@ import pytest
 
 from scaling.coverage.curves import RATE, TRUTH, design, drawn
 from scaling.errors import ScalingError
-from scaling.law.curves import Curve, best_schedule, complete, fit_curves, read_curves
+from scaling.law.curves import Curve, best_schedule, complete, fit, fit_curves, read_curves
 from scaling.law.curves.complete import from_schedule
 from scaling.law.curves.curve import columns_of, stacked
-from scaling.law.curves.errors import CurveErrors, Sizes, covariance, places_of
+from scaling.law.curves.errors import GROUPS, CurveErrors, Sizes, covariance, places_of, some_trunks
 from scaling.law.curves.fit import mean_error, r_squared
 from scaling.law.forms.curve import CURVE_LAWS, MultiPower
 
@@ -95,6 +95,27 @@ def test_errors_that_shrink_with_size_are_found():
     found = [fit_curves(drawn(design(), shrinking, rng), starts=96) for _ in range(5)]
     assert np.mean([one.sizes.by_size for one in found]) == pytest.approx(0.6, abs=0.2)
     assert sum(one.intervals(["E"])["E"].covers(TRUTH["E"]) for one in found) >= 4
+
+
+def test_many_trunks_are_fitted_from_some_of_them_first(monkeypatch):
+    """Whole trunks of the least and the largest size among them, and the law is that of a fit of all."""
+    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in design()]
+    many = drawn(each, SIZES, np.random.default_rng(5))
+    places = places_of(many)
+    rows = some_trunks(places)
+    kept = np.unique(places.group[rows])
+    assert len(kept) == GROUPS < len(np.unique(places.group))
+    assert len(rows) == np.isin(places.group, kept).sum()
+    assert {places.log_size[rows].min(), places.log_size[rows].max()} == {places.log_size.min(), places.log_size.max()}
+    monkeypatch.setattr(fit, "GATHERED", 1)
+    from_some = fit_curves(many, starts=96)
+    monkeypatch.setattr(fit, "GATHERED", len(rows) * len(many))
+    from_all = fit_curves(many, starts=96)
+    assert len(from_some.problem.observed) == len(from_all.problem.observed)
+    for name, value in from_all.estimates.items():
+        if name in ("E", "alpha", "beta"):
+            assert from_some.estimates[name] == pytest.approx(value, rel=0.02)
+            assert from_some.intervals([name])[name].covers(TRUTH[name])
 
 
 def test_the_order_of_curves_changes_nothing(curves, fitted):

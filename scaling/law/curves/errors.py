@@ -134,10 +134,10 @@ class CurveErrors:
 
 
 def some_trunks(places: Places, losses: int = 0) -> np.ndarray:
-    """The rows of GROUPS trunks, or of more where these have fewer losses than are wanted: of all sizes and lengths."""
+    """The rows of GROUPS trunks, spread over all sizes, or of more where these have fewer losses than are wanted."""
     trunks, first = np.unique(places.group, return_index=True)
     count = min(len(trunks), max(GROUPS, len(trunks) * losses // len(places.group)))
-    order = np.lexsort((places.log_tokens[first], places.log_size[first]))
+    order = np.argsort(places.log_size[first], kind="stable")
     chosen = order[np.linspace(0, len(trunks) - 1, count).round().astype(int)]
     return np.flatnonzero(np.isin(places.group, trunks[chosen]))
 
