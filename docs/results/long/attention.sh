@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the study long_attention on Python's text, the narrow models first, and its tables: about an hour of two cores.
+# Makes the study long_attention on Python's text, the narrow models first, and its tables: hours on two cores.
 # Killed in any way, the same command goes on. The report and the points are kept next to this file.
 set -e
 export OMP_NUM_THREADS=1
