@@ -20,6 +20,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,10 @@ import numpy as np
 import torch
 from scipy import stats
 from torch.nn import functional
-from torch.nn.attention.flex_attention import flex_attention
 
 from scaling.build import build
 from scaling.nn.context import Context, Places
-from scaling.nn.mixer.flexible import attention_of, block_mask
+from scaling.nn.mixer.flexible import flexible
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.pattern import render
 from scaling.shape import Shape
@@ -59,11 +59,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Performer 128, both sides": ("Bidirectional", {"kind": "Performer", "features": 128}),
     "Linformer 128": ("Bidirectional", {"kind": "Linformer", "projected": 128}),
 }
-FORMS = ("whole square", "loop", "chunks", "fused")
-"""Of the attention of a window that looks back; `chunks` is what the package computes on a CPU, `fused` FlexAttention,
-compiled, which has no backward pass there.
-"""
 MMAP_THRESHOLD = -3  # of glibc's malloc.h
+SCALE = (WIDTH // HEADS) ** -0.5
 WINDOW, SQUARE = 256, 8192  # beyond so many tokens the whole square is not tried
 PUBLISHED = {  # Wang et al. 2020, Table 3, k = 128: times less time and memory at inference than the dense one
     512: (1.5, 1.7),
@@ -132,8 +129,7 @@ def _shape(length: int) -> Shape:
 def _mixer(method: str, length: int, rows: int, trains: bool) -> Callable[[], None]:
     """One pass of a mixer."""
     pattern, line = METHODS[method]
-    shape = _shape(length)
-    sees = build("pattern", pattern)
+    shape, sees = _shape(length), build("pattern", pattern)
     mixer, position = build("mixer", line, shape), build("position", "NoPosition", shape, sees)
     x = torch.randn(rows, length, WIDTH, requires_grad=trains)
 
@@ -149,51 +145,49 @@ def _mixer(method: str, length: int, rows: int, trains: bool) -> Callable[[], No
 
 
 def _form(form: str, length: int, rows: int, trains: bool) -> Callable[[], None]:
-    """One pass of a window's attention in one of its forms."""
+    """One pass of a window's attention in one of its forms, without projections."""
     window = build("pattern", {"kind": "Window", "size": WINDOW, "pattern": "Causal"})
-    position = build("position", "NoPosition", _shape(length), window)
-    scale = (WIDTH // HEADS) ** -0.5
-
-    def context(x: torch.Tensor) -> Context:
-        places = Places.of(x)
-        return Context(places, places, render(window, places, places), position)
-
-    def square(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        pattern = torch.ones(length, length, dtype=torch.bool).tril().triu(1 - WINDOW)
-        scores = torch.einsum("bthd,bshd->bhts", q, k).mul(scale).masked_fill(~pattern, -math.inf)
-        return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
-
-    def loop(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """A diagonal after another."""
-        pad = functional.pad(torch.stack([k, v]), (0, 0, 0, 0, WINDOW - 1, 0))
-        outside = torch.arange(length)[:, None] + torch.arange(WINDOW) < WINDOW - 1
-        diagonals = [(q * pad[0][:, place : place + length]).sum(-1) for place in range(WINDOW)]
-        weights = torch.stack(diagonals, -1).mul(scale).masked_fill(outside[:, None], -math.inf).softmax(-1)
-        out = torch.zeros_like(v)
-        for place, weight in enumerate(weights.unbind(-1)):
-            out = torch.addcmul(out, weight[..., None], pad[1][:, place : place + length])
-        return out
-
-    def chunks(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attend(q, k, v, context(q[:, :, 0]), scale=scale, dropout=0.0)
-
-    compiled = torch.compile(flex_attention, dynamic=False)
-
-    def fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attention_of(compiled, q, k, v, mask, scale)
-
     q, k, v = (torch.randn(rows, length, HEADS, WIDTH // HEADS, requires_grad=trains) for _ in range(3))
-    mask = block_mask(context(q[:, :, 0])) if form == "fused" else None
-    of_form = {"whole square": square, "loop": loop, "chunks": chunks, "fused": fused}[form]
+    places = Places.of(q[:, :, 0])
+    position = build("position", "NoPosition", _shape(length), window)
+    context = Context(places, places, render(window, places, places), position)
 
     def run() -> None:
-        y = of_form(q, k, v)
+        y = FORMS[form](q, k, v, context)
         if trains:
             y.backward(y.detach())
 
     if form == "fused":
         run()  # compiles
     return run
+
+
+def _square(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: Context) -> torch.Tensor:
+    outside = ~torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril().triu(1 - WINDOW)
+    scores = torch.einsum("bthd,bshd->bhts", q, k).mul(SCALE).masked_fill(outside, -math.inf)
+    return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
+
+
+def _loop(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, _: Context) -> torch.Tensor:
+    """A diagonal after another."""
+    length = q.shape[1]
+    keys, values = (functional.pad(x, (0, 0, 0, 0, WINDOW - 1, 0)) for x in (k, v))
+    outside = torch.arange(length)[:, None] + torch.arange(WINDOW) < WINDOW - 1
+    diagonals = [(q * keys[:, place : place + length]).sum(-1) for place in range(WINDOW)]
+    weights = torch.stack(diagonals, -1).mul(SCALE).masked_fill(outside[:, None], -math.inf).softmax(-1)
+    mixed = torch.zeros_like(v)
+    for place, weight in enumerate(weights.unbind(-1)):
+        mixed = torch.addcmul(mixed, weight[..., None], values[:, place : place + length])
+    return mixed
+
+
+FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Context], torch.Tensor]] = {
+    "whole square": _square,
+    "loop": _loop,
+    "chunks": partial(attend, scale=SCALE, dropout=0.0),  # as the package computes it on a CPU
+    "fused": partial(flexible, scale=SCALE),  # as on CUDA, by FlexAttention, which has no backward pass on a CPU
+}
+WHOLE = "whole square"
 
 
 def _small(mixer: Any, position: Any, sees: Any) -> None:
@@ -259,7 +253,7 @@ def tables(measured: list[dict[str, Any]], note: str) -> str:
 
 def _dense(method: str) -> str:
     """What a method is cheaper than: dense attention that sees the same side, or the whole square."""
-    return FORMS[0] if method in FORMS else DENSE[METHODS[method][0]]
+    return WHOLE if method in FORMS else DENSE[METHODS[method][0]]
 
 
 def _linformer(by: dict[str, dict[int, dict[str, Any]]]) -> Iterable[str]:
@@ -330,7 +324,7 @@ def main() -> None:
     measured = []
     for method in FORMS if arguments.forms else arguments.methods:
         for length in arguments.lengths:
-            if method == FORMS[0] and length > SQUARE:
+            if method == WHOLE and length > SQUARE:
                 continue
             measured.append(measure(method, length, arguments.tokens, arguments.turns))
             print(json.dumps(measured[-1]), flush=True)
