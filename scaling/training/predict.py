@@ -47,7 +47,8 @@ class Predictor:
         task = build("data", finetuned.own)
         sections = run.described.sections
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
-        vocabulary = Vocabulary.of(task.open("train", root(runs)))
+        train = task.open("train", root(runs))
+        vocabulary = Vocabulary.of(train)
         objective = build("objective", finetuned.objective, vocabulary, sections["size"]["length"], family)
         if objective.vocabulary.size > (size := sections["size"]["vocabulary"]):
             raise ScalingError(
@@ -55,6 +56,7 @@ class Predictor:
                 key="data.tokenizer",
                 fix="take the tokenizer that the run was trained with",
             )
+        objective.features(train)  # it writes as much as it learned to, whatever the examples are that it is asked
         for other, one in zip(others, more, strict=True):
             _check_together(run, one, finetuned, other, runs)
         return cls(run, task, objective, device, tuple(more))

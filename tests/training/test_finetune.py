@@ -245,6 +245,19 @@ def test_predictions_need_no_labels(pretrained, tmp_path):
     assert [line["index"] for line in lines] == [0, 1]
 
 
+def test_what_is_written_is_as_long_without_its_label(pretrained, tmp_path):
+    task = written_task(tmp_path, "text")
+    for path in tmp_path.glob("text.*.jsonl"):
+        path.write_text(path.read_text().replace('"label": ["', '"label": ["it is not the same as the '))
+    result = finetuned(pretrained, "decoder", task)
+    labelled = tmp_path / "text.test.jsonl"
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text("".join(f"{json.dumps({'text': json.loads(line)['text']})}\n" for line in labelled.open()))
+    answers = predict(result["run"], bare, runs=pretrained[0])
+    assert max(map(len, answers.values)) > 8  # what an answer of no letter has room for
+    assert answers.values == predict(result["run"], labelled, runs=pretrained[0]).values
+
+
 def test_a_submission_to_glue_has_its_layout(tmp_path):
     from scaling.api.tasks import Predictions
 
