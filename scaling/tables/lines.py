@@ -156,10 +156,11 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         )
         for line in counted
     ]
+    means = {of: results.means(of) for of in table.compares}
     agreements = {
         column: agreed
-        for column, of in ((("early_loss", "early"), ("final_loss", "final")) if not score else ())
-        if (agreed := _agreement(lines, column, of)) is not None
+        for of, column in table.compares.items()
+        if (agreed := _of_both(means[of], _published(lines, column))) is not None
     }
     measured, scores = _scored(lines, table, results, baselines)
     lines = [replace(line, scores=scores.get(line.counted.row.name, {})) for line in lines]
@@ -182,13 +183,12 @@ def _scored(
             scored = Scored(own, comparison.means.get(row), comparison.differences.get(row))
             scores.setdefault(row, {})[name] = scored
         means = {row: mean.value for row, mean in comparison.means.items()}
-        theirs = {line.counted.row.name: line.counted.row.published.get(column.published or "") for line in lines}
         losses = {line.counted.row.name: line.final.value for line in lines if line.final is not None}
         measured.append(
             Measured(
                 column,
                 comparison,
-                _of_both(means, {row: value for row, value in theirs.items() if isinstance(value, float)}),
+                _of_both(means, _published(lines, column.published)),
                 _of_both(losses, means) if table.judged_by == "loss" else None,
             )
         )
@@ -201,13 +201,10 @@ def _of_both(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreemen
     return agreement([ours[row] for row in rows], [theirs[row] for row in rows])
 
 
-def _agreement(lines: Sequence[Line], column: str, of: str) -> Agreement | None:
-    pairs = [
-        (getattr(line, of).value, float(line.counted.row.published[column]))
-        for line in lines
-        if getattr(line, of) is not None and column in line.counted.row.published
-    ]
-    return agreement([ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+def _published(lines: Sequence[Line], column: str | None) -> dict[str, float]:
+    """The paper's figures of a column, by row."""
+    figures = {line.counted.row.name: line.counted.row.published.get(column or "") for line in lines}
+    return {row: value for row, value in figures.items() if isinstance(value, float)}
 
 
 def notes(table: Printed) -> list[str]:
@@ -234,8 +231,9 @@ def notes(table: Printed) -> list[str]:
             f"Early losses were read at {table.early_at:.3g} of the steps, ± the standard deviation of the runs."
         )
     for column, agreed in table.agreements.items():
+        title = table.table.columns.get(column, column.replace("_", " ")).removesuffix(", paper")
         sentences.append(
-            f"Rank correlation with the paper's {column.replace('_', ' ')} over {agreed.rows} rows (Spearman): "
+            f"Rank correlation with the paper's {title} over {agreed.rows} rows (Spearman): "
             f"{agreed.value:.2f}, interval {agreed.low:.2f} to {agreed.high:.2f}."
         )
     return sentences + _missing(table) + [note for measured in table.downstream for note in _of_scores(measured, table)]

@@ -85,6 +85,14 @@ class Results:
             by_row.setdefault(point.row, []).append(point)
         return {row: _runs(points, self.judged_by) for row, points in by_row.items()}
 
+    def means(self, of: str) -> dict[str, float]:
+        """The mean `early` loss, `loss` or `score` of the finished runs of each row that has some."""
+        values: dict[str, list[float]] = {}
+        for point in self.points:
+            if point.status == FINISHED and getattr(point, of) is not None:
+                values.setdefault(point.row, []).append(getattr(point, of))
+        return {row: statistics.mean(own) for row, own in values.items()}
+
     def scores(self, column: Downstream) -> Mapping[str, tuple[float, ...]]:
         """The scores of each row that has some, by seed."""
         by_row: dict[str, list[float]] = {}

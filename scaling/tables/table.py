@@ -17,6 +17,8 @@ from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
 from scaling.tables.measure import MEASURES
 
+COMPARED = {"early": "early_loss", "loss": "final_loss", "score": None}
+"""What of a run is ranked against the paper's figures, and against which of them unless the table names another."""
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
@@ -26,6 +28,7 @@ KEYS: dict[str, Any] = {
     "headings": dict[str, list[str]],
     "baseline": str | dict[str, str],
     "judged_by": Literal["loss", "score"],
+    "compares": dict[Literal[*COMPARED], str],
     "downstream": Any,  # tasks, or keys by heading, checked with the published columns
     "seeds": int | dict[str, Any],
 }
@@ -39,6 +42,7 @@ MEANINGS = {
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",
+    "compares": "published columns that ours are ranked against, {early: early_loss, loss: final_loss, score: COLUMN}",
     "downstream": "tasks that each run is finetuned on, [cola, sst2], or by heading, "
     "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
@@ -78,7 +82,8 @@ class Row:
 class Table:
     """`config` is what `load` takes; `baselines` has the row that each row is compared with; `columns` are the titles
     of published columns without a column of ours, `measures` what is measured beyond size and operations, and
-    `downstream` the columns of scores.
+    `downstream` the columns of scores. `compares` has the published column that early losses, final losses and scores
+    are ranked against.
     """
 
     name: str
@@ -91,6 +96,7 @@ class Table:
     columns: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[str, ...] = ()
     judged_by: Literal["loss", "score"] = "loss"
+    compares: Mapping[str, str] = field(default_factory=dict)
     downstream: tuple[Downstream, ...] = ()
 
     @property
@@ -169,8 +175,19 @@ def read(name: str) -> Table:
         columns=columns,
         measures=tuple(measures),
         judged_by=fields.get("judged_by", "loss"),
+        compares=_compares(file, published),
         downstream=downstream.read(file, published),
     )
+
+
+def _compares(file: TableFile, published: Collection[str]) -> dict[str, str]:
+    """The published column of each of our figures that has one."""
+    named = file.config.tree.get("compares", {})
+    for of, column in named.items():
+        if column not in published:
+            raise file.config.error(f"compares.{of}", "nothing of that name was published", nearest(column, published))
+    columns = {of: named.get(of, usual) for of, usual in COMPARED.items()}
+    return {of: column for of, column in columns.items() if column in published}
 
 
 def _headings(file: TableFile) -> dict[str, str]:

@@ -11,6 +11,7 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pandas
 import pytest
 
 from scaling.cli import main
@@ -141,15 +142,20 @@ table:
   headings: {Order: [second, first], Length: [longest, long]}
   baseline: {Order: first, Length: long}
   judged_by: score
+  published: paper.csv
+  columns: {bleu: "BLEU, paper"}
+  compares: {loss: ppl, score: bleu}
   seeds: {baseline: 2, others: 2}
 rows:
 """
+PAPER = "row,heading,bleu,ppl\nfirst,,20,5.5\nsecond,,21,5\nlong,,22,6\nlongest,,23,4\n"
 ROW = "  {name}: {{data: {{kind: WhichLanguage, examples: 64, held_out: 64, length: {length}}}, optimizer.lr: {lr}}}\n"
 
 
 def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, capsys):
     lines = [ROW.format(name=name, length=len(name), lr=rate) for name, rate in RATES.items()]
     (tmp_path / "own.yaml").write_text(TASKS + "".join(lines) + "objective: Answer\n")
+    (tmp_path / "paper.csv").write_text(PAPER)
     points = tmp_path / "own/points.csv"
     words = ["table", str(tmp_path / "own.yaml")]
     assert main([*words, "--train", f"runs={tmp_path}/runs", "--keep", str(tmp_path / "own.md"), "--json"]) == 0
@@ -162,6 +168,12 @@ def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, cap
     scores = [float(line["score"]) for line in csv.DictReader(points.open()) if line["row"] == "long"]
     assert rows["long"]["final_losses"] == scores
     assert all(0 <= score <= 1 for score in scores)
+    runs = pandas.read_csv(points).groupby("row")[["loss", "score"]].mean()
+    paper = pandas.read_csv(tmp_path / "paper.csv").set_index("row")
+    for ours, theirs in (("loss", "ppl"), ("score", "bleu")):
+        expected = runs[ours].corr(paper[theirs], method="spearman")
+        assert document["agreement"][theirs]["value"] == pytest.approx(expected)
+    assert any(note.startswith("Rank correlation with the paper's BLEU over 4 rows") for note in document["said"])
     assert main([*words, "--from", str(points), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == document
 
@@ -228,6 +240,8 @@ FILES = {
     "figures of an unknown row": ({"published": "other.csv"}, "'Two'"),
     "a column that was not published": ({"published": "good.csv", "columns": {"blue": "BLEU"}}, "'bleu'"),
     "columns that are no titles": ({"columns": ["bleu"]}, "titles by column"),
+    "a comparison with what was not published": ({"published": "good.csv", "compares": {"score": "blue"}}, "'bleu'"),
+    "a comparison of what no run has": ({"published": "good.csv", "compares": {"speed": "bleu"}}, "compares"),
     "an unknown measure": ({"measures": ["paths"]}, "sequential, path"),
     "an unknown key": ({"publshed": "good.csv"}, "'published'"),
     "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
