@@ -64,7 +64,7 @@ class Reader:
         of a row of its own prompt, so that what was made of the prompts stays as it is.
         """
         self.cache.select(rows, within)
-        self.next = self.next[rows]
+        self.next = self.next.index_select(0, rows)
         if within:
             return
         self._batch = self._batch.map(lambda tensor: tensor[rows])

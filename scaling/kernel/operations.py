@@ -139,6 +139,8 @@ def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weig
     """How softmax attention is computed, by the device, the type, the length, who must see the weights and whether
     something is added to the logits.
     """
+    if q.shape[1] == 1 and not dropout and not reads_weights:
+        return "fused"  # keys that one query reads are not worth being laid out for many
     near = adds or k.shape[1] * k.shape[-1] <= NEAR_KEYS
     if near and attention.serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
         return "one pass"

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.layout import Layout
 
+ROOM = 32  # tokens that what is kept has room for, at first
+
 
 @dataclass(frozen=True)
 class Places:
@@ -193,13 +195,63 @@ class Mask:
         return torch.where(self.allowed, zero, torch.finfo(dtype).min)[:, None]
 
 
+class State(dict[str, Tensor]):
+    """What one piece keeps between decoding steps. What it appends to stands in a wider tensor with room for more
+    tokens, and other rows are written to a second one, so that no step asks for memory.
+    """
+
+    def __init__(self, *kept: Mapping[str, Tensor]):
+        super().__init__(*kept)
+        self._wide: dict[str, tuple[Tensor, Tensor]] = {}  # what is kept, and the tensor whose first tokens it is
+        self._spare: dict[str, Tensor] = {}
+
+    def append(self, name: str, new: Float[Tensor, "b t *d"]) -> Float[Tensor, "b s *d"]:
+        """All tokens of a name, with new ones behind those that were kept."""
+        old = self.get(name)
+        if old is None or torch.is_grad_enabled():  # what is written over has no gradient
+            self[name] = new if old is None else torch.cat([old, new], 1)
+            return self[name]
+        kept, length = old.shape[1], old.shape[1] + new.shape[1]
+        known, wide = self._wide.get(name, (None, old))
+        if known is not old or wide.shape[1] < length:
+            wide = old.new_empty(len(old), max(2 * kept, length, ROOM), *old.shape[2:])
+            wide[:, :kept] = old
+        wide[:, kept:length] = new
+        return self._keep(name, wide, length)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order."""
+        for name, tensor in self.items():
+            known, wide = self._wide.get(name, (None, tensor))
+            if known is not tensor:
+                self[name] = tensor.index_select(0, rows)
+                continue
+            other = self._spare.pop(name, wide[:0])
+            if other.shape[:2] != (len(rows), wide.shape[1]):
+                other = wide.new_empty(len(rows), *wide.shape[1:])
+            torch.index_select(tensor, 0, rows, out=other[:, : tensor.shape[1]])
+            self._spare[name] = wide
+            self._keep(name, other, tensor.shape[1])
+
+    def copy(self) -> State:
+        """The same, going on by itself: neither writes to what both have."""
+        self._wide.clear()
+        self._spare.clear()
+        return State(self)
+
+    def _keep(self, name: str, wide: Tensor, length: int) -> Tensor:
+        self[name] = wide[:, :length]
+        self._wide[name] = self[name], wide
+        return self[name]
+
+
 @dataclass
 class Cache:
     """What each piece keeps between decoding steps, by execution (a shared block runs many times) and branch."""
 
     places: Places | None = None
     virtual: int = 0  # how many of them are a prompt's
-    states: dict[Hashable, dict[str, Tensor]] = field(default_factory=dict)
+    states: dict[Hashable, State] = field(default_factory=dict)
     of_memory: set[Hashable] = field(default_factory=set)  # the states that hold nothing but what the memory gives
 
     @property
@@ -207,12 +259,12 @@ class Cache:
         """Tokens of the text that are cached, padding among them."""
         return 0 if self.places is None else self.places.positions.shape[1] - self.virtual
 
-    def state(self, key: Hashable) -> dict[str, Tensor]:
-        return self.states.setdefault(key, {})
+    def state(self, key: Hashable) -> State:
+        return self.states.setdefault(key, State())
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        states = {key: dict(state) for key, state in self.states.items()}
+        states = {key: state.copy() for key, state in self.states.items()}
         return replace(self, states=states, of_memory=set(self.of_memory))
 
     def select(self, rows: Tensor, within: bool = False) -> None:
@@ -222,10 +274,8 @@ class Cache:
         if not within:
             self.places = None if self.places is None else self.places.select(rows)
         for key, state in self.states.items():
-            if within and key in self.of_memory:
-                continue
-            for name, tensor in state.items():
-                state[name] = tensor.index_select(0, rows)
+            if not (within and key in self.of_memory):
+                state.select(rows)
 
 
 class Notes(UserDict[Any, Any]):
@@ -290,11 +340,11 @@ class Context:
             self._kept[key] = make()
         return self._kept[key]
 
-    def state(self, piece: nn.Module) -> dict[str, Tensor] | None:
+    def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
         return None if self.cache is None else self.cache.state((self.execution, id(piece)))
 
-    def memory_state(self, piece: nn.Module) -> dict[str, Tensor] | None:
+    def memory_state(self, piece: nn.Module) -> State | None:
         """The same, of a piece that keeps only what it makes of the memory."""
         if self.cache is not None:
             self.cache.of_memory.add((self.execution, id(piece)))

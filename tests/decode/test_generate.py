@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bart": ("bart", {}, {}),
     "universal": ("decoder", {"stack": {"kind": "Universal", "norm": "RMSNorm", "halting": "ACT"}}, {}),
     "transparent": ("encoder_decoder", {"memory": "Transparent"}, {}),
+    "large vocabulary": ("decoder", {}, {"vocabulary": 1234}),  # is searched block by block
     "funnel": ("encoder_decoder", {"encoder": {"stack": {"kind": "Funnel", "norm": "RMSNorm"}}}, {}),
 }
 
@@ -78,7 +79,9 @@ def test_greedy_is_its_definition(name: str) -> None:
         same(row[0], slow.one_by_one(made, single, lambda logits, step: int(logits.argmax()), 6, STOP))
 
 
-@pytest.mark.parametrize("name", ["position Rotary", "gpt2", "prefix", "t5", "transparent", "funnel"])
+@pytest.mark.parametrize(
+    "name", ["position Rotary", "gpt2", "prefix", "t5", "transparent", "funnel", "large vocabulary"]
+)
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_beam_search_is_its_definition(name: str, penalty: float) -> None:
     made = model(name)

@@ -61,7 +61,7 @@ class Attention(nn.Module, Mixer):
         q, k = self._placed(q, k, context, context.places if queries is None else context.keys)
         state = context.state(self)
         if state is not None:
-            k, v = append(state, "key", k), append(state, "value", v)
+            k, v = state.append("key", k), state.append("value", v)
         return self._attend(q, k, v, context)
 
     def _placed(self, q: Tensor, k: Tensor, context: Context, key_places: Places) -> tuple[Tensor, Tensor]:
@@ -100,8 +100,3 @@ def is_plain(*maps: nn.Linear) -> bool:
 
 def scale_of(scale: Scale, head_width: int) -> float:
     return {"sqrt": head_width**-0.5, "width": 1 / head_width, "none": 1.0}[scale]
-
-
-def append(state: dict[str, Tensor], name: str, new: Tensor) -> Tensor:
-    state[name] = torch.cat([state[name], new], 1) if name in state else new
-    return state[name]

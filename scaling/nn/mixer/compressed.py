@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaling.build import Recipe
 from scaling.nn.context import Context, Mask, Places
-from scaling.nn.mixer.attention import Attention, Scale, append
+from scaling.nn.mixer.attention import Attention, Scale
 from scaling.nn.pattern import render
 from scaling.nn.sections import Sections, cut
 from scaling.number import BelowOne, Range
@@ -72,12 +72,12 @@ class MemoryCompressed(Attention):
         """The sections' keys and values; a cache keeps those of whole sections, and the tokens of the last one."""
         state, sections = context.state(self), self._sections(context)
         if state is not None:
-            k, v = append(state, "token key", k), append(state, "token value", v)
+            k, v = state.append("token key", k), state.append("token value", v)
         if state is None or sections.index is not None:  # sections of rows that are padded are cut anew
             return self._convolved(sections.cut(k), sections.cut(v))
         whole = k.shape[1] // self.stride * self.stride
         first = self._convolved(cut(k[:, :whole], self.stride), cut(v[:, :whole], self.stride))
-        first = append(state, "key", first[0]), append(state, "value", first[1])
+        first = state.append("key", first[0]), state.append("value", first[1])
         k, v = state["token key"], state["token value"] = k[:, whole:], v[:, whole:]
         last = self._convolved(cut(k, self.stride), cut(v, self.stride))
         return torch.cat([first[0], last[0]], 1), torch.cat([first[1], last[1]], 1)

@@ -15,7 +15,7 @@ from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn import pattern
 from scaling.nn.context import Context, Mask, Pattern
-from scaling.nn.mixer.attention import Attention, Scale, append
+from scaling.nn.mixer.attention import Attention, Scale
 from scaling.nn.mixer.blocked import in_order, of_first
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.pattern import render
@@ -210,7 +210,7 @@ class Longformer(Attention):
         q, k = self._placed(q, k, context, context.places)
         state = context.state(self)
         if state is not None:
-            k, v = append(state, "global key", k), append(state, "global value", v)
+            k, v = state.append("global key", k), state.append("global value", v)
         dropout = self.dropout if self.training else 0.0
         if not in_order(context):
             above = attend(q, k, v, context, scale=self.scale, dropout=dropout)

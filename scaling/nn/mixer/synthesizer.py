@@ -14,7 +14,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import attention_plus, drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
-from scaling.nn.mixer.attention import Scale, append, scale_of
+from scaling.nn.mixer.attention import Scale, scale_of
 from scaling.nn.mixer.softmax import bias
 from scaling.nn.role import declare
 from scaling.number import BelowOne, PositiveInt
@@ -83,7 +83,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             q, k = position.rotate(q, k, places, places)
         state = context.state(self)
         if state is not None:
-            k, v = None if k is None else append(state, "key", k), append(state, "value", v)
+            k, v = None if k is None else state.append("key", k), state.append("value", v)
         if self.prefix is not None:
             k, v, context = self.prefix(k, v, context)
             added, position = F.pad(added, (self.prefix.length, 0)), context.position
