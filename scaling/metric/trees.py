@@ -99,18 +99,18 @@ def without_function(label: str) -> str:
     return re.split(r"(?<=.)[-=|]", label, maxsplit=1)[0]
 
 
-def linear(tree: Tree) -> str:
-    """The sequence of a tree."""
-    return " ".join(_linear(tree))
+def linear(tree: Tree, *, tags: bool = False) -> str:
+    """The sequence of a tree, with each word's part of speech in the place of XX where `tags` are to be learned too."""
+    return " ".join(_linear(tree, tags))
 
 
-def _linear(tree: Tree) -> Iterator[str]:
+def _linear(tree: Tree, tags: bool) -> Iterator[str]:
     if tree.word is not None:
-        yield WORD
+        yield tree.label if tags else WORD
         return
     yield f"({tree.label}"
     for child in tree.children:
-        yield from _linear(child)
+        yield from _linear(child, tags)
     yield f"){tree.label}"
 
 

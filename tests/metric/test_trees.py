@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from scaling.errors import ScalingError
@@ -42,6 +44,11 @@ def test_the_sequence_is_vinyals():
     assert learned is not None
     # The trace, the NP that it leaves empty, and the functions are gone.
     assert linear(learned) == "(S (NP XX XX )NP (VP XX (PP XX )PP )VP XX )S"
+    tagged = linear(learned, tags=True)
+    assert re.sub(r"(?<= )[^() ]+(?= )", "XX", tagged) == linear(learned)
+    assert [token for token in tagged.split() if token[0] not in "()"] == [leaf.label for leaf in learned.words()]
+    words = [(leaf.label, leaf.word or "") for leaf in learned.words()]
+    assert str(repaired(tagged, words)) == str(learned)
 
 
 WORDS = [("DT", "The"), ("NN", "cat"), ("VBZ", "sits")]

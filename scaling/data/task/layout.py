@@ -155,7 +155,8 @@ def _sentence(file: Path, first: int, words: Sequence[Sequence[str]]) -> Row:
 
 class trees(Layout):
     """Bracketed trees as the Penn Treebank has them (Marcus et al. 1993): a row is a sentence with its `words`, its
-    `tree` in one line as the file has it, and the `sequence` that a model learns to write (Vinyals et al. 2015).
+    `tree` in one line as the file has it, and the `sequence` that a model learns to write (Vinyals et al. 2015); that
+    of `tagged` has parts of speech in the place of words.
     """
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
@@ -163,7 +164,8 @@ class trees(Layout):
             learned = bracketed.plain(tree)
             if learned is not None:
                 words = " ".join(leaf.word or "" for leaf in learned.words())
-                yield {"words": words, "tree": str(tree), "sequence": bracketed.linear(learned)}
+                sequences = {"sequence": bracketed.linear(learned), "tagged": bracketed.linear(learned, tags=True)}
+                yield {"words": words, "tree": str(tree), **sequences}
 
 
 class dialogue(Layout):
