@@ -13,7 +13,8 @@ from scaling.errors import ScalingError, nearest
 
 _OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _FLOW = ("[", "{", '"', "'")
-_QUOTED = re.compile(r"""(?<=[\[{,:\s])(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""", re.DOTALL)
+_STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')"""
+_QUOTED = re.compile(rf"(?<=[\[{{,:\s]){_STRING}", re.DOTALL)
 
 
 def override(word: str) -> tuple[str, Node]:
@@ -32,9 +33,11 @@ def override(word: str) -> tuple[str, Node]:
 
 
 def _is_template(text: str) -> bool:
-    """Whether a value that begins with a bracket is text: the bracket closes before the end, as in `{title}: {body}`
-    and `[ab].txt`.
+    """Whether a value that begins with a bracket or a quote is text: a bracket closes before the end, as in
+    `{title}: {body}` and `[ab].txt`, and the quotes are not around all of it.
     """
+    if re.fullmatch(_STRING, text, re.DOTALL):
+        return False
     depth = 0
     for place, letter in enumerate(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), text)):
         depth += (letter in "[{") - (letter in "]}")

@@ -201,6 +201,18 @@ def test_a_template_is_text_on_the_command_line(
     assert "the data have no field 'contents'; did you mean 'content'?" in error
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ('"{content}"', "{content}"),
+        ("'{content}: {title}'", "{content}: {title}"),
+        ('"{content}" by {title}', '"{content}" by {title}'),
+    ],
+)
+def test_quotes_around_a_whole_template_are_no_part_of_it(written: str, meant: str) -> None:
+    assert load("decoder", ["data=files", f"data.corpus.text={written}"])["data.corpus.text"] == meant
+
+
 # --- arrays of ids ---
 
 
