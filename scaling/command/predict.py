@@ -2,6 +2,7 @@
 
 scaling predict 8c21 --input new.jsonl                        writes new.predictions.jsonl
 scaling predict 8c21 --input new.csv --to answers.csv         CSV of index and prediction
+scaling predict 8c21 --input sentences.de                     of a translator: the source alone, a line each
 scaling predict 8c21 cola --input test.tsv --submission       writes CoLA.tsv, as GLUE's server takes it
 """
 

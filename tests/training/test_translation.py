@@ -75,6 +75,19 @@ def test_two_runs_write_together_and_are_compared(runs, capsys):
     assert "on the same examples" in capsys.readouterr().out
 
 
+def test_sentences_of_one_file_are_translated(runs):
+    folder, (run, _) = runs
+    source = folder.parent / "a.de"
+    written = tasks.predict(run, source, runs=folder).values
+    assert len(written) == 60
+    table = folder.parent / "new.jsonl"
+    table.write_text("".join(f"{json.dumps({'de': line})}\n" for line in source.read_text().splitlines()))
+    assert tasks.predict(run, table, runs=folder).values == written
+    one = folder.parent / "one.txt"
+    one.write_text(source.read_text().splitlines()[0])
+    assert len(tasks.predict(run, one, runs=folder)) == 1
+
+
 def test_what_does_not_write_together_is_refused(runs, capsys):
     folder, (one, _) = runs
     assert main(["evaluate", one, "--corpus", "--average", "2", f"runs={folder}"]) == 2

@@ -41,6 +41,10 @@ class Layout(Protocol):
             for number, row in enumerate(self.of_file(file, columns, quotes), 1)
         )
 
+    def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
+        """The rows of files that need no answers: whose prediction is asked for."""
+        return self.rows(files, columns, quotes)
+
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
         """The rows of one file, where each file of a split is read alone."""
         ...
@@ -76,6 +80,16 @@ class parallel(Layout):
             (f"{files[0].name}, line {number}", {left: source, right: target})
             for number, (source, target) in enumerate(pairing.pairs(*files), 1)
         )
+
+    def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
+        """The source alone, a line each; or a table with a column of its name."""
+        if len(files) != 1:
+            return self.rows(files, columns, quotes)
+        if reading.builder(files[0]) != "text":
+            return table().rows(files, None, quotes)
+        left, _ = columns or ("source", "target")
+        lines = enumerate(pairing.lines(files[0]), 1)
+        return ((f"{files[0].name}, line {number}", {left: line}) for number, line in lines)
 
 
 class conll(Layout):
@@ -166,6 +180,15 @@ class trees(Layout):
                 words = " ".join(leaf.word or "" for leaf in learned.words())
                 sequences = {"sequence": bracketed.linear(learned), "tagged": bracketed.linear(learned, tags=True)}
                 yield {"words": words, "tree": str(tree), **sequences}
+
+    def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
+        """Trees, or sentences of words that spaces separate, a line each."""
+        for file in files:
+            first = next((line for line in map(str.strip, _lines(file)) if line), "")
+            if first.startswith("("):
+                yield from self.rows([file], columns, quotes)
+            else:
+                yield from ((f"{file.name}, line {n}", {"words": line}) for n, line in enumerate(_lines(file), 1))
 
 
 class dialogue(Layout):

@@ -25,14 +25,17 @@ class Place:
     rows: Callable[[], Iterator[tuple[str, Row]]]
 
 
-def of_files(names: str | Sequence[str], key: str, layout: Layout, columns: Columns, quotes: str) -> Place:
+def of_files(
+    names: str | Sequence[str], key: str, layout: Layout, columns: Columns, quotes: str, *, answered: bool = True
+) -> Place:
     """A split in local files; `key` is that of the config which names them."""
+    read = layout.rows if answered else layout.unanswered
     files = reading.find(names, key, (*reading.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg"))
     try:
-        layout.rows(files, columns, quotes)  # what is wrong with the files as a whole
+        read(files, columns, quotes)  # what is wrong with the files as a whole
     except ScalingError as error:
         raise ScalingError(error.what, key=key, value=names, fix=error.fix) from None
-    return Place([reading.sha256(file) for file in files], lambda: layout.rows(files, columns, quotes))
+    return Place([reading.sha256(file) for file in files], lambda: read(files, columns, quotes))
 
 
 def unread(corpus: Corpus, folder: Path) -> Place:

@@ -174,7 +174,7 @@ class Task:
 
     def unanswered(self, names: str) -> list[Example]:
         """The examples of files whose rows need no labels."""
-        place = rows.of_files(names, "--input", self.layout, self.named, self.quotes)
+        place = rows.of_files(names, "--input", self.layout, self.named, self.quotes, answered=False)
         examples = list(self._examples(place, "input", self.columns.unanswered))
         if not examples:
             raise ScalingError("there is no example in it", key="--input", value=names)

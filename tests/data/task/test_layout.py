@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaling import build
+from scaling.data.task.layout import trees
 from scaling.errors import ScalingError
 
 OWN = """
@@ -48,3 +49,13 @@ def test_a_layout_that_there_is_not_lists_those_that_there_are(tmp_path):
 
 def test_no_run_id_names_a_layout():
     assert build.versions({"data": {"kind": "Task", "layout": "conll"}}) == {"data.Task": 1}
+
+
+def test_a_parser_is_asked_about_trees_or_about_sentences(tmp_path):
+    layout = trees()
+    (tmp_path / "a.mrg").write_text("\n( (S (NP (DT The) (NN cat)) (VP (VBZ sits))))\n")
+    (tmp_path / "a.txt").write_text("The cat sits\nIt rains\n")
+    of_trees = [row["words"] for _, row in layout.unanswered([tmp_path / "a.mrg"], None, "csv")]
+    assert of_trees == ["The cat sits"]
+    of_text = [row for _, row in layout.unanswered([tmp_path / "a.txt"], None, "csv")]
+    assert of_text == [{"words": "The cat sits"}, {"words": "It rains"}]
