@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.nn.layout import Layout
 
-ROOM = 32  # tokens that what is kept has room for, at first
+ROOM = 32  # tokens that what is kept has room for at least
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class State(dict[str, Tensor]):
         kept, length = old.shape[1], old.shape[1] + new.shape[1]
         known, wide = self._wide.get(name, (None, old))
         if known is not old or wide.shape[1] < length:
-            wide = old.new_empty(len(old), max(2 * kept, length, ROOM), *old.shape[2:])
+            wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
             wide[:, :kept] = old
         wide[:, kept:length] = new
         return self._keep(name, wide, length)
