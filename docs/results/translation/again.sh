@@ -1,0 +1,18 @@
+#!/bin/sh
+# sh again.sh MULTI30K, in a folder that holds the files of this one: hours on two cores. MULTI30K has train, val and
+# test_2016_flickr, each as .de.gz and .en.gz. Killed in any way, the same command goes on.
+set -e
+export OMP_NUM_THREADS=1
+cp "$1"/*.gz .
+for table in multi30k table3; do
+    scaling table "$table.yaml" --train --keep "$table.md"
+done
+scaling study pairs/pairs.yaml
+scaling report pairs --keep .
+python pairs.py runs pairs/points.csv
+
+# BLEU of the other split, by length and beside one another, one run a model.
+sed -n 's/^\([^,]*\),\([^,]*\),finished,0,.*/\1=\2/p' multi30k/points.csv | while IFS='=' read -r row run; do
+    scaling predict "$run" --input test_2016_flickr.de.gz --to "$row.jsonl"
+done
+python lengths.py test_2016_flickr.de.gz test_2016_flickr.en.gz ./*.jsonl
