@@ -10,6 +10,7 @@ import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pandas
 import pytest
@@ -168,8 +169,8 @@ def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, cap
     scores = [float(line["score"]) for line in csv.DictReader(points.open()) if line["row"] == "long"]
     assert rows["long"]["final_losses"] == scores
     assert all(0 <= score <= 1 for score in scores)
-    runs = pandas.read_csv(points).groupby("row")[["loss", "score"]].mean()
-    paper = pandas.read_csv(tmp_path / "paper.csv").set_index("row")
+    runs: Any = pandas.read_csv(points).groupby("row")[["loss", "score"]].mean()
+    paper: Any = pandas.read_csv(tmp_path / "paper.csv").set_index("row")
     for ours, theirs in (("loss", "ppl"), ("score", "bleu")):
         expected = runs[ours].corr(paper[theirs], method="spearman")
         assert document["agreement"][theirs]["value"] == pytest.approx(expected)

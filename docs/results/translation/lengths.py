@@ -2,8 +2,8 @@
 
     python lengths.py test.de.gz test.en.gz MODEL.jsonl …
 
-Predictions are as `scaling predict` writes them, in a file of the model's name. The sentences are cut into five groups of about one size by the words
-of the source; intervals are of 95%, by the bootstrap over the sentences of a group.
+Predictions are as `scaling predict` writes them, in a file of the model's name. The sentences are cut into five groups
+of about one size by the words of the source; intervals are of 95%, by the bootstrap over the sentences of a group.
 """
 
 from __future__ import annotations
