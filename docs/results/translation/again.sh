@@ -4,7 +4,7 @@
 set -e
 export OMP_NUM_THREADS=1
 cp "$1"/*.gz .
-for table in multi30k table3; do
+for table in multi30k table3 docstrings; do
     scaling table "$table.yaml" --train --keep "$table.md"
 done
 scaling study pairs/pairs.yaml
