@@ -107,8 +107,8 @@ def marian(width: int, layers: int, heads: int, hidden: int, vocabulary: int) ->
     made: Any = MarianMTModel(MarianConfig(vocab_size=vocabulary, d_model=width, **sides, **ends, **still))
 
     def loss(pairs: Pairs) -> Tensor:
-        told = {"input_ids": pairs.source, "attention_mask": pairs.source != PAD, "decoder_input_ids": pairs.reads}
-        return smoothed(made(**told).logits, pairs.predicts)
+        inputs = {"input_ids": pairs.source, "attention_mask": pairs.source != PAD, "decoder_input_ids": pairs.reads}
+        return smoothed(made(**inputs).logits, pairs.predicts)
 
     return made, loss
 

@@ -56,7 +56,9 @@ class Predictor:
                 key="data.tokenizer",
                 fix="take the tokenizer that the run was trained with",
             )
-        objective.features(train)  # it writes as much as it learned to, whatever the examples are that it is asked
+        objective.check(train.task)
+        if objective.writes:
+            objective.features(train)  # it writes as much as it learned to, whatever the examples are that it is asked
         for other, one in zip(others, more, strict=True):
             _check_together(run, one, finetuned, other, runs)
         return cls(run, task, objective, device, tuple(more))
