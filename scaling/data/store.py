@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from scaling import atomic
+from scaling import atomic, outline
 from scaling.data.manifest import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows
 from scaling.data.stream import Stream
@@ -31,6 +31,20 @@ def root(runs: str | Path) -> Path:
     """The folder of prepared data: $SCALING_DATA, or `data` next to the folder of runs."""
     named = os.environ.get("SCALING_DATA")
     return Path(named).expanduser() if named else Path(runs).expanduser().absolute().parent / "data"
+
+
+def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
+    """The tokenizer's file of a run's line of data: of the prepared data, or the one that the line names."""
+    line = data
+    for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
+        line = min(data[key].items())[1]
+    named = line.get("tokenizer")
+    if isinstance(named, Mapping) and named.get("kind") == "File":
+        file = Path(named["path"]).expanduser()
+        return file if file.is_file() else None
+    prepared = str(data.get("fingerprint", "")).rpartition("-")[0]
+    file = root(runs) / prepared / TOKENIZER
+    return file if prepared and file.is_file() else None
 
 
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:

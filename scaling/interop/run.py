@@ -131,14 +131,8 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
     except (document.Damaged, KeyError) as error:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
     saved = _checkpoint(folder, step)
-    prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
-    tokenizer = store.root(runs) / prepared / TOKENIZER
-    run = _run(
-        spec,
-        saved.folder / CHECKPOINT_WEIGHTS,
-        tokenizer if prepared and tokenizer.is_file() else None,
-        lambda: _base(saved, runs),
-    )
+    tokenizer = store.tokenizer(spec["data"], runs)
+    run = _run(spec, saved.folder / CHECKPOINT_WEIGHTS, tokenizer, lambda: _base(saved, runs))
     ids = _started(_specials(spec, runs), spec["model"]["kind"])
     place = {"run": folder.name, "step": saved.step}
     return replace(run, described=replace(run.described, ids=ids), place=place)

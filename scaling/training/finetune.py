@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build, outline
+from scaling import build
 from scaling.config import Config, load, names
 from scaling.config.lookup import exists
 from scaling.config.resolved import flow
@@ -117,25 +117,14 @@ def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained
     if result is None or result["outcome"] != "finished":
         state = "has no result yet" if result is None else f"has {result['outcome']}"
         raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
-    return Pretrained(ledger.folder(run), start, spec["model"], spec["size"], spec, tokenizer(spec, ledger.root))
-
-
-def tokenizer(spec: Mapping[str, Any], runs: str | Path) -> Path | None:
-    """The tokenizer's file of a run: of its prepared data, or the one that its task names."""
-    data = spec["data"]
-    for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
-        data = min(data[key].items())[1]
-    line = data.get("tokenizer")
-    if isinstance(line, Mapping) and line.get("kind") == "File":
-        return Path(line["path"]).expanduser()
-    prepared = str(spec["data"].get("fingerprint", "")).rpartition("-")[0]
-    path = store.root(runs) / prepared / TOKENIZER
-    return path if prepared and path.is_file() else None
+    return Pretrained(
+        ledger.folder(run), start, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], ledger.root)
+    )
 
 
 def planned(spec: Mapping[str, Any], runs: str | Path) -> Pretrained:
     """A run of the ledger that is not trained yet, by its spec: it has no weights to start from."""
-    return Pretrained(Path(runs), {}, spec["model"], spec["size"], spec, tokenizer(spec, runs))
+    return Pretrained(Path(runs), {}, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], runs))
 
 
 def _own(folder: Path) -> Pretrained:

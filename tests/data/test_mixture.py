@@ -4,12 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import scaling
 from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
+from scaling.data.codec import Codec
 from scaling.data.mixture import PERIOD, MixedSource
+from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.training.experiment import assemble
 from scaling.training.point import point
@@ -203,3 +206,26 @@ def test_a_law_of_mixtures_that_there_is_not_is_one_line(question, capsys):
     question.write_text(STUDY.replace("exponential_2", "exponentiel_2"))
     assert main(["plan", str(question)]) == 2
     assert "there is no such law" in capsys.readouterr().err
+
+
+def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
+    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
+    tokenizer = {"kind": "File", "path": str(tmp_path / "tokenizer.json")}
+    domains = {}
+    for name in ("dogs", "cats"):
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(f"{number} {name}." for number in range(200)))
+        corpus = {"kind": "Files", "files": str(tmp_path / f"{name}.txt")}
+        domains[name] = {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer, "validation": 0.1}
+    (tmp_path / "mixed.yaml").write_text(
+        yaml.safe_dump({"data": {"kind": "Mixture", "domains": domains, "shares": {"dogs": 1, "cats": 1}}})
+    )
+    words = [
+        "size={width: 16, layers: 1, heads: 1, length: 16}",
+        "train.steps=2",
+        "train.batch=4",
+        "log.wandb=disabled",
+    ]
+    words += [f"data={tmp_path / 'mixed.yaml'}", f"runs={tmp_path / 'runs'}"]
+    assert main(["data", "prepare", "--model", "decoder", *words]) == 0
+    run = scaling.train("decoder", *words, progress=False)
+    assert isinstance(scaling.load(run).generate("7 dogs", steps=4), str)

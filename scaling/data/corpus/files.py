@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.data.corpus import reading
-from scaling.data.corpus.document import Document, Snapshot, sides
+from scaling.data.corpus.document import Document, Snapshot, limited, sides
 from scaling.data.corpus.template import document
 from scaling.errors import ScalingError
+from scaling.number import Long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,7 @@ class Files:
 
     `files` are paths, globs or folders. `text` and `source` are templates over a row's fields; with `source`, documents
     are pairs of which `text` is the target. Plain text is cut into documents by `document`; its one field is `text`.
+    `limit` is in bytes of text, of which those of `validation` are none.
     """
 
     files: str | list[str]
@@ -26,6 +28,7 @@ class Files:
     text: str = "{text}"
     source: str | None = None
     document: Literal["line", "paragraph", "file"] = "paragraph"
+    limit: Long | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -46,9 +49,10 @@ class Files:
         def documents() -> Iterator[Document]:
             if validation:
                 yield from self._read(validation, "validation")
-            yield from self._read(train, "train" if validation else None)
+            yield from limited(self._read(train, "train" if validation else None), self.limit)
 
-        return Snapshot({"files": reading.stamp(train + validation)}, size if plain else None, documents)
+        expected = self.limit if self.limit is not None else size if plain else None
+        return Snapshot({"files": reading.stamp(train + validation)}, expected, documents)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return reading.changed(stamp["files"], self.files, self.validation)
