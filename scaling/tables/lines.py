@@ -144,8 +144,11 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         return Printed(table, [Line(line) for line in counted], downstream=unmeasured)
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     score = table.judged_by == "score"
-    final = compare({row: runs.final for row, runs in results.rows.items()}, baselines, higher_is_better=score)
-    early = compare({row: runs.early for row, runs in results.rows.items()}, baselines)
+    alike = _of_losses(counted, baselines)
+    final = compare(
+        {row: runs.final for row, runs in results.rows.items()}, baselines if score else alike, higher_is_better=score
+    )
+    early = compare({row: runs.early for row, runs in results.rows.items()}, alike)
     lines = [
         Line(
             line,
@@ -162,15 +165,35 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         for of, column in table.compares.items()
         if (agreed := _of_both(means[of], _published(lines, column))) is not None
     }
-    measured, scores = _scored(lines, table, results, baselines)
+    measured, scores = _scored(lines, table, results, baselines, alike)
     lines = [replace(line, scores=scores.get(line.counted.row.name, {})) for line in lines]
     return Printed(table, lines, results.settings, results.studies, results.early, final, agreements, measured)
 
 
+def _of_losses(counted: Sequence[Counted], baselines: Mapping[str, str]) -> dict[str, str]:
+    """What each row's loss is compared with: its baseline, or, since losses of two objectives are not of the same
+    tokens, the first row under that baseline which has its objective.
+    """
+    objectives = {line.row.name: line.objective for line in counted}
+    first: dict[tuple[str, str | None], str] = {}
+    alike = {}
+    for row, baseline in baselines.items():
+        own = objectives.get(row)
+        same = own == objectives.get(baseline)
+        alike[row] = baseline if same else first.setdefault((baseline, own), row)
+    return alike
+
+
 def _scored(
-    lines: Sequence[Line], table: Table, results: Results, baselines: Mapping[str, str]
+    lines: Sequence[Line],
+    table: Table,
+    results: Results,
+    baselines: Mapping[str, str],
+    alike: Mapping[str, str],
 ) -> tuple[list[Measured], dict[str, dict[str, Scored]]]:
-    """The columns of scores, those of the table first, and each row's scores by the columns' names."""
+    """The columns of scores, those of the table first, and each row's scores by the columns' names. A loss is ranked
+    with the scores where it is `alike` that of its baseline.
+    """
     scores: dict[str, dict[str, Scored]] = {}
     measured = []
     for column in merged(table.downstream, results.downstream):
@@ -183,7 +206,11 @@ def _scored(
             scored = Scored(own, comparison.means.get(row), comparison.differences.get(row))
             scores.setdefault(row, {})[name] = scored
         means = {row: mean.value for row, mean in comparison.means.items()}
-        losses = {line.counted.row.name: line.final.value for line in lines if line.final is not None}
+        losses = {
+            row: line.final.value
+            for line in lines
+            if line.final is not None and alike.get(row := line.counted.row.name) == baselines.get(row)
+        }
         measured.append(
             Measured(
                 column,
@@ -222,6 +249,11 @@ def notes(table: Printed) -> list[str]:
         sentences.append(f"No study of {table.table.name} is here: nothing of it was trained.")
     else:
         sentences.append("No row has two finished runs, so no difference can be tested.")
+    if others := [row for row in comparison.pools if not table.table.is_baseline(row)]:
+        sentences.append(
+            f"Losses of two objectives are not of the same tokens: rows of another one than the baseline's are "
+            f"compared with the first of them ({_list(others)})."
+        )
     if comparison.strange:
         sentences.append(
             f"These scatter more than the rest and are judged by their own runs: {_list(comparison.strange)}."
@@ -281,7 +313,7 @@ def _deviations(comparison: Comparison) -> str:
     one = len(comparison.pools) == 1
     return "; ".join(
         f"{pool.deviation:.4f} of a run pooled over {'all rows' if one else f'the rows compared with {baseline}'} "
-        f"({pool.freedom} degrees of freedom)"
+        f"({plural(pool.freedom, 'degree')} of freedom)"
         for baseline, pool in scatter
     )
 

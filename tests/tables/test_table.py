@@ -21,8 +21,10 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
 from scaling.studies.work import work
+from scaling.tables.count import counts
+from scaling.tables.downstream import Downstream
 from scaling.tables.lines import notes, printed
-from scaling.tables.results import results
+from scaling.tables.results import FINISHED, Point, Results, results
 from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
 
@@ -73,8 +75,6 @@ def test_runs_are_read_back_by_row_and_seed(trained):
 
 
 def shown(trained):
-    from scaling.tables.count import counts
-
     ledger, table = trained
     return printed(table, counts(table, QUICK), results(ledger, table))
 
@@ -308,3 +308,23 @@ def test_every_table_can_be_read(name):
     assert table.baseline in [row.name for row in table.rows]
     assert len({row.name for row in table.rows}) == len(table.rows)
     assert set(table.columns) <= {column for row in table.rows for column in row.published}
+
+
+def test_losses_of_two_objectives_are_not_compared():
+    rows = ["Encoder-decoder, Denoising", "Language model, Denoising", "Language model, LM", "Prefix LM, LM"]
+    table = read("raffel2019_table2").only(rows)
+    levels = dict(zip(rows, (3.0, 3.5, 5.0, 5.5)))
+    points = tuple(
+        Point(row, seed, f"{row} {seed}", FINISHED, loss=level + 0.01 * seed, scores={"task": level - 0.02 * seed})
+        for row, level in levels.items()
+        for seed in (0, 1)
+    )
+    column = Downstream("task", {"task": {}}, None, metric="accuracy")
+    shown = printed(table, counts(table, ["size=tiny"]), Results(("study",), (), points, downstream=(column,)))
+    differences = [None if line.difference is None else line.difference.value for line in shown.lines]
+    # causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's
+    assert differences == [None, pytest.approx(0.5), None, None]
+    assert "(Language model, LM; Prefix LM, LM)" in " ".join(notes(shown))
+    assert [line.scores["task"].difference is None for line in shown.lines] == [True, False, False, False]
+    (measured,) = (each for each in shown.downstream if each.column.name == "task")
+    assert measured.with_loss is None or measured.with_loss.rows == 2
