@@ -28,7 +28,6 @@ class Counted:
     by_slot: Mapping[str, int]
     ops: int
     flops: int
-    objective: str
     measured: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -51,5 +50,4 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
     by_slot: Counter[str] = Counter()
     for spec, parameter in parameters(model):
         by_slot[spec.slot] += parameter.numel()
-    objective = config["objective.kind"]
-    return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, objective, measured)
+    return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)

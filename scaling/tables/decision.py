@@ -126,7 +126,7 @@ class Decision:
 def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = None) -> Decision | None:
     """The decisions that one scale makes for another; None where fewer than two rows, or no pair, are at both.
 
-    Rows of two `baselines` are not compared: they are of two tasks.
+    Rows of two `baselines` are not compared: they are of two tasks, or their losses of two objectives.
     """
     rows = [row for row in small.values if small.values[row] and large.values.get(row)]
     of = [(baselines or {}).get(row, "") for row in rows]
@@ -262,9 +262,11 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     early = Scale(_early(results), _of_rows({row: runs.early for row, runs in results.rows.items()}, rows))
     final = final_of(results, "our score" if score else "our final loss")
     final = replace(final, values=_of_rows(final.values, rows))
-    pairs = [(early, final)]
+    baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
+    alike = baselines if score else {**baselines, **table.of_losses()}
+    pairs = [(early, final, alike)]
     if larger is not None:
-        pairs += [(early, larger), (final, larger)]
+        pairs += [(early, larger, alike), (final, larger, alike)]
     elif not score:
         paper = {
             column: Scale(
@@ -273,16 +275,15 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
             )
             for column, title in PUBLISHED.items()
         }
-        pairs += [(scale, paper["final_loss"]) for scale in (early, final, paper["early_loss"])]
+        pairs += [(scale, paper["final_loss"], alike) for scale in (early, final, paper["early_loss"])]
     if larger is None:
         for column in merged(table.downstream, results.downstream):
             ours = Scale(f"our {column.title}", _of_rows(results.scores(column), rows), higher_is_better=True)
             theirs = {row.name: row.published.get(column.published or "") for row in table.rows}
             figures = {row: (value,) for row, value in theirs.items() if isinstance(value, float)}
             paper = Scale(f"the paper's {column.heading}", figures, higher_is_better=True)
-            pairs += [(final, ours), (ours, paper)]
-    baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
-    return [decision for pair in pairs if (decision := decide(*pair, baselines)) is not None]
+            pairs += [(final, ours, alike), (ours, paper, baselines)]
+    return [decision for pair in pairs if (decision := decide(*pair)) is not None]
 
 
 def _of_rows(values: Mapping[str, Sequence[float]], rows: Collection[str]) -> dict[str, Sequence[float]]:

@@ -144,7 +144,7 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         return Printed(table, [Line(line) for line in counted], downstream=unmeasured)
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     score = table.judged_by == "score"
-    alike = _of_losses(counted, baselines)
+    alike = {**baselines, **table.of_losses()}
     final = compare(
         {row: runs.final for row, runs in results.rows.items()}, baselines if score else alike, higher_is_better=score
     )
@@ -168,20 +168,6 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
     measured, scores = _scored(lines, table, results, baselines, alike)
     lines = [replace(line, scores=scores.get(line.counted.row.name, {})) for line in lines]
     return Printed(table, lines, results.settings, results.studies, results.early, final, agreements, measured)
-
-
-def _of_losses(counted: Sequence[Counted], baselines: Mapping[str, str]) -> dict[str, str]:
-    """What each row's loss is compared with: its baseline, or, since losses of two objectives are not of the same
-    tokens, the first row under that baseline which has its objective.
-    """
-    objectives = {line.row.name: line.objective for line in counted}
-    first: dict[tuple[str, str | None], str] = {}
-    alike = {}
-    for row, baseline in baselines.items():
-        own = objectives.get(row)
-        same = own == objectives.get(baseline)
-        alike[row] = baseline if same else first.setdefault((baseline, own), row)
-    return alike
 
 
 def _scored(

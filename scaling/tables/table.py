@@ -112,6 +112,18 @@ class Table:
     def is_baseline(self, row: str) -> bool:
         return self.baselines.get(row) == row
 
+    def of_losses(self) -> dict[str, str]:
+        """What each row's loss is compared with: its baseline, or, since losses of two objectives are not of the same
+        tokens, the first row under that baseline which has its objective.
+        """
+        objectives = {row: self.load(row)["objective.kind"] for row in self.baselines}
+        first: dict[tuple[str, str], str] = {}
+        return {
+            row: baseline if objectives[row] == objectives[baseline] else first.setdefault((baseline, own), row)
+            for row, baseline in self.baselines.items()
+            for own in [objectives[row]]
+        }
+
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
         return load(self.config, [f"row={row}", *words])

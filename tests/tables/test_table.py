@@ -324,7 +324,7 @@ def test_losses_of_two_objectives_are_not_compared():
     differences = [None if line.difference is None else line.difference.value for line in shown.lines]
     # causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's
     assert differences == [None, pytest.approx(0.5), None, None]
-    assert "(Language model, LM; Prefix LM, LM)" in " ".join(notes(shown))
+    assert "(Language model, LM; Encoder-decoder, LM)" in " ".join(notes(shown))
     assert [line.scores["task"].difference is None for line in shown.lines] == [True, False, False, False]
     (measured,) = (each for each in shown.downstream if each.column.name == "task")
     assert measured.with_loss is None or measured.with_loss.rows == 2
