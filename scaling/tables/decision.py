@@ -263,10 +263,10 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     final = final_of(results, "our score" if score else "our final loss")
     final = replace(final, values=_of_rows(final.values, rows))
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
-    alike = baselines if score else {**baselines, **table.of_losses()}
-    pairs = [(early, final, alike)]
+    loss_baselines = baselines if score else {**baselines, **table.loss_baselines()}
+    pairs = [(early, final, loss_baselines)]
     if larger is not None:
-        pairs += [(early, larger, alike), (final, larger, alike)]
+        pairs += [(early, larger, loss_baselines), (final, larger, loss_baselines)]
     elif not score:
         paper = {
             column: Scale(
@@ -275,14 +275,14 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
             )
             for column, title in PUBLISHED.items()
         }
-        pairs += [(scale, paper["final_loss"], alike) for scale in (early, final, paper["early_loss"])]
+        pairs += [(scale, paper["final_loss"], loss_baselines) for scale in (early, final, paper["early_loss"])]
     if larger is None:
         for column in merged(table.downstream, results.downstream):
             ours = Scale(f"our {column.title}", _of_rows(results.scores(column), rows), higher_is_better=True)
             theirs = {row.name: row.published.get(column.published or "") for row in table.rows}
             figures = {row: (value,) for row, value in theirs.items() if isinstance(value, float)}
             paper = Scale(f"the paper's {column.heading}", figures, higher_is_better=True)
-            pairs += [(final, ours, alike), (ours, paper, baselines)]
+            pairs += [(final, ours, loss_baselines), (ours, paper, baselines)]
     return [decision for pair in pairs if (decision := decide(*pair)) is not None]
 
 

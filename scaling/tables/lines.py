@@ -144,11 +144,13 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         return Printed(table, [Line(line) for line in counted], downstream=unmeasured)
     baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
     score = table.judged_by == "score"
-    alike = {**baselines, **table.of_losses()}
+    loss_baselines = {**baselines, **table.loss_baselines()}
     final = compare(
-        {row: runs.final for row, runs in results.rows.items()}, baselines if score else alike, higher_is_better=score
+        {row: runs.final for row, runs in results.rows.items()},
+        baselines if score else loss_baselines,
+        higher_is_better=score,
     )
-    early = compare({row: runs.early for row, runs in results.rows.items()}, alike)
+    early = compare({row: runs.early for row, runs in results.rows.items()}, loss_baselines)
     lines = [
         Line(
             line,
@@ -165,7 +167,7 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
         for of, column in table.compares.items()
         if (agreed := _of_both(means[of], _published(lines, column))) is not None
     }
-    measured, scores = _scored(lines, table, results, baselines, alike)
+    measured, scores = _scored(lines, table, results, baselines, loss_baselines)
     lines = [replace(line, scores=scores.get(line.counted.row.name, {})) for line in lines]
     return Printed(table, lines, results.settings, results.studies, results.early, final, agreements, measured)
 
@@ -175,10 +177,10 @@ def _scored(
     table: Table,
     results: Results,
     baselines: Mapping[str, str],
-    alike: Mapping[str, str],
+    loss_baselines: Mapping[str, str],
 ) -> tuple[list[Measured], dict[str, dict[str, Scored]]]:
     """The columns of scores, those of the table first, and each row's scores by the columns' names. A loss is ranked
-    with the scores where it is `alike` that of its baseline.
+    with the scores where it is compared with the baseline of the row.
     """
     scores: dict[str, dict[str, Scored]] = {}
     measured = []
@@ -195,7 +197,7 @@ def _scored(
         losses = {
             row: line.final.value
             for line in lines
-            if line.final is not None and alike.get(row := line.counted.row.name) == baselines.get(row)
+            if line.final is not None and loss_baselines.get(row := line.counted.row.name) == baselines.get(row)
         }
         measured.append(
             Measured(

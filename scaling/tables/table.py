@@ -112,7 +112,7 @@ class Table:
     def is_baseline(self, row: str) -> bool:
         return self.baselines.get(row) == row
 
-    def of_losses(self) -> dict[str, str]:
+    def loss_baselines(self) -> dict[str, str]:
         """What each row's loss is compared with: its baseline, or, since losses of two objectives are not of the same
         tokens, the first row under that baseline which has its objective.
         """
