@@ -30,6 +30,7 @@ class BracketF1(Metric):
     """
 
     main = "f1"
+    guessing = 0.0
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None

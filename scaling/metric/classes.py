@@ -96,6 +96,7 @@ class MCC(Metric):
     """
 
     main = "mcc"
+    guessing = 0.0
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None

@@ -20,6 +20,7 @@ class Correlation(Metric):
     """
 
     main = "mean"
+    guessing = 0.0
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None

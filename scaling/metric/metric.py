@@ -20,6 +20,8 @@ class Metric(ABC):
 
     slot = "metric"
     main: ClassVar[str]
+    guessing: ClassVar[float | None] = None
+    """The main value of answers that are drawn without reading, where it is the same for every task."""
 
     @abstractmethod
     def rows(

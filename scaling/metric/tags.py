@@ -50,6 +50,7 @@ class EntityF1(Metric):
     """
 
     main = "f1"
+    guessing = 0.0
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
+from scaling.build import kinds
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 BESIDE = "-tasks"
 SCORE, EXAMPLES, CHANCE = "_score", "_examples", "_chance"
 """Columns of points.csv, each after the name of its task."""
-CENTRED = ("mcc", "pearson", "spearman", "correlation")
-"""Main values of metrics that guessing makes 0."""
 KEPT = 64
 
 
@@ -152,16 +151,17 @@ def scores(ledger: Ledger, plan: Plan) -> dict[str, dict[str, Any]]:
     for entry in ledger.plan(study)["runs"]:
         result, name = ledger.result(entry["run"]), name_of(entry["task"])
         if entry["start"] in columns and name in names and result is not None and result["outcome"] == "finished":
-            columns[entry["start"]] |= {
-                name + part: value for part, value in _measured(result, entry["labels"]).items()
-            }
+            measured = score_columns(result, ledger.spec(entry["run"])["data"].get("metric"), entry["labels"])
+            columns[entry["start"]] |= {name + part: value for part, value in measured.items()}
     return columns
 
 
-def _measured(result: Mapping[str, Any], labels: int | None) -> dict[str, Any]:
-    """The score of a finetuned run, and of an accuracy its examples and its chance level."""
-    score, metrics = result.get("score"), result.get("metrics", {})
-    main = next((name for name, value in metrics.items() if value == score), "")
-    is_accuracy = main == "accuracy"
-    chance = 1.0 / labels if is_accuracy and labels else 0.0 if main in CENTRED else None
-    return {SCORE: score, EXAMPLES: result.get("targets") if is_accuracy else None, CHANCE: chance}
+def score_columns(
+    result: Mapping[str, Any], metric: str | Mapping[str, Any] | None, labels: int | None
+) -> dict[str, Any]:
+    """The score of a finetuned run, its chance level where that is known, and of an accuracy its examples."""
+    kind = kinds("metric").get(str(metric["kind"] if isinstance(metric, Mapping) else metric))
+    score = result.get("score")
+    if result.get("metrics", {}).get("accuracy") != score:
+        return {SCORE: score, EXAMPLES: None, CHANCE: getattr(kind, "guessing", None)}
+    return {SCORE: score, EXAMPLES: result.get("targets"), CHANCE: 1.0 / labels if labels else None}

@@ -17,7 +17,7 @@ from scaling.report import sections
 from scaling.studies.findings import find
 from scaling.studies.question import Question, read
 from scaling.studies.record import entered
-from scaling.studies.tasks import TaskRun
+from scaling.studies.tasks import TaskRun, score_columns
 
 TASKS = Path(__file__).parent / "tasks.yaml"
 
@@ -54,6 +54,21 @@ def scored_rows():
         }
         for place in range(16)
     ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "metrics", "labels", "chance", "examples"),
+    [
+        ("Accuracy", {"accuracy": 0.5}, 4, 0.25, 80),
+        ({"kind": "MCC"}, {"mcc": 0.5, "accuracy": 0.7}, 2, 0.0, None),
+        ("EntityF1", {"f1": 0.5, "precision": 0.4, "accuracy": 0.9}, 9, 0.0, None),
+        ({"kind": "F1", "average": "macro"}, {"f1": 0.5, "accuracy": 0.6}, 3, None, None),
+        ("ExactMatch", {"exact_match": 0.5, "f1": 0.6}, None, None, None),  # of a few answers, or of all words
+    ],
+)
+def test_what_guessing_scores_is_known_of_some_metrics(metric, metrics, labels, chance, examples):
+    result = {"score": 0.5, "metrics": metrics, "targets": 80}
+    assert score_columns(result, metric, labels) == {"_score": 0.5, "_examples": examples, "_chance": chance}
 
 
 def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
