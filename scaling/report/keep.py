@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from scaling.report.page import Record, page, record
 from scaling.report.reliability import unreliable
 from scaling.report.runs import names
 from scaling.studies.decisions import Decision, decisions
-from scaling.studies.findings import FIGURES, Findings, Tell, find, nothing
+from scaling.studies.findings import FIGURES, Findings, TaskFindings, Tell, find, nothing
 from scaling.studies.question import read
 
 if TYPE_CHECKING:
@@ -116,12 +116,26 @@ def _write(findings: Findings, record: Record, spent: str, there: Path) -> None:
         join(answered.sentence, f" {test}" if test else None),
         join("Reliability: ", "; ".join(doubts), ".") if doubts else None,
         *([markdown_table(table), *map(markdown_text, table.notes)] if table else []),
+        *(line for each in findings.tasks for line in _of_task(each, names(findings))),
         spent,
         *(f"![{findings.pictures[name].title}]({name}.png)" for name in figures.of_law(findings)[:1]),
         f"[The page]({PAGE}), the [study]({there.name}.yaml), and its [points]({POINTS})"
         + (", with the [fit](fit.json)." if findings.document else "."),
     ]
     atomic.write(there / PARAGRAPH, "\n\n".join(line for line in lines if line) + "\n")
+
+
+def _of_task(task: TaskFindings, names: Mapping[str, str]) -> list[str]:
+    """The score of each held-out run as it was predicted, or why there is no law of it."""
+    if task.document is None:
+        return [f"The score of {markdown_text(task.task)} has no law: {markdown_text(task.reason or '')}."]
+    table = held_out(task.document, names)
+    title = f"The score of {markdown_text(task.task)}, by {markdown_text(task.document['law'])}:"
+    doubts = [*task.document["not_identified"], *unreliable(task.document)]
+    return [
+        *([title, markdown_table(table)] if table else []),
+        *([markdown_text("; ".join(doubts)) + "."] if doubts else []),
+    ]
 
 
 def _spent(plan: Plan, how: ComputeSpent, made: Sequence[Decision]) -> str:
