@@ -159,7 +159,7 @@ def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, 
     assert len(entered(Ledger.open(runs), "tasks-tasks").runs) == 20
     kept = tmp_path / "kept"
     assert main(["report", "tasks", f"runs={runs}", "--keep", str(kept)]) == 0
-    assert r"The score of rank\_tags, by" in (kept / "tasks" / "README.md").read_text()
+    assert "The score of rank_tags, by" in (kept / "tasks" / "README.md").read_text()
     page = (kept / "tasks" / "index.html").read_text()
     assert "which_language" in page
     capsys.readouterr()
