@@ -10,3 +10,7 @@ scaling data prepare text_and_facts.yaml
 for limit in 280k 2.8M null; do scaling data prepare text.yaml data.corpus.limit=$limit; done
 scaling table raffel.yaml --train --downstream TREC,SST-2,Facts,Pairs --keep raffel.md
 scaling table roberta.yaml --train --downstream SST-2,TREC,CoNLL-2003 --keep roberta.md
+for family in decoder encoder encoder_decoder; do
+    scaling study "law_$family.yaml"
+    scaling report "law_$family" --keep .
+done
