@@ -34,17 +34,18 @@ def root(runs: str | Path) -> Path:
 
 
 def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
-    """The tokenizer's file of a run's line of data: of the prepared data, or the one that the line names."""
+    """The tokenizer's file of a run's line of data: the one that the line names, or that of the prepared data. One that
+    is named and is nowhere is returned too, so that whoever opens it reports it.
+    """
     line = data
     for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
         line = min(data[key].items())[1]
     named = line.get("tokenizer")
-    if isinstance(named, Mapping) and named.get("kind") == "File":
-        file = Path(named["path"]).expanduser()
-        return file if file.is_file() else None
+    is_named = isinstance(named, Mapping) and named.get("kind") == "File"
+    file = Path(named["path"]).expanduser() if is_named else None
     prepared = str(data.get("fingerprint", "")).rpartition("-")[0]
-    file = root(runs) / prepared / TOKENIZER
-    return file if prepared and file.is_file() else None
+    copy = root(runs) / prepared / TOKENIZER
+    return copy if prepared and copy.is_file() and not (file and file.is_file()) else file
 
 
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:

@@ -132,6 +132,7 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
     saved = _checkpoint(folder, step)
     tokenizer = store.tokenizer(spec["data"], runs)
+    tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
     run = _run(spec, saved.folder / CHECKPOINT_WEIGHTS, tokenizer, lambda: _base(saved, runs))
     ids = _started(_specials(spec, runs), spec["model"]["kind"])
     place = {"run": folder.name, "step": saved.step}

@@ -118,11 +118,9 @@ class Table:
         """
         objectives = {row: self.load(row)["objective.kind"] for row in self.baselines}
         first: dict[tuple[str, str], str] = {}
-        return {
-            row: baseline if objectives[row] == objectives[baseline] else first.setdefault((baseline, own), row)
-            for row, baseline in self.baselines.items()
-            for own in [objectives[row]]
-        }
+        for baseline in self.baselines.values():
+            first[baseline, objectives[baseline]] = baseline
+        return {row: first.setdefault((baseline, objectives[row]), row) for row, baseline in self.baselines.items()}
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""

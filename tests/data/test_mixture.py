@@ -10,6 +10,7 @@ import scaling
 from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
+from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.mixture import PERIOD, MixedSource
 from scaling.data.tokenizer import Byte
@@ -229,3 +230,15 @@ def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
     assert main(["data", "prepare", "--model", "decoder", *words]) == 0
     run = scaling.train("decoder", *words, progress=False)
     assert isinstance(scaling.load(run).generate("7 dogs", steps=4), str)
+
+
+def test_a_tokenizer_that_was_moved_is_that_of_the_prepared_data_or_is_missed(tmp_path):
+    named, copy = tmp_path / "named.json", tmp_path / "data" / "f00d" / "tokenizer.json"
+    line = {"kind": "Text", "tokenizer": {"kind": "File", "path": str(named)}, "fingerprint": "f00d-train"}
+    assert store.tokenizer(line, tmp_path / "runs") == named  # finetuning reports it: another one would be learned
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    assert store.tokenizer(line, tmp_path / "runs") == copy
+    named.touch()
+    assert store.tokenizer(line, tmp_path / "runs") == named
+    assert store.tokenizer({"kind": "Synthetic", "fingerprint": "none-train"}, tmp_path / "runs") is None
