@@ -41,8 +41,9 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
     for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
         line = min(data[key].items())[1]
     named = line.get("tokenizer")
-    is_named = isinstance(named, Mapping) and named.get("kind") == "File"
-    file = Path(named["path"]).expanduser() if is_named else None
+    file = None
+    if isinstance(named, Mapping) and named.get("kind") == "File":
+        file = Path(named["path"]).expanduser()
     prepared = str(data.get("fingerprint", "")).rpartition("-")[0]
     copy = root(runs) / prepared / TOKENIZER
     return copy if prepared and copy.is_file() and not (file and file.is_file()) else file
