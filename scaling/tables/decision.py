@@ -262,8 +262,8 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     early = Scale(_early(results), _of_rows({row: runs.early for row, runs in results.rows.items()}, rows))
     final = final_of(results, "our score" if score else "our final loss")
     final = replace(final, values=_of_rows(final.values, rows))
-    baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
-    loss_baselines = baselines if score else {**baselines, **table.loss_baselines()}
+    baselines = table.baselines_of(results.rows)
+    loss_baselines = baselines if score else table.loss_baselines_of(results.rows)
     pairs = [(early, final, loss_baselines)]
     if larger is not None:
         pairs += [(early, larger, loss_baselines), (final, larger, loss_baselines)]

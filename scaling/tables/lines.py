@@ -142,9 +142,9 @@ def printed(table: Table, counted: Sequence[Counted], results: Results | None = 
     if results is None:
         unmeasured = [Measured(column) for column in table.downstream]
         return Printed(table, [Line(line) for line in counted], downstream=unmeasured)
-    baselines = {row: table.baselines.get(row, table.baseline) for row in results.rows}
+    baselines = table.baselines_of(results.rows)
     score = table.judged_by == "score"
-    loss_baselines = {**baselines, **table.loss_baselines()}
+    loss_baselines = table.loss_baselines_of(results.rows)
     final = compare(
         {row: runs.final for row, runs in results.rows.items()},
         baselines if score else loss_baselines,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -112,15 +112,20 @@ class Table:
     def is_baseline(self, row: str) -> bool:
         return self.baselines.get(row) == row
 
-    def loss_baselines(self) -> dict[str, str]:
-        """What each row's loss is compared with: its baseline, or, since losses of two objectives are not of the same
-        tokens, the first row under that baseline which has its objective.
+    def baselines_of(self, rows: Iterable[str]) -> dict[str, str]:
+        """What each of `rows` is compared with: the first baseline, where the table does not have the row."""
+        return {row: self.baselines.get(row, self.baseline) for row in rows}
+
+    def loss_baselines_of(self, rows: Iterable[str]) -> dict[str, str]:
+        """What the loss of each of `rows` is compared with: its baseline, or, since losses of two objectives are not of
+        the same tokens, the first row under that baseline which has its objective.
         """
         objectives = {row: self.load(row)["objective.kind"] for row in self.baselines}
         first: dict[tuple[str, str], str] = {}
         for baseline in self.baselines.values():
             first[baseline, objectives[baseline]] = baseline
-        return {row: first.setdefault((baseline, objectives[row]), row) for row, baseline in self.baselines.items()}
+        own = {row: first.setdefault((baseline, objectives[row]), row) for row, baseline in self.baselines.items()}
+        return {row: own.get(row, baseline) for row, baseline in self.baselines_of(rows).items()}
 
     def load(self, row: str, words: Sequence[str] = ()) -> Config:
         """The config of a row."""
