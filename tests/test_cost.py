@@ -163,7 +163,9 @@ def sizes_of(name: str) -> list[str]:
     return list(read(shipped() / "size" / f"{name}.yaml").plain())
 
 
-@pytest.mark.parametrize("name", OF_RECORD)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("gnmt", "chinchilla") else ()) for name in OF_RECORD]
+)
 def test_golden(name, request):
     """The model's truth as a text to review; `pytest --golden` writes it anew."""
     first, found = sizes_of(name)[0], {}
@@ -196,11 +198,11 @@ DEEP_MODELS = {
 }
 
 
-SLOW = "every layer of the encoder"
+SLOW = ("every layer of the encoder", "learned positions a layer", "stages")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for name in DEEP_MODELS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in DEEP_MODELS]
 )
 def test_a_deep_model_costs_what_counting_all_its_layers_says(name, monkeypatch):
     words = DEEP_MODELS[name]

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,10 +37,16 @@ BY_STRING = {"training/supervisor.py"}
 MODULES = {".".join(("scaling", *path.with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES}
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse((PACKAGE / path).read_text())))
+
+
+@cache
 def imports(path: Path) -> set[tuple[str, ...]]:
     """Every dotted name that a file imports, wherever in it the import stands."""
     found = set()
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -48,14 +55,14 @@ def imports(path: Path) -> set[tuple[str, ...]]:
     return {tuple(name.split(".")) for name in found}
 
 
+@cache
 def named(module: str) -> set[str]:
     """The other modules of the package that a file names, in an import wherever it stands, or in a string."""
     path = MODULES[module]
     names = {".".join(name) for name in imports(path)}
     names = {name if name in MODULES else name.rpartition(".")[0] for name in names}
     if str(path) not in BY_STRING:
-        nodes = ast.walk(ast.parse((PACKAGE / path).read_text()))
-        texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+        texts = {str(node.value) for node in nodes(path) if isinstance(node, ast.Constant)}
         names |= {text for text in texts if "." in text}
         folders = tuple(text for text in texts if re.fullmatch(r"scaling\.(\w+\.)+", text))  # f"scaling.room.{name}"
         names |= {name for name in MODULES if name.startswith(folders) and not name.endswith("__main__")}

@@ -187,6 +187,7 @@ def question(tmp_path, monkeypatch):
     return tmp_path / "shares.yaml"
 
 
+@pytest.mark.slow
 def test_a_study_fits_a_law_of_mixtures(question):
     study = scaling.study(str(question), workers=1, progress=False)
     assert study.fit is not None

@@ -23,7 +23,7 @@ from scaling.studies.work import work
 
 SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
 SCALES = [
-    pytest.param(name, at, marks=[pytest.mark.slow] if at == "paper" else [])
+    pytest.param(name, at, marks=[pytest.mark.slow] if at else [])
     for name in SHIPPED
     for at in (None, *document(find("study", name)).tree.get("at", {}))
 ]

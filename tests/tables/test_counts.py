@@ -69,7 +69,11 @@ def test_operations_as_printed(narang, row):
 TABLES = [name for name in names("table") if not document(find("table", name)).tree["base"].startswith("table/")]
 
 
-@pytest.mark.parametrize("name", TABLES)
+SLOW = ("layer_types", "vaswani2017_table2")  # whose recurrent rows are read token by token
+EACH = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TABLES]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_golden(name, request):
     """A table's truth as a text to review, a line a row; `pytest --golden` writes it anew."""
     found = {

@@ -38,7 +38,7 @@ def test_every_kind_has_its_formula():
 
 
 @pytest.mark.parametrize("row", FORMULAS)
-@pytest.mark.parametrize(("length", "width"), [(256, 64), (512, 64), (256, 128)])
+@pytest.mark.parametrize(("length", "width"), [(256, 64), pytest.param(512, 64, marks=pytest.mark.slow), (256, 128)])
 def test_operations_are_the_formula(row, length, width):
     config = TABLE.load(row, [f"size.length={length}", f"size.width={width}", "size.layers=2"])
     found = cost(config)  # two operations a multiply-accumulate, in two layers

@@ -50,7 +50,7 @@ class Synthetic:
 
     @cached_property
     def ranks(self) -> Ranks:
-        return Ranks(self.symbols, self.exponent)
+        return Ranks.of(self.symbols, self.exponent)
 
     @property
     def entropy(self) -> float:

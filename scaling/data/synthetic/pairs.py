@@ -60,7 +60,7 @@ class SyntheticPairs:
     @cached_property
     def ranks(self) -> Ranks:
         """The law of the translation's ranks."""
-        return Ranks(self.symbols, self.freedom)
+        return Ranks.of(self.symbols, self.freedom)
 
     def aligned(self, lengths: np.ndarray) -> np.ndarray:
         """[n longest]: π, the source word that each target word goes with; the last block of a row may be short."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -25,6 +25,12 @@ class Ranks:
 
     symbols: int
     exponent: float
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(symbols: int, exponent: float) -> Ranks:
+        """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
+        return Ranks(symbols, exponent)
 
     @cached_property
     def _law(self) -> list[Decimal]:
