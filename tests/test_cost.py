@@ -163,9 +163,11 @@ def sizes_of(name: str) -> list[str]:
     return list(read(shipped() / "size" / f"{name}.yaml").plain())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("gnmt", "chinchilla") else ()) for name in OF_RECORD]
-)
+LONG = ("gnmt", "chinchilla")  # read token by token; many sizes
+EACH = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in OF_RECORD]
+
+
+@pytest.mark.parametrize("name", EACH)
 def test_golden(name, request):
     """The model's truth as a text to review; `pytest --golden` writes it anew."""
     first, found = sizes_of(name)[0], {}

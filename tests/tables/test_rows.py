@@ -25,7 +25,7 @@ from scaling.training.parametrization import initialise
 from tests.decode import slow
 
 TABLE = read("narang2021")
-# By each row of which a piece of its own is tried; the others change an activation, a norm, a number or two of these.
+# One or two rows of each kind of change; the slow tests have all.
 FEW = {
     "Vanilla Transformer",
     "GeGLU",
