@@ -7,11 +7,15 @@ ends with code 2. What the time does not suffice for is named as not run. Sectio
 
 - the tests marked `gpu`, in a process of their own;
 - the highest rate of a bfloat16 product, to which all fractions below refer;
+- small runs (`scaling train`, 1M parameters) side by side on one device: 1, 2, 4 and 8, the last with MPS too;
+- one `scaling train` at 125M: the fraction of its time that evaluations take;
 - training at 125M and 350M parameters (GPT-2's small and medium, windows of 1,024): this package's model with its own
   optimizer, clip and precision, and a plain loop over torch's own layers, in one process, as they are and compiled;
 - attention alone: torch's fused kernel, and FlexAttention where the pattern is a window;
 - steps of the small table's rows at 3M parameters;
 - where there are several devices, one `scaling train` under DDP and one under FSDP2.
+
+`--skip tests` leaves a section out.
 
 `--dry` does the same on the CPU with the smallest sizes and no tests: what it prints is no measurement.
 """
@@ -20,6 +24,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +37,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -65,6 +73,8 @@ class Scale:
     warm: int
     steps: int
     compiler: str
+    side_by_side: tuple[str, int, tuple[int, ...]]  # size, steps, how many runs at once
+    evaluated: tuple[str, int, int]  # size, rows a batch, steps
 
 
 FULL = Scale(
@@ -77,6 +87,8 @@ FULL = Scale(
     warm=3,
     steps=10,
     compiler="inductor",
+    side_by_side=("ladder/1M", 400, (1, 2, 4, 8)),
+    evaluated=("gpt2/small", 16, 100),
 )
 DRY = Scale(
     device="cpu",
@@ -88,6 +100,8 @@ DRY = Scale(
     warm=1,
     steps=2,
     compiler="eager",
+    side_by_side=("ladder/tiny", 20, (1, 2)),
+    evaluated=("ladder/tiny", 2, 20),
 )
 
 
@@ -256,7 +270,7 @@ def _row(
         torch.cuda.reset_peak_memory_stats()
     try:
         seconds = timed(scale, make(compiled))
-    except (RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # a compiler fails in many ways: what it says is the row
         return f"| {name} | {word} | failed: {_line(error)} | | | |"
     memory = torch.cuda.max_memory_allocated() / 1e9 if scale.device == "cuda" else 0.0
     rate = tokens / seconds
@@ -272,7 +286,8 @@ def _line(error: BaseException) -> str:
 
 def tests(clock: Clock) -> str:
     """The last line of the tests that need a device."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "-p", "no:cacheprovider", "tests"]
+    files = sorted(str(file) for file in (ROOT / "tests").rglob("test_*.py") if "mark.gpu" in file.read_text())
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "-p", "no:cacheprovider", *files]
     try:
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=max(30.0, 0.5 * clock.left)
@@ -361,6 +376,104 @@ def of_table(scale: Scale, table, row: str) -> Step:
     return step
 
 
+def launch(words: Sequence[str], folder: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A `scaling train` of its own, with its ledger in `folder`."""
+    command = [sys.executable, "-m", "scaling", "train", *words, f"runs={folder}", "log.wandb=disabled"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **environment})
+
+
+def results(processes: Sequence[subprocess.Popen[str]], folder: str, seconds: float) -> list[dict] | str:
+    """The results of finished runs, or why there are none."""
+    ends = time.monotonic() + seconds
+    try:
+        for process in processes:
+            _, messages = process.communicate(timeout=max(1.0, ends - time.monotonic()))
+            if process.returncode:
+                return "failed: " + (messages.strip().splitlines() or ["no message"])[-1][:160]
+    except subprocess.TimeoutExpired:
+        return "not finished in time"
+    finally:
+        for process in processes:
+            process.kill()
+    return [json.loads(file.read_text()) for file in Path(folder).glob("store/*/result.json")]
+
+
+def rates(folder: str) -> list[float]:
+    """Each run's median tokens per second while it trained, by its log."""
+    logs = Path(folder).glob("store/*/attempts/*/log.jsonl")
+    lines = ([json.loads(line) for line in log.read_text().splitlines()] for log in logs)
+    return [
+        statistics.median([line["tokens_per_second"] for line in log if line.get("tokens_per_second")]) for log in lines
+    ]
+
+
+@contextmanager
+def shared_by_mps() -> Iterator[dict[str, str] | None]:
+    """The environment of processes that share the device through MPS; None where there is no such daemon."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **own}
+        started = subprocess.run([control, "-d"], env=environment, capture_output=True, check=False)
+        try:
+            yield None if started.returncode else own
+        finally:
+            subprocess.run([control], input="quit\n", text=True, env=environment, capture_output=True, check=False)
+
+
+def side_by_side(scale: Scale, clock: Clock) -> Iterator[str]:
+    """Runs of `scaling train` that share one device."""
+    size, steps, counts = scale.side_by_side
+    yield f"{size}, {steps} steps of 64 windows, as `scaling train` runs them. Seconds include start and end.\n"
+    yield "| runs at once | tokens per second, all | relative to one | seconds |\n|---|---:|---:|---:|"
+    first = 0.0
+    with shared_by_mps() as mps:
+        for name, count, environment in [
+            *((f"{count}", count, {}) for count in counts),
+            (f"{counts[-1]}, MPS", counts[-1], mps),
+        ]:
+            if environment is None:
+                yield f"| {name} | not run: no MPS daemon could be started | | |"
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                words = ["decoder", f"size={size}", "data=synthetic", f"train.steps={steps}", "train.batch=64"]
+                words += ["evaluate.windows=64", "evaluate.points=1", "train.devices=1", "log.every=50"]
+                started = time.monotonic()
+                runs = [launch([*words, f"seed={seed}"], folder, environment) for seed in range(count)]
+                done = results(runs, folder, clock.left)
+                seconds = time.monotonic() - started
+                rate = 0.0 if isinstance(done, str) else sum(rates(folder))
+            if isinstance(done, str):
+                yield f"| {name} | {done} | | |"
+                continue
+            first = first or rate
+            yield f"| {name} | {rate:,.0f} | {rate / first:.2f} | {seconds:.0f} |"
+    yield ""
+
+
+def evaluated(scale: Scale, clock: Clock) -> Iterator[str]:
+    """One run under each precision, and the fraction of its time that is not training."""
+    size, rows, steps = scale.evaluated
+    yield f"`scaling train gpt2 size={size}`, {steps} steps of {rows} windows, evaluations as by default.\n"
+    yield "| precision | tokens per second in training | fraction of the time that is no training |\n|---|---:|---:|"
+    for precision in ("float32", "bf16_autocast"):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["gpt2", f"size={size}", "data=synthetic", f"train.steps={steps}", f"train.batch={rows}"]
+            words += [f"train.precision={precision}", "train.devices=1", "log.every=10"]
+            done = results([launch(words, folder, {})], folder, clock.left)
+            rate = 0.0 if isinstance(done, str) else rates(folder)[0]
+        if isinstance(done, str):
+            yield f"| {precision} | {done} | |"
+            continue
+        fraction = 1 - done[0]["tokens"] / rate / done[0]["circumstances"]["seconds"]
+        yield f"| {precision} | {rate:,.0f} | {fraction:.0%} |"
+    yield ""
+
+
 def several(clock: Clock) -> Iterator[str]:
     """A run on all devices under each strategy, as a command."""
     count = torch.cuda.device_count()
@@ -387,26 +500,33 @@ def several(clock: Clock) -> Iterator[str]:
     yield ""
 
 
-def report(scale: Scale, clock: Clock, dry: bool) -> Iterator[str]:
+def report(scale: Scale, clock: Clock, dry: bool, skipped: Sequence[str]) -> Iterator[str]:
     name = torch.cuda.get_device_name() if scale.device == "cuda" else "the CPU: a dry run, no measurement"
     yield f"# {date.today()}: {name}\n"
     command = "python benchmarks/gpu.py --dry" if dry else "make gpu"
     yield f"`{command}`, torch {torch.__version__}, Python {sys.version.split()[0]}.\n"
-    if not dry:
-        yield "## Tests\n"
-        yield tests(clock)
-    yield "## The peak\n"
     peak = best_product(scale)
-    yield f"{peak / 1e12:,.3g} TFLOP/s: a product of {scale.product} × {scale.product} in bfloat16.\n"
-    yield "## Training\n"
-    yield "A whole update: forward, backward, clip, optimizer. FLOPs are the model's products.\n"
-    yield from training(scale, peak, clock)
-    yield "## Attention\n"
-    yield from attention(scale, peak)
-    yield "## The small table at 3M\n" if not dry else "## The small table\n"
-    yield from small_table(scale, clock)
-    yield "## Several devices\n"
-    yield from several(clock)
+    table = "## The small table at 3M\n" if not dry else "## The small table\n"
+    sections: dict[str, Callable[[], Iterator[str]]] = {
+        "tests": lambda: iter(["## Tests\n", tests(clock)]),
+        "peak": lambda: iter(["## The peak\n", peak_line(scale, peak)]),
+        "side_by_side": lambda: chain(["## Small runs side by side\n"], side_by_side(scale, clock)),
+        "evaluated": lambda: chain(["## A run with its evaluations\n"], evaluated(scale, clock)),
+        "training": lambda: chain(["## Training\n", WHOLE_UPDATE], training(scale, peak, clock)),
+        "attention": lambda: chain(["## Attention\n"], attention(scale, peak)),
+        "table": lambda: chain([table], small_table(scale, clock)),
+        "several": lambda: chain(["## Several devices\n"], several(clock)),
+    }
+    for section, lines in sections.items():
+        if section not in skipped and not (dry and section == "tests"):
+            yield from lines()
+
+
+WHOLE_UPDATE = "A whole update: forward, backward, clip, optimizer. FLOPs are the model's products.\n"
+
+
+def peak_line(scale: Scale, peak: float) -> str:
+    return f"{peak / 1e12:,.3g} TFLOP/s: a product of {scale.product} × {scale.product} in bfloat16.\n"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -414,12 +534,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "gpu", help="where DATE.md is written")
     parser.add_argument("--seconds", type=float, default=500, help="after which no further section begins")
     parser.add_argument("--dry", action="store_true", help="on the CPU, at the smallest sizes, without the tests")
+    parser.add_argument("--skip", nargs="*", default=[], help="sections that are left out: tests, training, …")
     given = parser.parse_args(words)
     if not given.dry and not torch.cuda.is_available():
         print("gpu: there is no CUDA device on this machine; --dry shows what would be run", file=sys.stderr)
         return 2
     lines = []
-    for line in report(DRY if given.dry else FULL, Clock(given.seconds), given.dry):
+    for line in report(DRY if given.dry else FULL, Clock(given.seconds), given.dry, given.skip):
         print(line, flush=True)
         lines.append(line)
     write(given.out / f"{date.today()}.md", "\n".join(lines).rstrip() + "\n")

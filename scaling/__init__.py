@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from scaling.slots import MODULES as _SLOTS
 
+__version__ = "0.1.0"
+
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
@@ -141,10 +143,6 @@ __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[report
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("scaling")
     if name not in __all__:
         raise AttributeError(f"module 'scaling' has no attribute {name!r}")
     import importlib

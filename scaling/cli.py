@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from scaling import parent, process
+from scaling import __version__, parent, process
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -106,9 +106,7 @@ def _run(words: list[str]) -> int:
         print(_help())
         return 0
     if words[0] == "--version":
-        from importlib.metadata import version
-
-        print(version("scaling"))
+        print(__version__)
         return 0
     verb, rest = words[0], words[1:]
     if verb not in VERBS:

@@ -14,7 +14,15 @@ from scaling.config import load
 from scaling.training.experiment import assemble
 
 FILE = Path(__file__).parents[1] / "benchmarks" / "gpu.py"
-SECTIONS = ("The peak", "Training", "Attention", "The small table", "Several devices")
+SECTIONS = (
+    "The peak",
+    "Small runs side by side",
+    "A run with its evaluations",
+    "Training",
+    "Attention",
+    "The small table",
+    "Several devices",
+)
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,7 @@ def predict_run(given: Config, points: Any, law: str = "chinchilla", **choices: 
     `choices` are those of `scaling.fit`. The record holds the law, its estimates, both intervals, a hash of the points,
     the version of the code and the time. A run that has begun is refused.
     """
-    from importlib.metadata import version
-
+    from scaling import __version__
     from scaling.api.fit import fit
     from scaling.ledger import Ledger
     from scaling.ledger.registered import refuse_begun, register
@@ -62,7 +61,7 @@ def predict_run(given: Config, points: Any, law: str = "chinchilla", **choices: 
         "interval_mean": _bounded(json["interval_mean"]),
         "interval_run": _bounded(json["interval_run"]),
         "points": _source(fitted.points, points),
-        "version": version("scaling"),
+        "version": __version__,
     }
     path, new = register(ledger, run, document)
     return {**document, "run": run, "prediction": path.stem, "already": not new}

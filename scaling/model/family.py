@@ -120,7 +120,17 @@ class Tower(nn.Module):
         """A pass over tokens at these places."""
         keys = places if cache is None else places.after(cache.places)
         mask = render(self.pattern, places, keys)
-        context = Context(places, keys, mask, self.stack.position(0), cache=cache, layers=layers, weights=self.weights)
+        # Every default is passed: torch 2.11 compiles no frozen dataclass that a default makes.
+        context = Context(
+            places,
+            keys,
+            mask,
+            self.stack.position(0),
+            memory_mask=Mask(),
+            cache=cache,
+            layers=layers,
+            weights=self.weights,
+        )
         context.checkpointing = self.checkpointing and self.training
         return context
 

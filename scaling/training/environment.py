@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from scaling import __version__
 from scaling.kernel.compiled import library
 
 
@@ -22,7 +23,7 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "versions": {name: version(name) for name in ("scaling", "torch", "lightning", "numpy")},
+        "versions": {"scaling": __version__, **{name: version(name) for name in ("torch", "lightning", "numpy")}},
     }
 
 
