@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,14 @@ def logits_of(model: Any, name: str) -> torch.Tensor:
     tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
     extra = {"decoder_input_ids": tokens.flip(1)} if name == "t5" else {}
     with torch.no_grad():
-        return model(input_ids=tokens, **extra).logits
+        return deepcopy(model).double()(input_ids=tokens, **extra).logits
 
 
 def our_logits(described: Described, name: str) -> torch.Tensor:
     tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
     batch = Batch(tokens.flip(1), tokens, source=tokens) if name == "t5" else Batch(tokens, tokens)
     with torch.no_grad():
-        return Run(described, None).model().logits(batch)
+        return Run(described, None).model().double().logits(batch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -242,7 +243,7 @@ def test_gains_are_those_of_peft(tmp_path):
                 parameter.data.copy_(own.flatten())
     tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
-        ours = model.logits(Batch(tokens, tokens))
+        ours = model.double().logits(Batch(tokens, tokens))
     torch.testing.assert_close(ours, logits_of(tuned, "llama"), rtol=1e-4, atol=2e-5)
 
 
@@ -259,6 +260,6 @@ def test_a_prompt_is_that_of_peft_where_positions_are_relative(tmp_path):
     mask = torch.ones_like(tokens)
     mask[0, 6:] = 0
     with torch.no_grad():
-        expected = tuned(input_ids=tokens, attention_mask=mask, decoder_input_ids=tokens.flip(1)).logits
-        ours = model.logits(Batch(tokens.flip(1), tokens, source=tokens, source_documents=mask))
+        expected = tuned.double()(input_ids=tokens, attention_mask=mask, decoder_input_ids=tokens.flip(1)).logits
+        ours = model.double().logits(Batch(tokens.flip(1), tokens, source=tokens, source_documents=mask))
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=2e-5)

@@ -34,18 +34,22 @@ def base_of(family: str, *changes: str) -> Any:
     config = load(family, [SIZE, *changes])
     with blank():
         model = config.build("model", config["size"])
-    return initialise(model, Standard(head="normal"), seed=0).eval()
+    return initialise(model, Standard(head="normal"), seed=0).eval().double()
 
 
 def tuned_of(family: str, line: str, *changes: str, seed: int | None = None) -> tuple[Any, Any]:
-    """A tuned model, what it adds drawn by a seed where there is one, and the tuning."""
+    """A tuned model, what it adds drawn by a seed where there is one, and the tuning.
+
+    In float64: updates as large as those drawn here amplify what float32 rounds to 1e-4, by other amounts on each
+    processor.
+    """
     config = load(family, [SIZE, *changes, f"tuning={line}"])
     with blank():
         model = config.build("model", config["size"])
         tuning = tune(model, config.tree)
     assert tuning is not None
     initialise(model, Standard(head="normal"), seed=0)
-    return (model if seed is None else drawn(model, tuning, seed)).eval(), tuning
+    return (model if seed is None else drawn(model, tuning, seed)).eval().double(), tuning
 
 
 @torch.no_grad()
@@ -67,7 +71,7 @@ def test_a_tuning_starts_at_the_base_and_keeps_its_names_and_draws(family, line)
     assert own
     assert all(tuning.trains(name) for name in own)
     batch = batch_for(base)
-    torch.testing.assert_close(model.logits(batch), base.logits(batch), rtol=0, atol=1e-6)
+    torch.testing.assert_close(model.logits(batch), base.logits(batch), rtol=0, atol=1e-12)
 
 
 def test_lora_of_rank_8_on_the_queries_and_values_of_gpt2_trains_294912_parameters():
@@ -101,13 +105,13 @@ def test_merged_equals_unmerged(family):
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     expected = model.logits(batch)
     tuning.merge(model)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     assert not torch.equal(dict(model.named_parameters())[_query(model)], before[_query(model)])
     tuning.merge(model)  # once is enough
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     tuning.unmerge(model)
-    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
 
 
 def _query(model: Any) -> str:
@@ -122,7 +126,7 @@ def test_towers_that_share_their_matrices_share_their_updates_and_merge_them_onc
     updates = {id(part) for part in model.modules() if isinstance(part, Added)}
     assert len(updates) == {"nothing": 12, "stacks": 8}[share]
     tuning.merge(model)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
 
 
 def test_dropout_of_lora_acts_in_training_alone():
@@ -142,7 +146,7 @@ def test_each_row_of_a_batch_uses_the_tuned_state_that_it_names(family, line):
     adapters = torch.tensor([2, 0, 0, 1])
     expected = torch.stack([models[state].logits(batch)[row] for row, state in enumerate(adapters.tolist())])
     assert not torch.allclose(models[0].logits(batch), models[1].logits(batch), atol=1e-3)
-    torch.testing.assert_close(whole.logits(replace(batch, adapters=adapters)), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(whole.logits(replace(batch, adapters=adapters)), expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("line", TUNINGS)
@@ -250,7 +254,7 @@ def test_a_model_with_weights_is_tuned_as_one_without():
         build("tuning", kind).apply(tuned)
         assert all(bool(parameter.isfinite().all()) for parameter in tuned.parameters())
         if kind not in ("Prefix", "Prompt"):
-            torch.testing.assert_close(tuned.logits(batch), expected, rtol=0, atol=1e-6)
+            torch.testing.assert_close(tuned.logits(batch), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("line", TUNINGS)
@@ -294,5 +298,5 @@ def test_an_untouched_model_joins_its_products_and_a_hooked_one_calls_them():
     batch = batch_for(model)
     expected = model.logits(batch)
     attention.value.register_forward_hook(lambda *_: called.append("value"))
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     assert called == ["value"]
