@@ -27,6 +27,7 @@ class Layout(Protocol):
     """A layout is given the task's keys `columns` and `quotes`, which mean what it takes them for."""
 
     version = 0  # the ids of runs are those from before there was this slot
+    unit: str | None = None  # the column by which examples are held out together; None: each is held out alone
 
     def check(self, columns: Columns) -> None:
         """Refuse columns that no file of this layout has."""
@@ -194,8 +195,10 @@ class trees(Layout):
 class dialogue(Layout):
     """Conversations, one a line of JSON: {"turns": [{"speaker": "ann", "text": "Hello."}, …]}. A row is a reply: its
     `history` has every turn before it behind its speaker's mark, `<ann> Hello. <bob>`, and ends with the mark of who
-    replies; `reply` and `speaker` are the turn's own, and `turn` is its number from 1.
+    replies; `reply` and `speaker` are the turn's own, `turn` is its number from 1, and `dialogue` is the whole one.
     """
+
+    unit = "dialogue"
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
         for number, line in enumerate(_lines(file), 1):
@@ -207,16 +210,20 @@ class dialogue(Layout):
             if len(turns) < 2:
                 fix = "remove the line, or write the turn that replies"
                 raise ScalingError(f"it has {plural(len(turns), 'turn')}, so no reply", file=file, line=number, fix=fix)
+            whole = " ".join(f"<{speaker}> {text}" for speaker, text in turns)
             said = ""
             for turn, (speaker, text) in enumerate(turns, 1):
                 mark = f"<{speaker}>"
                 if turn > 1:
-                    yield {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+                    row = {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+                    yield {**row, "dialogue": whole}
                 said += f"{mark} {text} "
 
 
 class squad(Layout):
     """Paragraphs with questions and answers, as SQuAD 1.1 and 2.0 are published (Rajpurkar et al. 2016, 2018)."""
+
+    unit = "context"
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
         try:

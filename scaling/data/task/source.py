@@ -102,7 +102,8 @@ class Examples:
 
 
 def dumped(example: Example) -> str:
-    return json.dumps({key: value for key, value in vars(example).items() if value is not None}, ensure_ascii=False)
+    kept = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
+    return json.dumps(kept, ensure_ascii=False)
 
 
 def _example(line: str) -> Example:
