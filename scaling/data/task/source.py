@@ -74,7 +74,8 @@ class Examples:
     @cached_property
     def examples(self) -> Sequence[Example]:
         assert self.home is not None
-        return list(map(_example, (self.home / f"{self.split}.jsonl").read_text(encoding="utf-8").splitlines()))
+        with (self.home / f"{self.split}.jsonl").open(encoding="utf-8") as lines:
+            return list(map(_example, lines))
 
     @cached_property
     def counts(self) -> np.ndarray:
