@@ -65,8 +65,8 @@ def opened(file: Path) -> IO[bytes]:
     import fsspec
 
     check_regular(file)
-    content = fsspec.open(str(file), "rb", compression="infer").open()
-    return io.BufferedReader(content) if file.suffix == ".zst" else content  # type: ignore[return-value]  # which has no lines
+    content = fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
+    return io.BufferedReader(content) if file.suffix == ".zst" else content  # Zstandard's own has no lines
 
 
 _LOOKS: dict[str, Sequence[Callable[[Path], ScalingError | None]]] = {

@@ -346,7 +346,10 @@ class Task:
     def _unit_of(self, example: Example, row: rows.Row) -> str | None:
         if self.columns.group is not None:
             return example.group
-        return str(row[self.layout.unit]) if self.files and self.layout.unit is not None else example.texts[1]
+        if not self.files or self.layout.unit is None:
+            return example.texts[1]
+        value = row.get(self.layout.unit)
+        return None if value is None else str(value)
 
 
 def _line(layout: Layout) -> str | dict[str, Any]:
