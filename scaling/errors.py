@@ -102,6 +102,12 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"choose from {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a pipe or a device, whose reader may wait for ever."""
+    if path.exists() and not path.is_file():
+        raise ScalingError("is no regular file", file=path, fix="write its content to a file, and name that")
+
+
 def from_os(error: OSError, what: str) -> ScalingError:
     """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

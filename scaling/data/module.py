@@ -16,7 +16,7 @@ from scaling.lightning import LightningDataModule
 
 @dataclass
 class Loader:
-    """One rank's batches of the steps from `start` to `stop`. Lightning's checkpoints keep which step comes next."""
+    """One rank's batches of the steps from `start` to `stop`. Each iteration begins at `start`."""
 
     batches: Batches
     start: int
@@ -25,32 +25,46 @@ class Loader:
     ranks: int = 1
     depth: int = 2
 
-    def __post_init__(self) -> None:
-        self._next = self.start
-
     def __iter__(self) -> Iterator[Batch]:
-        first, self._next = self._next, self.start  # the epoch after this one begins at the start
-        for step, batch in zip(self._steps(first), ahead(self._batch, self._steps(first), self.depth)):
-            self._next = step + 1
-            yield batch
-        self._next = self.start
+        return (batch for _, batch in self._numbered(self.start))
 
     def __len__(self) -> int:
         if self.stop is None:
             raise TypeError("these batches have no end")
         return max(0, self.stop - self.start)
 
-    def state_dict(self) -> dict[str, int]:
-        return {"next": self._next}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._next = state["next"]
+    def _numbered(self, first: int) -> Iterator[tuple[int, Batch]]:
+        return zip(self._steps(first), ahead(self._batch, self._steps(first), self.depth))
 
     def _batch(self, step: int) -> Batch:
         return self.batches.batch(step, self.rank, self.ranks)
 
     def _steps(self, first: int) -> Iterator[int]:
         return count(first) if self.stop is None else iter(range(first, self.stop))
+
+
+@dataclass
+class TrainingLoader(Loader):
+    """A loader whose next iteration goes on where the one before stopped, and begins at `start` after the last step.
+    Lightning's checkpoints keep which step comes next.
+    """
+
+    def __post_init__(self) -> None:
+        self._next = self.start
+
+    def __iter__(self) -> Iterator[Batch]:
+        # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
+        if self.stop is not None and self._next >= self.stop:
+            self._next = self.start
+        for step, batch in self._numbered(self._next):
+            self._next = step + 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._next = state["next"]
 
 
 class DataModule(LightningDataModule):
@@ -68,9 +82,9 @@ class DataModule(LightningDataModule):
         self.train, self.validation, self.evaluations = train, validation, evaluations
         self.start, self.stop = start, stop
 
-    def train_dataloader(self) -> Loader:
+    def train_dataloader(self) -> TrainingLoader:
         rank, ranks = self._place()
-        return Loader(self.train, self.start, self.stop, rank, ranks)
+        return TrainingLoader(self.train, self.start, self.stop, rank, ranks)
 
     def val_dataloader(self) -> Loader:
         rank, ranks = self._place()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from scaling import atomic
 from scaling.build import Recipe
-from scaling.data.corpus.document import Corpus, Snapshot
+from scaling.data.corpus.document import Corpus, Snapshot, split_rule
 from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
@@ -51,6 +51,7 @@ class Text:
             "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
             "validation": self.validation,
             "shard": self.shard,
+            **split_rule(self.corpus),
         }
 
     @property

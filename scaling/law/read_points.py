@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, from_os, nearest
+from scaling import json_lines
+from scaling.errors import ScalingError, check_regular, from_os, nearest
 from scaling.law.columns import from_columns
 from scaling.law.parse_number import is_empty, parse_number
 from scaling.law.points import POSITIVE, Points
@@ -33,6 +33,7 @@ def read_points_file(path: str | Path, **choices: Any) -> Points:
         raise ScalingError(
             f"no reader for {path.suffix or 'a file without a suffix'}", file=path, fix=f"give {', '.join(READERS)}"
         )
+    check_regular(path)
     try:
         columns = reader(path)
     except FileNotFoundError:
@@ -116,22 +117,8 @@ def _refuse_word(cells: list[str], name: str, path: Path, places: list[int]) -> 
 
 
 def _json_lines(path: Path) -> dict[str, list[Any]]:
-    records = []
-    with path.open(encoding="utf-8-sig") as lines:
-        for place, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ScalingError(
-                    f"is not JSON ({error.msg})", file=path, line=place, fix="correct the line"
-                ) from None
-            except (RecursionError, ValueError):  # nested without end; a number of too many digits
-                raise ScalingError("is not JSON", file=path, line=place, fix="correct the line") from None
-            if not isinstance(record, dict):
-                raise ScalingError("is not a record", file=path, line=place, fix='write {"N": …, "loss": …} a line')
-            records.append(dict(_flat(record)))
+    with path.open("rb") as lines:
+        records = [dict(_flat(record)) for _, record in json_lines.records(lines, path, nan=True)]
     names = list(dict.fromkeys(name for record in records for name in record))
     return {name: [record.get(name) for record in records] for name in names}
 

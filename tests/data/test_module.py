@@ -1,5 +1,6 @@
 """The batches as a trainer takes them."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,26 @@ def test_loaders_without_a_trainer(parts):
     second = list(Loader(parts[0], 3, 5, rank=1, ranks=2))
     assert [batch.rows for batch in second] == [3, 3]
     assert torch.equal(second[0].tokens, parts[0].batch(3, 1, 2).tokens)
+
+
+def test_every_epoch_reads_all_batches_although_its_end_is_not_asked_for(parts):
+    from scaling.data.module import TrainingLoader
+
+    loader = TrainingLoader(parts[0], 2, 5)
+    for _ in range(2):
+        epoch = itertools.islice(loader, len(loader))
+        assert all(torch.equal(batch.tokens, parts[0].batch(step).tokens) for step, batch in enumerate(epoch, 2))
+        assert loader.state_dict() == {"next": 5}
+
+
+def test_a_training_loader_goes_on_where_it_stopped(parts):
+    from scaling.data.module import TrainingLoader
+
+    loader, other = TrainingLoader(parts[0], 0, 5), TrainingLoader(parts[0], 0, 5)
+    list(itertools.islice(loader, 3))
+    other.load_state_dict(loader.state_dict())
+    for each in (loader, other):
+        assert [batch.tokens.tolist() for batch in each] == [parts[0].batch(step).tokens.tolist() for step in (3, 4)]
 
 
 def test_a_trainer_takes_every_step_once(parts, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 from importlib.metadata import version
@@ -306,6 +307,24 @@ def test_a_mistake_is_one_line(case, pretrained, tmp_path, capsys):
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert len(said) == 1
     assert told in said[0]
+
+
+def test_lines_that_are_no_records_are_one_line(pretrained, tmp_path, capsys):
+    runs, file = pretrained[0], tmp_path / "new.jsonl"
+    result = finetuned(pretrained, "encoder", written_task(tmp_path, "class"), "train.epochs=0.5")
+    words = ["predict", result["run"], "--input", str(file), f"runs={runs}"]
+    rows = [b"null\n", b'{"text": "a cat"}\n1\n', b'"text"\n', b"[]\n", b"[1]\n", b"\x00", b"{}\n", b"", b"[" * 100_000]
+    for content in (*rows, '{"text": "a cat"}\n'.encode("utf-16"), b'{"text": ' + b"1" * 5000 + b"}\n"):
+        file.write_bytes(content)
+        capsys.readouterr()
+        assert main(words) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert "new.jsonl" in told
+    file.unlink()
+    os.mkfifo(file)
+    assert main(words) == 2
+    assert "is no regular file" in capsys.readouterr().err
 
 
 def test_a_task_with_other_labels_is_refused(pretrained, tmp_path, capsys):

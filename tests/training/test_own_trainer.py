@@ -39,6 +39,19 @@ class Losses(lightning.Callback):
         self.seen.append(float(outputs["loss"]))
 
 
+class Validated(lightning.Callback):
+    """The numbers of the tokens of each validation's batches."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_validation_start(self, trainer, pl_module):
+        self.seen.append([])
+
+    def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx=0):
+        self.seen[-1].append(batch.tokens.clone())
+
+
 def trainer(folder, *callbacks, **flags):
     given = {"max_steps": STEPS, "logger": False, "accelerator": "cpu", "enable_progress_bar": False, **flags}
     return lightning.Trainer(callbacks=list(callbacks), default_root_dir=folder, enable_model_summary=False, **given)
@@ -81,15 +94,31 @@ def test_validation_checkpoints_loggers_and_flags_are_lightning_s(tmp_path):
     assert {"train/loss", "evaluate/loss"} <= set(header.split(","))
 
 
-def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(tmp_path):
+@pytest.mark.parametrize("sanity", [0, 2])
+@pytest.mark.parametrize("limit", [1, 1.0])
+def test_each_validation_reads_the_same_batches(limit, sanity, tmp_path):
+    words = (*WORDS, "evaluate.windows=40")
+    module, data, validated = scaling.module("decoder", *words), scaling.data_module("decoder", *words), Validated()
+    flags = {"val_check_interval": 2, "limit_val_batches": limit, "num_sanity_val_steps": sanity, "max_steps": 10}
+    trainer(tmp_path, validated, enable_checkpointing=False, **flags).fit(module, data)
+    first, *more = validated.seen[sanity > 0 :]
+    assert len(first) == (1 if limit == 1 else len(data.val_dataloader()))
+    assert len(more) == 4
+    for batches in more:
+        assert len(batches) == len(first)
+        assert all(torch.equal(one, other) for one, other in zip(batches, first))
+
+
+@pytest.mark.parametrize("flags", [{}, {"val_check_interval": 2}, {"limit_train_batches": 4, "max_epochs": 3}])
+def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(flags, tmp_path):
     words = (*WORDS, "model.embedding.dropout=0.1")
     whole, parts = Losses(), Losses()
     data = scaling.data_module("decoder", *words)
-    trainer(tmp_path, whole, enable_checkpointing=False).fit(scaling.module("decoder", *words), data)
+    trainer(tmp_path, whole, enable_checkpointing=False, **flags).fit(scaling.module("decoder", *words), data)
     save = ModelCheckpoint(dirpath=tmp_path, filename="half", every_n_train_steps=5, save_top_k=1)
-    first = trainer(tmp_path, parts, save, max_steps=5)
+    first = trainer(tmp_path, parts, save, **flags, max_steps=5)
     first.fit(scaling.module("decoder", *words), scaling.data_module("decoder", *words))
-    second = trainer(tmp_path, parts, enable_checkpointing=False)
+    second = trainer(tmp_path, parts, enable_checkpointing=False, **flags)
     second.fit(
         scaling.module("decoder", *words),
         scaling.data_module("decoder", *words),

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from scaling.data.corpus.document import Document, Snapshot
 from scaling.data.corpus.python import Python
@@ -22,8 +22,10 @@ class Docstrings:
 
     The sources are those of `Python`, with its `reach` and `limit`. Functions of less than `shortest` or more than
     `longest` characters are left out. Whole files are held out, where the hash of their text is below `held_out` of all
-    hashes.
+    hashes, without the functions that other files have too.
     """
+
+    split_rule: ClassVar[int] = 2  # 1: functions of files that are trained on could be held out too
 
     reach: Literal["installed", "standard"] = "installed"
     limit: Long | None = None
@@ -39,12 +41,21 @@ class Docstrings:
         sources = Python(reach=self.reach, limit=self.limit).snapshot(folder)
 
         def documents() -> Iterator[Document]:
+            trained: set[int] = set()
+            held_out: list[tuple[str, str]] = []  # they come after all that are trained on
             for source in sources.documents():
                 hashed = int.from_bytes(hashlib.blake2b(source.text.encode(), digest_size=8).digest(), "big")
-                split = "validation" if hashed < self.held_out * 2**64 else "train"
                 for code, summary in functions(source.text):
-                    if self.shortest <= len(code) <= self.longest:
-                        yield Document(summary, code, split)
+                    if not self.shortest <= len(code) <= self.longest:
+                        continue
+                    if hashed < self.held_out * 2**64:
+                        held_out.append((code, summary))
+                    else:
+                        trained.add(Document(code).digest())
+                        yield Document(summary, code, "train")
+            for code, summary in held_out:
+                if Document(code).digest() not in trained:
+                    yield Document(summary, code, "validation")
 
         return Snapshot(sources.stamp, sources.bytes, documents)
 

@@ -119,6 +119,8 @@ class Hub:
 
     def _open(self, split: str, revision: str | None) -> Any:
         library = reading.quiet_datasets()
+        if revision is None:
+            self._check_lines()
         try:
             return library.load_dataset(
                 str(Path(self.path).expanduser()) if revision is None else self.path,
@@ -129,6 +131,13 @@ class Hub:
             )
         except Exception as error:
             raise self._refused(error, split) from error
+
+    def _check_lines(self) -> None:
+        """Refuse JSON lines that are no records before `datasets` reads them: `null` ends the process there."""
+        for file in sorted(Path(self.path).expanduser().rglob("*.*")):
+            if file.is_file() and reading.builder(file) == "json" and ".json" not in file.suffixes:
+                for _ in reading.rows([file]):
+                    pass
 
     def _rows(self, dataset: Any) -> Iterator[Mapping[str, Any]]:
         try:

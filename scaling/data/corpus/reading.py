@@ -1,22 +1,23 @@
-"""Rows of local files, most of them through `datasets`, with errors that name the file, and the line or the byte."""
+"""Rows of local files, with errors that name the file, and the line or the byte."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scaling import json_lines
 from scaling.config.lookup import SAVED
 from scaling.data.corpus import separated
-from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose
+from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose, opened
 from scaling.errors import ScalingError
 
 BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
-BUILDERS |= dict.fromkeys(separated.SEPARATORS, "separated")  # ours; anything else is text
+BUILDERS |= dict.fromkeys(separated.SEPARATORS, "separated")  # anything else is text
 # What is read of a folder: these are text or a table of it, and the folder's other files may be anything.
 OF_FOLDERS = (*BUILDERS, ".txt", ".text", ".md", ".rst", ".tex")
 
@@ -47,6 +48,9 @@ def _none(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
     """Why a pattern names no file to read."""
     folder = Path(pattern).expanduser()
     if not folder.is_dir():
+        if folder.exists():
+            fix = "write its content to a file, and name that"
+            return ScalingError("it is no regular file", key=key, value=pattern, fix=fix)
         return ScalingError("there is no such file", key=key, value=pattern, fix="give a path or a glob of files")
     if endings == OF_FOLDERS and is_saved(folder):
         fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
@@ -100,9 +104,9 @@ def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
         )
     kind = kinds.pop()
     try:
-        if kind == "separated":
+        if kind in _READERS:
             for file in files:
-                yield from separated.rows(file)
+                yield from _READERS[kind](file)
             return
         yield from quiet_datasets().load_dataset(
             kind,
@@ -111,8 +115,29 @@ def rows(files: Sequence[Path], **options: Any) -> Iterator[Mapping[str, Any]]:
             streaming=True,
             **(options if kind == "text" else {}),
         )
-    except (ValueError, EOFError, OSError, zlib.error) as error:
+    except ScalingError:
+        raise
+    except Exception as error:  # each compression has an exception of its own
         raise diagnose(files, kind, error) from error
+
+
+def _json(file: Path) -> Iterator[Mapping[str, Any]]:
+    """JSON lines; of a .json file also one array of records, or of texts."""
+    with opened(file) as content:
+        array = _plain(file).suffix == ".json" and content.read(64).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    with opened(file) as content:
+        if not array:
+            for block in json_lines.blocks(content, file):
+                yield from block
+            return
+        values = json_lines.whole(content.read(), file)
+    rows = [{"text": value} if isinstance(value, str) else value for value in values]
+    yield from json_lines.completed(
+        [json_lines.record(row, file, None, f"element {number} of the array ") for number, row in enumerate(rows, 1)]
+    )
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[Mapping[str, Any]]]] = {"json": _json, "separated": separated.rows}
 
 
 def stamp(files: Sequence[Path]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Example:
     right: int | None = None  # the number of the option that is right, where `answer` lists texts
     span: tuple[int, int] | None = None
     group: str | None = None
+    unit: str | None = None  # what it has in common with the examples that are held out with it
     heads: tuple[int, ...] | None = None  # of words that are tagged: the word that each depends on, from 1; 0: the root
     prompt: str = ""  # of a model that writes its answer, and what it has to write
     target: str | None = None

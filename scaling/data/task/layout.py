@@ -6,14 +6,15 @@ They are named in lower case, as configs named them before they were kinds.
 from __future__ import annotations
 
 import itertools
-import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from scaling import json_lines
 from scaling.data.corpus import parallel as pairing
 from scaling.data.corpus import reading, separated
-from scaling.data.corpus.diagnosis import opened
+from scaling.data.corpus.diagnosis import diagnose, opened
 from scaling.data.tree import depths as tree_depths
 from scaling.errors import ScalingError
 from scaling.metric import trees as bracketed
@@ -27,6 +28,7 @@ class Layout(Protocol):
     """A layout is given the task's keys `columns` and `quotes`, which mean what it takes them for."""
 
     version = 0  # the ids of runs are those from before there was this slot
+    unit: str | None = None  # the column by which examples are held out together; None: each is held out alone
 
     def check(self, columns: Columns) -> None:
         """Refuse columns that no file of this layout has."""
@@ -35,11 +37,12 @@ class Layout(Protocol):
         """The rows of a split, each with its name for errors. What is wrong with the files as a whole is refused at
         once, before the first row is asked for.
         """
-        return (
-            (f"{file.name}, example {number}", row)
-            for file in files
-            for number, row in enumerate(self.of_file(file, columns, quotes), 1)
-        )
+        for file in files:
+            try:
+                for number, row in enumerate(self.of_file(file, columns, quotes), 1):
+                    yield f"{file.name}, example {number}", row
+            except (EOFError, OSError, zlib.error) as error:
+                raise diagnose([file], "text", error) from error
 
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         """The rows of files that need no answers: whose prediction is asked for."""
@@ -194,34 +197,41 @@ class trees(Layout):
 class dialogue(Layout):
     """Conversations, one a line of JSON: {"turns": [{"speaker": "ann", "text": "Hello."}, …]}. A row is a reply: its
     `history` has every turn before it behind its speaker's mark, `<ann> Hello. <bob>`, and ends with the mark of who
-    replies; `reply` and `speaker` are the turn's own, and `turn` is its number from 1.
+    replies; `reply` and `speaker` are the turn's own, `turn` is its number from 1, and `dialogue` is the whole one.
     """
 
+    unit = "dialogue"
+
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        for number, line in enumerate(_lines(file), 1):
+        for number, record in _records(file):
             try:
-                turns = [(str(turn["speaker"]), str(turn["text"])) for turn in json.loads(line)["turns"]]
-            except (ValueError, KeyError, TypeError) as error:
+                turns = [(str(turn["speaker"]), str(turn["text"])) for turn in record["turns"]]
+            except (KeyError, TypeError) as error:
                 fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
                 raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
             if len(turns) < 2:
                 fix = "remove the line, or write the turn that replies"
                 raise ScalingError(f"it has {plural(len(turns), 'turn')}, so no reply", file=file, line=number, fix=fix)
+            whole = " ".join(f"<{speaker}> {text}" for speaker, text in turns)
             said = ""
             for turn, (speaker, text) in enumerate(turns, 1):
                 mark = f"<{speaker}>"
                 if turn > 1:
-                    yield {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+                    row = {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
+                    yield {**row, "dialogue": whole}
                 said += f"{mark} {text} "
 
 
 class squad(Layout):
     """Paragraphs with questions and answers, as SQuAD 1.1 and 2.0 are published (Rajpurkar et al. 2016, 2018)."""
 
+    unit = "context"
+
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
+        with opened(file) as content:
+            value = json_lines.whole(content.read(), file)
         try:
-            articles = json.loads("\n".join(_lines(file)))["data"]
-            for article in articles:
+            for article in value["data"]:
                 for paragraph in article["paragraphs"]:
                     for question in paragraph["qas"]:
                         answers = [] if question.get("is_impossible") else question["answers"]
@@ -235,9 +245,14 @@ class squad(Layout):
                                 "answer_start": [answer["answer_start"] for answer in answers],
                             },
                         }
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             what = f"it is not laid out as SQuAD's JSON: {error}"
             raise ScalingError(what, file=file, fix="take data.layout=table for JSON lines") from error
+
+
+def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with opened(file) as content:
+        yield from json_lines.records(content, file)
 
 
 def _lines(file: Path) -> Iterator[str]:

@@ -74,7 +74,8 @@ class Examples:
     @cached_property
     def examples(self) -> Sequence[Example]:
         assert self.home is not None
-        return list(map(_example, (self.home / f"{self.split}.jsonl").read_text(encoding="utf-8").splitlines()))
+        with (self.home / f"{self.split}.jsonl").open(encoding="utf-8") as lines:
+            return list(map(_example, lines))
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -102,7 +103,8 @@ class Examples:
 
 
 def dumped(example: Example) -> str:
-    return json.dumps({key: value for key, value in vars(example).items() if value is not None}, ensure_ascii=False)
+    kept = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
+    return json.dumps(kept, ensure_ascii=False)
 
 
 def _example(line: str) -> Example:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -18,7 +19,7 @@ import numpy as np
 from scaling import atomic
 from scaling.build import Recipe
 from scaling.data.codec import Codec
-from scaling.data.corpus.document import Corpus
+from scaling.data.corpus.document import Corpus, split_rule
 from scaling.data.manifest import TOKENIZER, digest
 from scaling.data.source import Source
 from scaling.data.task import rows
@@ -44,10 +45,11 @@ class Task:
     `hub`, or in a `corpus` of pairs, whose rows have `source` and `text`.
     `labels` are the names of classes in order, or a mapping from what files write to names. `prompt` is the source of a
     model that writes its answer; `heads` are the words that those of a text depend on, which the position Syntax reads.
-    Without a validation split, a fraction `validation` of the training examples is held
-    out. `limit` keeps that many training examples, chosen by the hash of their text: the same ones in every run.
-    `decode` is the strategy by which a model writes its answer, greedily unless it is set. `unlabelled` are files of
-    further training examples without labels, from which a student of `Distil` learns.
+    Without a validation split, a fraction `validation` of the training examples is held out. Examples of one `group`
+    are on one side; so are those with the same context, where the answer is a span or the layout is squad, and the
+    replies of one dialogue. `limit` keeps that many training examples, chosen by the hash of their text: the same ones
+    in every run. `decode` is the strategy by which a model writes its answer, greedily unless it is set. `unlabelled`
+    are files of further training examples without labels, from which a student of `Distil` learns.
     """
 
     def __init__(
@@ -140,6 +142,15 @@ class Task:
     @property
     def answer(self) -> Answer:
         return self.goal.answer
+
+    @property
+    def unit(self) -> str | None:
+        """What the examples have in common that are held out together; None where each is held out alone."""
+        if self.columns.group is not None:
+            return "group"
+        if self.files and self.layout.unit is not None:
+            return self.layout.unit
+        return "context" if self.answer == "span" else None
 
     @property
     def splits(self) -> list[str]:
@@ -245,6 +256,9 @@ class Task:
             + ([] if self.limit is None else [self.limit]),
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
             **({} if self.corpus is None else {"corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)}}),
+            **split_rule(self.corpus),
+            # Tasks that were prepared before had examples of one unit on both sides.
+            **({} if self.unit is None or "validation" in self.splits else {"held_out_by": self.unit}),
         }
 
     def _places(self, folder: Path, network: bool) -> dict[str, rows.Place] | None:
@@ -303,7 +317,7 @@ class Task:
                 "vocabulary": codec.size,
                 "specials": dict(codec.specials),
                 "splits": {split: len(own) for split, own in examples.items()},
-                "leaks": _leaks(examples),
+                "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
             }
             atomic.write_json(work / META, meta)
             try:
@@ -327,7 +341,15 @@ class Task:
                 what = f"{where}, {name}: {error.what}{value}"
                 raise ScalingError(what, key=error.key, fix=error.fix) from None
             if example is not None:
-                yield example
+                yield example if self.unit is None else replace(example, unit=self._unit_of(example, row))
+
+    def _unit_of(self, example: Example, row: rows.Row) -> str | None:
+        if self.columns.group is not None:
+            return example.group
+        if not self.files or self.layout.unit is None:
+            return example.texts[1]
+        value = row.get(self.layout.unit)
+        return None if value is None else str(value)
 
 
 def _line(layout: Layout) -> str | dict[str, Any]:
@@ -358,16 +380,17 @@ def _check_keys(answer: Answer, second: str | None, options: list[str] | None) -
         raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
 
 
-def _hash(example: Example) -> int:
-    """64 bits of what an example asks."""
+def _hash(texts: Sequence[str]) -> int:
+    """64 bits of texts."""
     hashed = hashlib.blake2b(digest_size=8)
-    for text in example.texts:
+    for text in texts:
         hashed.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return int.from_bytes(hashed.digest(), "big")
 
 
 def _is_held_out(example: Example, share: float) -> bool:
-    return _hash(example) < share * 2**64
+    """By the hash of the unit, and of an example without one by that of its texts."""
+    return _hash(example.texts if example.unit is None else (example.unit,)) < share * 2**64
 
 
 def _held_out(train: list[Example], share: float) -> dict[str, list[Example]]:
@@ -383,19 +406,55 @@ def _chosen(train: list[Example], limit: int) -> list[Example]:
     if limit > len(train):
         what = f"the training split has {plural(len(train), 'example')}"
         raise ScalingError(what, key="limit", value=limit, fix="take fewer, or leave it out")
-    chosen = set(sorted(range(len(train)), key=lambda index: _hash(train[index]))[:limit])
+    chosen = set(sorted(range(len(train)), key=lambda index: _hash(train[index].texts))[:limit])
     return [example for index, example in enumerate(train) if index in chosen]
 
 
-def _leaks(examples: Mapping[str, list[Example]]) -> list[str]:
-    """What of the held-out splits is trained on too."""
-    trained = {_hash(example) for example in examples["train"]}
+def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]:
+    """What of the held-out splits is trained on too: units, texts, and texts in another case or with other spaces."""
+    exact, folded = ({_hash(form(one)) for one in examples["train"]} for form in (_texts_of, _folded))
+    units = {one.unit for one in examples["train"] if one.unit is not None}
     leaks = []
     for split in ("validation", "test"):
-        count = sum(_hash(example) in trained for example in examples.get(split, ()))
-        if count:
-            leaks.append(f"{plural(count, 'example')} of the {split} split are in the train split too")
+        own = examples.get(split, ())
+        shared = len({one.unit for one in own} & units)
+        if shared:
+            numbers = "; numbers that begin again in each file are no leak" if unit == "group" else ""
+            leaks.append(f"{_are(shared, str(unit), split)} in the train split too{numbers}")
+        other = [one for one in own if _hash(one.texts) not in exact]
+        if len(other) < len(own):
+            leaks.append(f"{_are(len(own) - len(other), 'example', split)} in the train split too")
+        near = sum(_hash(_folded(one)) in folded for one in other)
+        if near:
+            leaks.append(f"{_are(near, 'example', split)} in the train split too, but for case or spaces at the ends")
     return leaks
+
+
+def _are(count: int, thing: str, split: str) -> str:
+    return f"{plural(count, thing)} of the {split} split {'is' if count == 1 else 'are'}"
+
+
+def _texts_of(example: Example) -> tuple[str, ...]:
+    return example.texts
+
+
+def _folded(example: Example) -> tuple[str, ...]:
+    return tuple(text.strip().casefold() for text in example.texts)
+
+
+def _contradictions(examples: Mapping[str, list[Example]], answer: Answer) -> list[str]:
+    """Equal texts whose labels differ. Of answers that are written several may be right."""
+    if answer in ("text", "span"):
+        return []
+    labels: dict[int, list[str]] = {}
+    for one in itertools.chain.from_iterable(examples.values()):
+        if one.answer is not None:
+            labels.setdefault(_hash(one.texts), []).append(str(one.answer))
+    differing = [each for each in labels.values() if len(set(each)) > 1]
+    if not differing:
+        return []
+    what = "1 text has" if len(differing) == 1 else f"{len(differing):,} texts have"
+    return [f"{what} labels that contradict one another, in {sum(map(len, differing)):,} examples"]
 
 
 @cache

@@ -24,8 +24,8 @@ DIALOGUES = [
 
 
 def task(file: Path, **line: Any):
-    line = {"kind": "Task", "answer": "text", "files": {"train": str(file), "test": str(file)}, **line}
-    return build("data", {**line, "tokenizer": {"kind": "Byte"}, "validation": 0.5})
+    plain = {"kind": "Task", "answer": "text", "tokenizer": {"kind": "Byte"}, "validation": 0.5}
+    return build("data", {**plain, "files": {"train": str(file), "test": str(file)}, **line})
 
 
 def treebank(folder: Path, text: str = TREES):
@@ -39,7 +39,8 @@ def dialogue(folder: Path, lines: list[Any] | None = None):
     file = folder / "talk.jsonl"
     lines = lines or [{"turns": [{"speaker": s, "text": t} for s, t in turns]} for turns in DIALOGUES]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return task(file, layout="dialogue", metric="BLEU", text="{history}", label="{reply}")
+    columns = {"text": "{history}", "label": "{reply}"}
+    return task(file, layout="dialogue", metric="BLEU", validation=0.32, **columns)  # holds out the second dialogue
 
 
 def test_a_treebank_gives_words_sequences_and_whole_trees(tmp_path):

@@ -1,0 +1,169 @@
+"""JSON lines: what is no record a line is one line with its place, for whoever reads the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from scaling import json_lines
+from scaling.build import build
+from scaling.cli import main
+from scaling.data import vectors
+from scaling.data.corpus import reading
+from scaling.errors import BAD_INPUT, ScalingError
+
+GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
+BAD = {
+    "null": (GOOD + b"null\n", ":2: is not a record"),
+    "number": (GOOD + b"1\n", ":2: is not a record"),
+    "text": (GOOD + b'"text"\n', ":2: is not a record"),
+    "empty list": (GOOD + b"[]\n", ":2: is not a record"),
+    "list": (b"[1]\n" + GOOD, ":1: is not a record"),
+    "half": (GOOD + b'{"text": "bad\n', ":2: is not JSON"),
+    "zero byte": (b"\x00", ":1: is not JSON"),
+    "UTF-16": (GOOD.decode().encode("utf-16"), ":1: is UTF-16"),
+    "Latin-1": (GOOD + b'{"text": "caf\xe9"}\n', ":2: byte 13 of the line is 0xe9, which is not UTF-8"),
+    "deep": (GOOD + b"[" * 100_000 + b"\n", ":2: is nested more than 100 deep"),
+    "deep and closed": (b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}\n", ":1: is nested more than 100 deep"),
+    "deep records": (b'{"text": ' * 400 + b"1" + b"}" * 400 + b"\n", ":1: is nested more than 100 deep"),
+    "digits": (GOOD + b'{"text": "b", "N": ' + b"1" * 5000 + b"}\n", ":2: is not JSON (a number has too many digits)"),
+    "half a pair": (GOOD + b'{"text": "\\ud83d"}\n', ":2: holds half a surrogate pair"),
+}
+
+
+def text(file: Path) -> list[str]:
+    return ["data", "prepare", "files", f"data.corpus.files={file}", "data.tokenizer=Byte", "data.validation=0"]
+
+
+def task(file: Path) -> list[str]:
+    words = ["data.labels=[a, b]", 'data.text="{text}"', "data.tokenizer=Byte"]
+    return ["data", "prepare", "trec", f"data.files={{train: {file}}}", *words]
+
+
+def points(file: Path) -> list[str]:
+    return ["fit", str(file)]
+
+
+VERBS = {"text": text, "task": task, "points": points}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content, stated = BAD[kind]
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(content)
+    assert main(VERBS[verb](file)) == BAD_INPUT
+    told = capsys.readouterr().err
+    assert f"a.jsonl{stated}" in told
+    assert told.count("\n") == 1
+    assert "; " in told  # a fix
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_pipe_is_refused_and_not_waited_for(verb, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "a.jsonl")
+    assert main(VERBS[verb](tmp_path / "a.jsonl")) == BAD_INPUT
+    told = capsys.readouterr().err
+    assert "is no regular file; write its content to a file" in told
+    assert "a.jsonl" in told
+    assert told.count("\n") == 1
+
+
+def test_a_pipe_of_word_vectors_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.vec")
+    with pytest.raises(ScalingError, match=r"a.vec: is no regular file"):
+        vectors.read(tmp_path / "a.vec", 2, lambda word: True)
+
+
+def test_a_copy_of_a_set_is_refused_before_datasets_reads_it(tmp_path):
+    (tmp_path / "train.jsonl").write_bytes(b"null\n")
+    corpus = build("corpus", {"kind": "Hub", "path": str(tmp_path), "revision": "main"})
+    with pytest.raises(ScalingError, match=r"train.jsonl:1: is not a record"):
+        list(corpus.snapshot(tmp_path).documents())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"{}\n{}\n"])
+def test_a_file_without_fields_is_one_line(content, verb, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_bytes(content)
+    assert main(VERBS[verb](tmp_path / "a.jsonl")) == BAD_INPUT
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(name, tmp_path):
+    (tmp_path / "a.jsonl").write_text(f'{{"text": {name}}}\n')
+    with pytest.raises(ScalingError, match=rf"a.jsonl:1: is not JSON \({name} is none of its values; write null\)"):
+        list(reading.rows([tmp_path / "a.jsonl"]))
+    with (tmp_path / "a.jsonl").open("rb") as lines:
+        ((_, record),) = json_lines.records(lines, tmp_path / "a.jsonl", nan=True)
+    assert str(record["text"]) == str(float(name))
+
+
+def test_values_are_as_they_are_written(tmp_path):
+    rows = [{"date": "2020-01-01", "n": 1}, {"date": "x", "n": 2.5}, {"n": "three"}, {"date": None, "n": 10**30}]
+    (tmp_path / "a.jsonl").write_text("\ufeff" + "".join(f"{json.dumps(row)}\n\n" for row in rows))
+    assert list(reading.rows([tmp_path / "a.jsonl"])) == [{"date": None, **row} for row in rows]
+
+
+def test_fields_that_other_records_have_are_empty(tmp_path):
+    rows = [{"a": {"b": 1}}, {"a": {"c": [{"d": 1}, {"e": 2}]}}, {"f": "x"}]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert list(reading.rows([tmp_path / "a.jsonl"])) == [
+        {"a": {"b": 1, "c": None}, "f": None},
+        {"a": {"b": None, "c": [{"d": 1, "e": None}, {"d": None, "e": 2}]}, "f": None},
+        {"a": None, "f": "x"},
+    ]
+
+
+def test_a_json_file_may_be_one_array(tmp_path):
+    file = tmp_path / "a.json"
+    for value, rows in (
+        ([{"text": "a"}, {"n": 1}], [{"text": "a", "n": None}, {"text": None, "n": 1}]),
+        (["a"], [{"text": "a"}]),
+    ):
+        file.write_text(json.dumps(value, indent=1))
+        assert list(reading.rows([file])) == rows
+    file.write_text("[{}, null]")
+    with pytest.raises(ScalingError, match=r"a.json: element 2 of the array is not a record"):
+        list(reading.rows([file]))
+    file.write_text("[1,\n 2,\n")
+    with pytest.raises(ScalingError, match=r"a.json:3: is not JSON"):
+        list(reading.rows([file]))
+    file.write_text("[" * 100_000)
+    with pytest.raises(ScalingError, match=r"a.json: is nested more than 100 deep"):
+        list(reading.rows([file]))
+
+
+@pytest.mark.parametrize("layout", ["squad", "dialogue"])
+@pytest.mark.parametrize(
+    "content", [b"null", b"[]", b'{"data": [null]}', b"[" * 100_000, b'{"turns": null}', b"\xff\xfe"]
+)
+def test_layouts_of_json_are_one_line_too(content, layout, tmp_path):
+    file = tmp_path / "a.json"
+    file.write_bytes(content)
+    with pytest.raises(ScalingError, match=r"a\.json"):
+        list(build("layout", layout).rows([file], None, "csv"))
+
+
+def test_a_layout_in_a_file_that_was_cut_short_is_one_line(tmp_path):
+    content = json.dumps({"data": [{"title": str(number), "paragraphs": []} for number in range(999)]})
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(content.encode())[:-20])
+    with pytest.raises(ScalingError, match=r"a.json.gz: it cannot be decompressed"):
+        list(build("layout", "squad").rows([tmp_path / "a.json.gz"], None, "csv"))
+
+
+def test_a_line_separator_in_a_text_is_no_end_of_an_example(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "It{n}\u2028rains", "label": "a"}}\n' for n in range(9)))
+    line = {"kind": "Task", "answer": "class", "labels": ["a", "b"], "text": "{text}", "metric": "Accuracy"}
+    files = {"train": str(tmp_path / "a.jsonl"), "test": str(tmp_path / "a.jsonl")}
+    data = build("data", {**line, "files": files, "tokenizer": "Byte", "validation": 0.5})
+    assert data.open("test", tmp_path / "data").examples[0].texts == ("It0\u2028rains",)
