@@ -264,12 +264,12 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
         planned = plan(asked := question(read(name), words), words)
         enter(planned.ledger(), asked.name, planned)
     (other := tmp_path / "inner" / "own.yaml").write_text(OWN)  # another table, with rows of the same names
-    for folder, names in (
+    for folder, spellings in (
         (tmp_path, ["own.yaml", "./own.yaml", "link.yaml", str(tmp_path / "own.yaml")]),
         (tmp_path / "inner", ["../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")]),
     ):
         monkeypatch.chdir(folder)
-        for name in names:
+        for name in spellings:
             for runs in ("one", "two", "three"):
                 document = counted(capsys, "table", name, "--from", str(tmp_path / runs))
                 assert [line["runs"]["planned"] for line in document["rows"]] == [1, 1]
