@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(numbered(document), indent=1))
     else:
         show(findings, page)
-        if record is not None and record["predictions"]:
+        if record is not None and (record["predictions"] or record["altered"]):
             from scaling.report.on_record import sentence
 
             print(f"on record: {sentence(record)}")

@@ -6,6 +6,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger.document import read, seal
+from scaling.ledger.registered import register
 
 NO_LAW = {"law: chinchilla": ""}
 
@@ -32,3 +33,29 @@ def test_counts_that_were_altered_change_no_point(change, made_study, tmp_path):
     file.write_bytes(seal({**kept, "points": change(kept["points"])}))
     assert points() == expected
     assert read(file) == kept
+
+
+PREDICTION = {
+    "law": "chinchilla",
+    "formula": "L = E",
+    "estimates": {"E": 2.0},
+    "row": {"N": 1e6, "D": 1e7},
+    "predicted": 2.5,
+    "level": 0.95,
+    "interval_mean": None,
+    "interval_run": None,
+    "points": {"source": "points.csv", "fitted": 9, "sha256": "0" * 64},
+    "version": "1",
+}
+
+
+def test_a_report_names_a_prediction_that_was_altered_and_does_not_count_it(made_study, tmp_path, capsys):
+    ledger, planned = made_study(tmp_path, NO_LAW, lambda place: None if place == 9 else "finished")
+    path, _ = register(ledger, planned.runs[9].run, PREDICTION)
+    path.write_bytes(seal({**read(path), "predicted": 2.4}))
+    capsys.readouterr()
+    assert main(["report", "small", f"runs={ledger.root}"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "on record" in line)
+    expected = f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
+    assert line == f"on record: {expected}"
+    assert expected in (ledger.study_folder("small") / "report" / "index.html").read_text()
