@@ -33,7 +33,7 @@ def counts(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     except Damaged:
         kept = {}
     points = kept.get("points")
-    if kept.get("hash") != _hash(plan, points):
+    if points is None or kept.get("hash") != _hash(plan, points):
         points = {run.run: point(run.experiment) for run in plan.runs}
         atomic.write(path, seal({"hash": _hash(plan, points), "points": points}))
     return [canonical(points[run.run]) for run in plan.runs]

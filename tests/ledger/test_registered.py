@@ -102,7 +102,7 @@ def test_a_changed_prediction_is_damaged_and_counts_nowhere(ledger, runs):
 def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as_none(ledger, runs):
     path, _ = register(ledger, runs[0], DOCUMENT)
     kept, _ = register(ledger, runs[1], DOCUMENT)
-    path.write_bytes(seal({**read(path), "predicted": 2.55}))
+    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
     shutil.copy(kept, other := kept.with_name(f"{runs[2]}-{kept.name.partition('-')[2]}"))  # of another run
     with pytest.raises(ScalingError, match="is altered; delete the file and predict again"):
         register(ledger, runs[0], {**DOCUMENT})
@@ -118,7 +118,7 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
 
 def test_an_altered_prediction_is_reported_with_its_file(ledger, runs, capsys):
     path, _ = register(ledger, runs[0], DOCUMENT)
-    path.write_bytes(seal({**read(path), "predicted": 2.55}))
+    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
     assert main(["predict-run", "--list", f"runs={ledger.root}"]) == 0
     first, last = capsys.readouterr().out.splitlines()
     assert first == f"{path.stem}: altered"
