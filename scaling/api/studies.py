@@ -439,11 +439,12 @@ def _costs(planned: Plan, data: str, places: Sequence[Elsewhere], outlook: bool 
 
 def _fitted(runs: str, question: Question) -> dict[str, float]:
     """The estimates of the law, where the study has been fitted before and its points identified each of them."""
-    from scaling import atomic
+    from scaling.studies.findings import read_fit
 
     file = Path(runs) / "studies" / question.name / "report" / "fit.json"
-    if not file.exists():
+    before = read_fit(file)
+    if before is None:
         return {}
-    before = atomic.read_json(file)
-    identified = before.get("law") == question.law and before.get("not_identified") == []
+    own = (before.get("law"), before.get("question")) == (question.law, question.question)
+    identified = own and before.get("not_identified") == []
     return dict(before["estimates"]) if identified else {}

@@ -280,13 +280,24 @@ def _read(
     from scaling.ledger import Ledger
     from scaling.tables import points
     from scaling.tables.results import results
+    from scaling.tables.scores import base_of
 
     if isinstance(source, str) and source.startswith(WANDB):
         source, study = _pulled(table, given, source.removeprefix(WANDB), study)
     folder = Path(source or table.load(table.baseline, given)["runs"])
     if folder.suffix == ".csv":
         return points.read(folder, table).with_columns(columns)
-    return results(Ledger.open(folder), table, study, columns, others=others)
+    ledger = Ledger.open(folder)
+    held = results(ledger, table, study, columns, others=others)
+    if source and not held.points:
+        bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
+        raise ScalingError(
+            f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else ""),
+            file=ledger.root,
+            key="--from",
+            fix="name the table that was trained, or the folder of its runs",
+        )
+    return held
 
 
 def _pulled(table: TableFile, given: Sequence[str], name: str, study: str | None) -> tuple[str, str]:

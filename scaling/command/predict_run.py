@@ -91,8 +91,8 @@ def listed(document: Mapping[str, Any]) -> Iterator[str]:
     from scaling.report.on_record import sentence
 
     for entry in document["entries"]:
-        if entry["standing"] == "damaged":
-            yield f"{entry['prediction']}: damaged"
+        if entry["standing"] in ("damaged", "altered"):
+            yield f"{entry['prediction']}: {entry['standing']}"
             continue
         outcome = entry["standing"]
         if entry["loss"] is not None:

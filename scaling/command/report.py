@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(numbered(document), indent=1))
     else:
         show(findings, page)
-        if record is not None and record["predictions"]:
+        if record is not None and (record["predictions"] or record["altered"]):
             from scaling.report.on_record import sentence
 
             print(f"on record: {sentence(record)}")
@@ -76,13 +76,7 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
     from scaling.report.write import write
     from scaling.studies.record import entered
 
-    plan = entered(ledger, names[0])
-    findings, page = write(ledger, plan, step)
-    if arguments.keep is not None:
-        from scaling.report.keep import keep
-
-        page = keep(findings, page, ledger, plan, arguments.keep) / page.name
-    return findings, page
+    return write(ledger, entered(ledger, names[0]), step, arguments.keep)
 
 
 def show(findings: Findings, page: Path) -> None:

@@ -4,10 +4,14 @@ Many workers on many machines write to one folder, often over NFS, where a lost 
 So a file is published by linking a finished, synced temporary file to its name and then asking the temporary file how
 many names it has: two means that this call made it, whatever the call itself returned. Where a file system has no hard
 links, `O_EXCL` does instead, and a reader's checksum detects a file whose writer died midway.
+
+What is written again and again, from what the ledger holds by then, is read and written under a lock: the last to read
+is the last to write.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +62,25 @@ def disk(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise from_os(error, what) from error
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock of a file, which the system frees when its process ends; `waiting` is called where another process
+    holds it. Where a file system has no locks, nothing is held.
+    """
+    with disk(f"cannot write {path.name}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
 
 
 def _link(path: Path, content: bytes) -> bool:

@@ -187,9 +187,14 @@ def of_study(plan: dict[str, Any]) -> str | None:
     return wrong
 
 
-def of_result(result: dict[str, Any]) -> str | None:
-    """What is wrong with the form of a result."""
-    wrong = misfit(result, RESULT)
+def of_run(document: dict[str, Any], form: Form, name: str) -> str | None:
+    """What is wrong with the form of a run's document; its key `run`, where it is another run's."""
+    return misfit(document, form) or ("run" if document.get("run", name) != name else None)
+
+
+def of_result(result: dict[str, Any], name: str) -> str | None:
+    """What is wrong with the form of a run's result."""
+    wrong = of_run(result, RESULT, name)
     if wrong is None and result["outcome"] == "finished" and "from_step" in result.get("circumstances", {}):
         wrong = misfit(result, TRAINED)
     return wrong

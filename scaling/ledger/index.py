@@ -1,6 +1,6 @@
 """Index: a cache of finished runs, so that ten thousand of them are listed in a moment. Delete it at any time.
 
-    index.tsv: a line a run: id, what its folder looked like, row, spec, result (the last three as JSON)
+    index.tsv: a line a run: id, what its folder looked like, row, spec, result (three as JSON), and the line's CRC-32
 
 A finished run does not change: the folder of one gets its last entry with its result. So a line holds as long as the
 folder has the inode and the modification time that it had. Each reader takes from a line only what it asks for.
@@ -9,6 +9,7 @@ folder has the inode and the modification time that it had. Each reader takes fr
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from scaling.errors import ScalingError
 from scaling.ledger.attempt import records
 from scaling.ledger.document import Damaged, parse, read, text
 from scaling.ledger.exclusive import replace
-from scaling.ledger.forms import SPEC, misfit
+from scaling.ledger.forms import SPEC, of_run
 from scaling.ledger.identity import RUN_ID
 from scaling.ledger.result import read_result
 from scaling.ledger.status import Row, finished
@@ -70,7 +71,7 @@ def _line(run: Path, look: str) -> _Line | None:
     if result is None:
         return None
     try:
-        document = read(run / "spec.json", partial(misfit, form=SPEC)) or {}
+        document = read(run / "spec.json", partial(of_run, form=SPEC, name=run.name)) or {}
     except Damaged:
         document = {}
     spec = document.get("spec")
@@ -89,12 +90,18 @@ def _look(stat: Callable[[], os.stat_result]) -> str:
 
 def _load(path: Path) -> dict[str, _Line]:
     with suppress(OSError, UnicodeDecodeError):
-        lines = path.read_text(encoding="utf-8").split("\n")
-        return {line[0]: line for text in lines if len(line := text.split("\t")) == 5}
+        lines = (line.rpartition("\t") for line in path.read_text(encoding="utf-8").split("\n"))
+        whole = (body.split("\t") for body, _, crc in lines if crc == _crc(body))
+        return {line[0]: line for line in whole if len(line) == 5}
     return {}
+
+
+def _crc(line: str) -> str:
+    return f"{zlib.crc32(line.encode()):08x}"
 
 
 def _save(path: Path, lines: dict[str, _Line]) -> None:
     # A folder that may only be read, or is full, has no index; nothing but time is lost.
     with suppress(ScalingError):
-        replace(path, "".join("\t".join(line) + "\n" for line in lines.values()).encode())
+        bodies = ("\t".join(line) for line in lines.values())
+        replace(path, "".join(f"{body}\t{_crc(body)}\n" for body in bodies).encode())

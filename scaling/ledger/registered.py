@@ -3,8 +3,8 @@
     runs/predictions/<run>-<first 12 digits of its SHA-256>.json    sealed, written once, never changed
 
 A prediction is published like a result: exclusively, whole, with a checksum. Its score is not stored: it follows from
-the prediction and the run's result, which are both kept. A prediction counts only where it is older than the run's
-first attempt, whatever its file's name or time.
+the prediction and the run's result, which are both kept. A prediction counts only where its content is the one that its
+name has the hash of, and where it is older than the run's first attempt, whatever its file's time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Registered:
     """A prediction on record, and its score once the run has ended.
 
     `standing` is `waiting`, `scored`, `no loss` (the run diverged or was pruned), `late` (the run had begun before
-    it), or `damaged`.
+    it), `altered` (its content is not the one that its name has the hash of), or `damaged`.
     """
 
     file: str
@@ -77,13 +77,12 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     """
     refuse_begun(ledger, run)
     content = {"run": run, **document}
-    name = f"{run}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
-    path = ledger.root / FOLDER / name
+    path = ledger.root / FOLDER / _name(content)
     with disk("cannot keep a prediction"):
         path.parent.mkdir(exist_ok=True)
     new = publish(path, seal({**content, "registered": now()}), ledger.means)
-    if not new and _read(path) is None:
-        raise ScalingError("is damaged", file=path, fix="delete the file and predict again")
+    if not new and (standing := _unusable(path, _read(path))) is not None:
+        raise ScalingError(f"is {standing}", file=path, fix="delete the file and predict again")
     refuse_begun(ledger, run, path if new else None)
     return path, new
 
@@ -108,10 +107,24 @@ def _all(ledger: Ledger) -> Iterator[Registered]:
     folder = ledger.root / FOLDER
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         document, run = _read(path), path.name.partition("-")[0]
-        if document is None or document["run"] != run:
-            yield Registered(path.name, run, {}, "damaged")
+        standing = _unusable(path, document)
+        if document is None or standing is not None:
+            yield Registered(path.name, run, {}, standing or "damaged")
         else:
             yield _scored(ledger, path.name, document)
+
+
+def _name(content: Mapping[str, Any]) -> str:
+    """The file of a prediction, without the time at which it was put on record."""
+    return f"{content['run']}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
+
+
+def _unusable(path: Path, document: Mapping[str, Any] | None) -> str | None:
+    """Why a file is not the prediction that was put on record; None where it is."""
+    if document is None:
+        return "damaged"
+    content = {key: value for key, value in document.items() if key != "registered"}
+    return None if path.name == _name(content) else "altered"
 
 
 def _scored(ledger: Ledger, file: str, document: Mapping[str, Any]) -> Registered:
@@ -136,7 +149,11 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def calibration(entries: list[Registered]) -> dict[str, Any]:
-    """The track record in numbers: how many were scored, and how many losses were inside their interval by level."""
+    """The track record in numbers: how many were scored, and how many losses were inside their interval by level.
+
+    Files that were altered since are listed, and count as no prediction.
+    """
+    altered = [entry.file for entry in entries if entry.standing == "altered"]
     scored = [entry for entry in entries if entry.standing == "scored"]
     levels: dict[float, list[bool]] = {}
     for entry in scored:
@@ -144,7 +161,7 @@ def calibration(entries: list[Registered]) -> dict[str, Any]:
             levels.setdefault(float(entry.document["level"]), []).append(entry.covered)
     errors = [abs(entry.relative_error or 0.0) for entry in scored]
     return {
-        "predictions": len(entries),
+        "predictions": len(entries) - len(altered),
         "scored": len(scored),
         "waiting": sum(entry.standing == "waiting" for entry in entries),
         "levels": [
@@ -152,4 +169,5 @@ def calibration(entries: list[Registered]) -> dict[str, Any]:
             for level, inside in sorted(levels.items())
         ],
         "mean_absolute_relative_error": sum(errors) / len(errors) if errors else None,
+        "altered": altered,
     }

@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,9 +102,9 @@ def _set_aside(path: Path, means: Means) -> None:
 
 
 def _valid(path: Path) -> dict[str, Any] | None:
-    """The result in a file; None where it is damaged, or sealed and no result."""
+    """The result in a file; None where it is damaged, or sealed and no result of the run whose folder this is."""
     try:
-        result = read(path, forms.of_result)
+        result = read(path, partial(forms.of_result, name=path.parent.name))
     except Damaged:
         return None
     return result if result is not None and result.get("outcome") in RESULTS else None

@@ -190,7 +190,7 @@ class Ledger:
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
         try:
-            document = read(self.folder(run) / "spec.json", partial(forms.misfit, form=forms.SPEC))
+            document = read(self.folder(run) / "spec.json", partial(forms.of_run, form=forms.SPEC, name=run))
         except Damaged:
             return None
         return None if document is None else document["spec"]
@@ -217,6 +217,10 @@ class Ledger:
             raise ScalingError(what, fix="delete it and plan again", file=path) from None
         if plan is None:
             raise ScalingError("there is no such study", fix=nearest(study, self.studies()), key="study", value=study)
+        name = plan.get("study", {}).get("name", study)
+        if name != study:
+            fix = f"name the study's folder {name}, or put its own plan back"
+            raise ScalingError(f"the plan is of the study {name}", fix=fix, file=path, key="study", value=study)
         return plan
 
     def plan_file(self, study: str) -> Path:

@@ -24,15 +24,17 @@ from scaling.report.page import Record, page, record
 from scaling.report.reliability import unreliable
 from scaling.report.runs import names
 from scaling.studies.decisions import Decision, decisions
-from scaling.studies.findings import FIGURES, Findings, TaskFindings, Tell, find, nothing
+from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
 DECISIONS = "decisions.json"
-PAGE, POINTS, FIT, PARAGRAPH = "index.html", "points.csv", "fit.json", "README.md"
+PAGE, POINTS, PARAGRAPH = "index.html", "points.csv", "README.md"
 SPENT = " of worker time on "
+RUN = re.compile(r'<tr data-run="(\w+)"[^>]*>(.*?)</tr>', re.DOTALL)
+CELL = re.compile(r'<td data-value="([^"]*)"')
 
 
 def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
@@ -52,7 +54,7 @@ def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: 
 
 
 def is_kept(folder: Path) -> bool:
-    return (folder / PAGE).is_file() and (folder / POINTS).is_file() and (folder / f"{folder.name}.yaml").is_file()
+    return all((folder / name).is_file() for name in (PAGE, POINTS, PARAGRAPH, f"{folder.name}.yaml"))
 
 
 def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
@@ -60,11 +62,14 @@ def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
     old = (folder / PAGE).read_text(encoding="utf-8")
     kept = _kept(old, folder / PAGE)
     paragraphs = (folder / PARAGRAPH).read_text(encoding="utf-8").split("\n\n")
-    (spent,) = (text for text in paragraphs if SPENT in text)
-    before = atomic.read_json(folder / FIT) if (folder / FIT).is_file() else {}
-    findings = find(
-        read(str(folder / f"{folder.name}.yaml")), _rows(folder / POINTS), folder, before.get("setup"), tell
-    )
+    spent = next((text for text in paragraphs if SPENT in text), None)
+    if spent is None:
+        fix = "keep the report of its ledger again"
+        raise ScalingError("it has no paragraph on the time that was spent", file=folder / PARAGRAPH, fix=fix)
+    before = read_fit(folder / FIT) or {}
+    rows = _rows(folder / POINTS)
+    _refuse_others(rows, kept.runs, folder / POINTS)
+    findings = find(read(str(folder / f"{folder.name}.yaml")), rows, folder, before.get("setup"), tell)
     _write(findings, kept, spent, folder)
     return findings, folder / PAGE
 
@@ -85,10 +90,32 @@ def _kept(text: str, file: Path) -> Record:
     return Record(**{name: Html(match[1] if match else "") for name, match in matches.items()})
 
 
+def _refuse_others(rows: Sequence[Mapping[str, Any]], table: Html, file: Path) -> None:
+    """Refuse points that are not those of the page: its table has N, D, C and the loss of each run."""
+    fix = "put the file back as it was kept, or keep the report of its ledger again"
+    printed = {run: CELL.findall(cells) for run, cells in RUN.findall(table)}
+    for line, row in enumerate(rows, 2):
+        expected = printed.pop(row["run"], None)
+        if expected is None:
+            raise ScalingError("the page has no such run", file=file, line=line, key="run", value=row["run"], fix=fix)
+        for name, value in zip(("N", "D", "C", "loss"), expected):
+            if str(row.get(name)) != value and (name != "loss" or row["status"] == "finished"):
+                raise ScalingError(
+                    f"the page has {value or 'none'}", file=file, line=line, key=name, value=row.get(name), fix=fix
+                )
+    if printed:
+        what = f"{plural(len(printed), 'run')} of the page {'is' if len(printed) == 1 else 'are'} missing"
+        raise ScalingError(what, file=file, key="run", value=next(iter(printed)), fix=fix)
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
     """The rows as they were written: numbers as numbers, no loss as None."""
     with path.open(encoding="utf-8", newline="") as lines:
-        return [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(lines)]
+        rows = list(csv.DictReader(lines))
+    for line, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise ScalingError("the line is cut off, or has further cells", file=path, line=line)
+    return [{name: _value(name, text) for name, text in row.items()} for row in rows]
 
 
 def _value(name: str, text: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scaling.ledger import Ledger
-from scaling.ledger.registered import calibration, registered
+from scaling.ledger.registered import FOLDER, calibration, registered
 from scaling.number import plural
 from scaling.report.markup import Html, tag
 
@@ -14,7 +14,9 @@ from scaling.report.markup import Html, tag
 def on_record(ledger: Ledger) -> Html | None:
     """A paragraph; none where nothing was predicted."""
     record = calibration(registered(ledger))
-    return tag("p", f"Predictions on record in this ledger: {sentence(record)}.") if record["predictions"] else None
+    if not record["predictions"] and not record["altered"]:
+        return None
+    return tag("p", f"Predictions on record in this ledger: {sentence(record)}.")
 
 
 def sentence(record: Mapping[str, Any]) -> str:
@@ -29,5 +31,6 @@ def sentence(record: Mapping[str, Any]) -> str:
             f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting",
             *levels,
             *([] if error is None else [f"mean error {error:.2%}"]),
+            *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"]),
         ]
     )

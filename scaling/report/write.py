@@ -7,24 +7,40 @@ from typing import TYPE_CHECKING
 
 from scaling import atomic
 from scaling.ledger import Ledger
+from scaling.ledger.exclusive import locked
 from scaling.ledger.setup import setup
 from scaling.number import plural
+from scaling.report.keep import keep
 from scaling.report.page import page, record
 from scaling.studies.findings import Findings, Tell, find, nothing, rows
+from scaling.studies.record import newest
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
+LOCK = "report.lock"
 
-def write(ledger: Ledger, plan: Plan, tell: Tell = nothing) -> tuple[Findings, Path]:
-    """The results of the finished runs of a study, and its page; `tell` is given each step that takes time."""
-    folder = ledger.study_folder(plan.question.name) / "report"
-    results = {cell.run: ledger.result(cell.run) for cell in plan.runs}
-    finished = [run for run, result in results.items() if result is not None and result["outcome"] == "finished"]
-    if finished:
+
+def write(ledger: Ledger, plan: Plan, tell: Tell = nothing, kept: Path | None = None) -> tuple[Findings, Path]:
+    """The results of the finished runs of a study, and its page; `tell` is given each step that takes time. With a
+    folder `kept` the report is copied there, and the page is that of the copy.
+
+    Two commands report a study one after the other, each from what the ledger holds by then.
+    """
+    folder = ledger.study_folder(plan.question.name)
+    with locked(folder / LOCK, lambda: tell("wait for another report of this study")):
+        plan = newest(ledger, plan)
+        findings, path = _write(ledger, plan, folder / "report", tell)
+        return findings, path if kept is None else keep(findings, path, ledger, plan, kept) / path.name
+
+
+def _write(ledger: Ledger, plan: Plan, folder: Path, tell: Tell) -> tuple[Findings, Path]:
+    if any(ledger.result(run.run) is not None for run in plan.runs):
         tell(f"read {plural(len(plan.runs), 'run')}")
-    answers = setup([ledger.spec(run) for run in finished], [results[run] for run in finished])
-    findings = find(plan.question, rows(ledger, plan), folder, answers, tell)
+    table = rows(ledger, plan)
+    finished = [row["run"] for row in table if row["status"] == "finished"]
+    answers = setup([ledger.spec(run) for run in finished], [ledger.result(run) for run in finished])
+    findings = find(plan.question, table, folder, answers, tell)
     tell("write the page")
     path = folder / "index.html"
     atomic.write(path, page(findings, record(findings, ledger, plan)))

@@ -1,8 +1,9 @@
 """Counts: what each planned run contributes to the points besides its loss, kept next to the plan.
 
 To count a run is to build its model on the meta device by torch, whose import alone takes longer than a fit. So the
-counts are kept, with a hash of all that they follow from: the planned runs, whose ids are hashes of their specs, and
-the code that counted them. Where it is another one, after an upgrade or an extension, they are counted again.
+counts are kept, with a hash of themselves and of all that they follow from: the planned runs, whose ids are hashes of
+their specs, and the code that counted them. Where it is another one, after an upgrade, an extension or an edit, they
+are counted again.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ COUNTING = ("torch", "numpy")  # packages that count with ours
 
 def counts(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """The point of each planned run, in the order of the plan."""
-    path, origin = ledger.study_folder(plan.question.name) / "counts.json", _origin(plan)
+    path = ledger.study_folder(plan.question.name) / "counts.json"
     try:
-        kept = read(path)
+        kept = read(path) or {}
     except Damaged:
-        kept = None
-    if kept is None or kept["origin"] != origin:
-        kept = {"origin": origin, "points": [point(run.experiment) for run in plan.runs]}
-        atomic.write(path, seal(kept))
-    return [canonical(columns) for columns in kept["points"]]
+        kept = {}
+    points = kept.get("points")
+    if points is None or kept.get("hash") != _hash(plan, points):
+        points = {run.run: point(run.experiment) for run in plan.runs}
+        atomic.write(path, seal({"hash": _hash(plan, points), "points": points}))
+    return [canonical(points[run.run]) for run in plan.runs]
 
 
-def _origin(plan: Plan) -> str:
-    """The hash of all that the counts follow from."""
+def _hash(plan: Plan, points: Any) -> str:
+    """The hash of the counts by run, and of all that they follow from."""
     digest = hashlib.sha256(text([[run.run, run.overrides] for run in plan.runs]).encode())
+    digest.update(text(points).encode())
     digest.update(text([plan.question.base, *map(version, COUNTING)]).encode())
     for path in (*sorted(PACKAGE.rglob("*.py")), *map(Path, build.extensions())):
         digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())

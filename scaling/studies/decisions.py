@@ -39,7 +39,12 @@ def decisions(ledger: Ledger, study: str) -> list[Decision]:
             fix = "delete it and the decisions after it; they are then made again"
             raise ScalingError(f"the decision is damaged: {damage}", file=path, fix=fix) from None
         if document is None:
-            return found
+            if not any(other.name > path.name for other in folder.glob("[0-9]*.json")):
+                return found
+            if not path.exists():  # it was not written since
+                fix = "put it back, or delete the decisions after it; they are then made again"
+                raise ScalingError("the decision is missing, and later ones are here", file=path, fix=fix)
+            continue
         found.append({key: value for key, value in document.items() if key != "sha256"})
 
 

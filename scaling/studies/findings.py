@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaling.studies.plan import Plan, Run
 
 FIGURES = (".pdf", ".png")
+FIT = "fit.json"
 
 Tell = Callable[[str], None]
 
@@ -135,6 +136,16 @@ def write_points(table: list[dict[str, Any]], path: Path) -> None:
     atomic.write(path, text.getvalue())
 
 
+def read_fit(file: Path) -> dict[str, Any] | None:
+    """The document of an earlier fit; None where there is none."""
+    try:
+        return atomic.read_json(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ScalingError(f"not JSON: {error}", file=file, fix="delete it, and report the study again") from None
+
+
 def find(
     question: Question,
     table: list[dict[str, Any]],
@@ -154,12 +165,18 @@ def find(
     write_points(table, folder / "points.csv")
     points = replace(read_points_file(folder / "points.csv"), source=f"study {question.name}")
     if question.law is None:
-        return Findings(question, tuple(table), points, reason="the study asks for none")
+        return _without_law(Findings(question, tuple(table), points, reason="the study asks for none"), folder)
     try:
         findings = _fitted(question, question.law, table, points, folder, setup or {}, tell)
     except ScalingError as error:
-        return Findings(question, tuple(table), points, reason=_reason(error))
+        return _without_law(Findings(question, tuple(table), points, reason=_reason(error)), folder)
     return _with_tasks(findings, question.law, folder, tell)
+
+
+def _without_law(findings: Findings, folder: Path) -> Findings:
+    """The findings; the fit of an earlier report is deleted, since its points are no longer there."""
+    (folder / FIT).unlink(missing_ok=True)
+    return findings
 
 
 def _reason(error: ScalingError) -> str:
@@ -191,7 +208,7 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
         None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
     )
     if document is not None:
-        atomic.write_json(folder / "fit.json", document)
+        atomic.write_json(folder / FIT, document)
     return replace(findings, tasks=tuple(tasks), pictures=pictures, document=document)
 
 
@@ -282,7 +299,7 @@ def _fitted(
         document["compared"] = []
     else:
         document["compared"] = _compared(law, question.laws[1:], train, test)
-    atomic.write_json(folder / "fit.json", document)
+    atomic.write_json(folder / FIT, document)
     pictures = figures_of_law(law, test, tested=report.held_out)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():

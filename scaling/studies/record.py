@@ -70,6 +70,13 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     return Plan(question, runs, trunks)
 
 
+def newest(ledger: Ledger, plan: Plan) -> Plan:
+    """The plan, or the one that the ledger has in its place since another command extended the study."""
+    name = plan.question.name
+    same = ledger.runs_of(name) == [run.run for run in plan.runs]
+    return plan if same else entered(ledger, name)
+
+
 def _entered_run(ledger: Ledger, question: Question, entry: Mapping[str, Any], words: Sequence[str]) -> Run:
     planned: dict[str, Any] = {
         "run": entry["run"],

@@ -308,6 +308,8 @@ def of_study(path: Path, rows: Collection[str]) -> list[Decision]:
     """What each smaller size and budget of a study that compares these rows decides for the largest."""
     cells: dict[tuple[float, float], dict[str, list[float]]] = {}
     for number, line in enumerate(_lines(path), 2):
+        if None in line or None in line.values():
+            raise ScalingError("the line is cut off, or has further cells", file=path, line=number, fix="report again")
         if line["status"] == "finished" and line["row"] in rows:
             row, loss, D = line["row"], *(_number(line, name, path, number) for name in ("loss", "D"))
             width = _number(line, "width" if line.get("width") else "N", path, number)

@@ -63,11 +63,29 @@ def read(path: Path, table: Table) -> Results:
     if not lines or not columns - OPTIONAL <= set(lines[0]) <= columns:
         listed = ", ".join([*TYPES, *OF_ALL])
         raise ScalingError("these are no points of a table", file=path, fix=f"its columns are {listed}")
+    _check_lines(lines, path)
     points = tuple(_point(line, downstream, path, number) for number, line in enumerate(lines, 2))
     if not {point.row for point in points} & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=points[0].row)
     of_all = {name: _words(lines[0], name, path) for name in OF_ALL}
     return Results(**of_all, points=points, judged_by=table.judged_by, downstream=downstream)
+
+
+def _check_lines(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Refuse a line that was cut off, one that is there twice, and one of another table's points."""
+    of_all = [name for name in (*OF_ALL, DOWNSTREAM) if name in lines[0]]
+    seen: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(lines, 2):
+        if None in line or None in line.values():
+            raise ScalingError(f"expected {len(lines[0])} cells", file=path, line=number, fix="keep the table again")
+        key = line["row"], line["seed"]
+        if seen.setdefault(key, number) != number:
+            what = f"the run of {key[0]}, seed {key[1]}, is in line {seen[key]} too"
+            raise ScalingError(what, file=path, line=number, key="run", value=line["run"], fix="delete one of them")
+        for name in of_all:
+            if line[name] != lines[0][name]:
+                what, fix = "is another than in the first line, and is one for all", "keep one table a file"
+                raise ScalingError(what, file=path, line=number, key=name, value=line[name], fix=fix)
 
 
 def _point(line: Mapping[str, str], downstream: Sequence[Downstream], path: Path, number: int) -> Point:

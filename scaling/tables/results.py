@@ -17,8 +17,8 @@ from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
 from scaling.studies.question import COMPARED
 from scaling.tables.downstream import Downstream
-from scaling.tables.scores import Scores, is_of_tasks, scores
-from scaling.tables.table import Table
+from scaling.tables.scores import Scores, base_of, is_of_tasks, scores
+from scaling.tables.table import Table, same_table
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def results(
     """The runs of a study, or of all studies of this table, which must then agree in what they set; their scores are
     those of the table's tasks, of the `columns`, and with `others` of every task that the ledger holds.
     """
-    names = [study] if study else [name for name in ledger.studies() if _asks(ledger, name) == table.config]
+    names = [study] if study else [name for name in ledger.studies() if _asks_for(ledger, name, table)]
     settings: set[tuple[str, ...]] = set()
     runs: dict[str, dict[int, Mapping[str, Any]]] = {}
     for name in names:
@@ -197,16 +197,16 @@ def _with_scores(point: Point, scores: Scores) -> Point:
     )
 
 
-def _asks(ledger: Ledger, study: str) -> Any:
-    """The config whose rows a study has; None where it has finetunings of such rows, or where its plan cannot be read,
-    which is no fault of other studies.
+def _asks_for(ledger: Ledger, study: str, table: Table) -> bool:
+    """Whether a study has rows of the table: not finetunings of them. A plan that cannot be read is no fault of other
+    studies.
     """
     try:
         plan = ledger.plan(study)
-        return None if is_of_tasks(plan) else plan["study"]["base"]
     except ScalingError as error:
         logger.warning("study %s is passed over: %s", study, error)
-        return None
+        return False
+    return not is_of_tasks(plan) and same_table(base_of(plan), table.config)
 
 
 def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Point:

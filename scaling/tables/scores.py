@@ -12,6 +12,7 @@ from scaling.ledger import Ledger
 from scaling.ledger.provenance import spans
 from scaling.studies.question import flat, word_of
 from scaling.tables.downstream import Downstream
+from scaling.tables.table import same_table
 from scaling.training.finetune import metric_of, name_of
 
 FREE = ("seed", "log")
@@ -42,6 +43,11 @@ class _Finetuned:
 def is_of_tasks(study: Mapping[str, Any]) -> bool:
     """Whether a planned study is of finetunings."""
     return any("task" in run for run in study["runs"])
+
+
+def base_of(plan: Mapping[str, Any]) -> str:
+    """The config that a planned study varies; empty where the plan names none."""
+    return plan.get("study", {}).get("base", "")
 
 
 def scores(
@@ -79,7 +85,7 @@ def _finetuned(ledger: Ledger, config: str) -> Iterator[_Finetuned]:
             plan = ledger.plan(study)
         except ScalingError:  # reported where the table's own studies are looked for
             continue
-        if plan["study"]["base"] != config or not is_of_tasks(plan):
+        if not is_of_tasks(plan) or not same_table(base_of(plan), config):
             continue
         for entry in plan["runs"]:
             result = None if entry["run"] in seen else ledger.result(entry["run"])

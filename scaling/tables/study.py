@@ -16,7 +16,7 @@ from scaling.studies.question import Question, compared
 from scaling.studies.tasks import task_plan, unstarted
 from scaling.tables.downstream import Downstream
 from scaling.tables.results import FINISHED, MISSING, Results, by_key
-from scaling.tables.table import Table
+from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
 
 INHERITED = ("seed", "log.wandb", "log.project")
@@ -34,7 +34,7 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     return Question(
         name=name or f"{table.name}-{_hash(table, words)}",
         question=f"Which rows of {table.title} differ from {' and '.join(base)}?",
-        base=table.config,
+        base=located(table.config),
         set={},
         grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],
     )

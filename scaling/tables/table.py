@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.build import check
-from scaling.config import Config, TableFile, load, table_file
+from scaling.config import Config, TableFile, load, shipped, table_file
+from scaling.config.lookup import SUFFIXES
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.tables import downstream
@@ -193,6 +194,25 @@ def read(name: str) -> Table:
         compares=_compares(file, published),
         downstream=downstream.read(file, published),
     )
+
+
+def located(config: str) -> str:
+    """The config of a table as a plan keeps it: a path without links from the root, whatever was typed."""
+    path = _path(config)
+    return str(path) if config.endswith(SUFFIXES) and path.suffix in SUFFIXES else config
+
+
+def same_table(planned: str, config: str) -> bool:
+    """Whether a plan's base is the table of this config, however the paths are spelled. The file of a plan that is no
+    longer where it was, or was named from another working directory, is known by its name.
+    """
+    then, now = _path(planned), _path(config)
+    return then == now or (planned.endswith(SUFFIXES) and not then.exists() and then.name == now.name)
+
+
+def _path(config: str) -> Path:
+    path = Path(config).expanduser() if config.endswith(SUFFIXES) else shipped() / f"{config}.yaml"
+    return path.resolve()
 
 
 def _compares(file: TableFile, published: Collection[str]) -> dict[str, str]:

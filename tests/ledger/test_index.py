@@ -33,6 +33,15 @@ def _told(ledger: Ledger) -> tuple[object, object]:
     return index.rows(ledger), list(index.results(ledger))
 
 
+def test_an_altered_number_in_it_changes_no_answer(ledger: Ledger, finished: list[str]) -> None:
+    told, path = _told(ledger), ledger.root / index.NAME
+    whole = path.read_text()
+    path.write_text(whole.replace('"loss":2.0', '"loss":1.5'))
+    assert path.read_text() != whole
+    assert _told(ledger) == told
+    assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
+
+
 def test_rows_and_results(ledger: Ledger, runs: list[str], finished: list[str]) -> None:
     rows = {row.run: row for row in index.rows(ledger)}
     assert [rows[run].state for run in runs] == ["finished", "finished", "waiting"]

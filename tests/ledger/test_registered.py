@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import time
 
 import pytest
 
+from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
+from scaling.ledger.document import read, seal
 from scaling.ledger.registered import FOLDER, calibration, register, registered
 
 INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
@@ -79,8 +82,6 @@ def test_a_prediction_that_was_added_by_hand_later_counts_as_late(ledger, runs):
     finish(ledger, runs[0], 2.5)
     [record] = ledger.attempts(runs[0])
     claim = json.loads((record.folder / "claim.json").read_text())
-    from scaling.ledger.document import seal
-
     del claim["sha256"]
     (record.folder / "claim.json").write_bytes(seal(claim | {"claimed": "2001-01-01T00:00:00+00:00"}))
     assert [entry.standing for entry in registered(Ledger.open(ledger.root))] == ["late"]
@@ -96,6 +97,32 @@ def test_a_changed_prediction_is_damaged_and_counts_nowhere(ledger, runs):
     assert calibration([entry])["scored"] == 0
     with pytest.raises(ScalingError, match="is done"):
         register(ledger, runs[0], DOCUMENT)
+
+
+def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as_none(ledger, runs):
+    path, _ = register(ledger, runs[0], DOCUMENT)
+    kept, _ = register(ledger, runs[1], DOCUMENT)
+    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
+    shutil.copy(kept, other := kept.with_name(f"{runs[2]}-{kept.name.partition('-')[2]}"))  # of another run
+    with pytest.raises(ScalingError, match="is altered; delete the file and predict again"):
+        register(ledger, runs[0], {**DOCUMENT})
+    finish(ledger, runs[0], 2.55)
+    assert {entry.file: entry.standing for entry in registered(ledger)} == {
+        path.name: "altered",
+        kept.name: "waiting",
+        other.name: "altered",
+    }
+    record = calibration(registered(ledger))
+    assert (record["predictions"], record["scored"], record["altered"]) == (1, 0, [path.name, other.name])
+
+
+def test_an_altered_prediction_is_reported_with_its_file(ledger, runs, capsys):
+    path, _ = register(ledger, runs[0], DOCUMENT)
+    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
+    assert main(["predict-run", "--list", f"runs={ledger.root}"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == f"{path.stem}: altered"
+    assert last == f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
 
 
 def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):

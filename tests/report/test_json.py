@@ -244,7 +244,7 @@ def documents(study, made_study, tmp_path_factory):
         begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
         found["fit --curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         run("table", "table", "table.yaml", "--counts")
-        run("table", "table", "table.yaml", "--from", "runs")
+        run("table", "table", "table.yaml")
         scored = [
             Point(row, seed, "0", "finished", early=3.0, loss=2.0, scores={"cola": 0.1 * seed})
             for row in "AB"

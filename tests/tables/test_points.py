@@ -47,7 +47,10 @@ def test_points_without_a_score_have_no_column_of_it(tmp_path):
         assert ("score" in path.read_text().partition("\n")[0].split(",")) == has
 
 
-@given(found=st.lists(FINISHED | MISSING, min_size=1, max_size=5), settings=st.sampled_from([(), SETTINGS]))
+ROWS = st.lists(FINISHED | MISSING, min_size=1, max_size=5, unique_by=lambda point: (point.row, point.seed))
+
+
+@given(found=ROWS, settings=st.sampled_from([(), SETTINGS]))
 def test_results_survive_a_file(found, settings, tmp_path_factory):
     path = tmp_path_factory.mktemp("points") / "points.csv"
     results = Results(("one", "two"), settings, tuple(found))
@@ -56,13 +59,17 @@ def test_results_survive_a_file(found, settings, tmp_path_factory):
 
 
 HEAD = ",".join([column for column in points.TYPES if column not in points.OPTIONAL] + list(points.OF_ALL))
+ROW = "GeLU,a,missing,0,,,,,,,,,,,,[],[]\n"
 BAD = {
     "": "these are no points of a table",
     "row,loss\nGeLU,1\n": "these are no points of a table",
     f"{HEAD}\nGeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,s,\n": "2: early='x': not a number",
     f"{HEAD}\nGeLU,a,missing,0,,,,,,,,,,,,s,\n": "2: studies='s': not a list in JSON",
-    f"{HEAD}\nGeLU,a,missing,0\n": "2: studies=None: not a list in JSON",
+    f"{HEAD}\nGeLU,a,missing,0\n": "2: expected 17 cells",
     f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,s,\n": "it has no row of narang2021",
+    f"{HEAD}\n{ROW}GeLU,b,missing,1\n": "3: expected 17 cells",
+    f"{HEAD}\n{ROW}{ROW}": "3: run='a': the run of GeLU, seed 0, is in line 2 too",
+    f'{HEAD}\n{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""train.steps=8""]"\n': "3: settings=.*: is another than in",
 }
 
 

@@ -230,8 +230,59 @@ def test_a_study_of_something_else_is_refused(tmp_path, capsys):
 
 def test_a_table_that_was_not_trained_says_so(tmp_path, capsys):
     Ledger.create(tmp_path)
-    assert main(["table", "narang2021", "--row", "GeLU", "--from", str(tmp_path)]) == 0
+    assert main(["table", "narang2021", "--row", "GeLU", f"runs={tmp_path}"]) == 0
     assert "No study of narang2021 is here" in capsys.readouterr().out
+
+
+def test_a_source_without_a_run_of_the_table_is_refused(tmp_path, capsys):
+    ledger = Ledger.create(tmp_path)
+    entry = {"run": "0" * 16, "overrides": ["row=Recurrent", "seed=0"]}
+    ledger.save_plan("layers", {"study": {"base": "table/layer_types"}, "runs": [entry]})
+    for words in ([], ["--decide"], ["--train", f"runs={tmp_path}"]):
+        assert main(["table", "narang2021", "--row", "GeLU", "--from", str(tmp_path), *words]) == 2
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "it holds no run of table/narang2021; its studies are of table/layer_types" in err
+
+
+OWN = """
+base: decoder
+size: {width: 8, layers: 1, heads: 1, length: 16, vocabulary: null}
+data: {kind: Synthetic, symbols: 16, order: 1}
+train: {batch: 4, steps: 8}
+rows: {SwiGLU: {}, Late: {optimizer.lr: 1e-2}}
+"""
+
+
+def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "own.yaml").write_text(OWN)
+    (tmp_path / "link.yaml").symlink_to("own.yaml")
+    monkeypatch.chdir(tmp_path)
+    for name, runs in (("own.yaml", "one"), ("link.yaml", "two"), ("./inner/../own.yaml", "three")):
+        words = [f"runs={tmp_path / runs}"]
+        planned = plan(asked := question(read(name), words), words)
+        enter(planned.ledger(), asked.name, planned)
+    (other := tmp_path / "inner" / "own.yaml").write_text(OWN)  # another table, with rows of the same names
+    for folder, spellings in (
+        (tmp_path, ["own.yaml", "./own.yaml", "link.yaml", str(tmp_path / "own.yaml")]),
+        (tmp_path / "inner", ["../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")]),
+    ):
+        monkeypatch.chdir(folder)
+        for name in spellings:
+            for runs in ("one", "two", "three"):
+                document = counted(capsys, "table", name, "--from", str(tmp_path / runs))
+                assert [line["runs"]["planned"] for line in document["rows"]] == [1, 1]
+        assert main(["table", str(other), "--from", str(tmp_path / "one")]) == 2
+        assert "own.yaml" in capsys.readouterr().err
+
+
+def test_runs_of_a_plan_that_names_its_table_from_another_folder_are_found(tmp_path, capsys):
+    (tmp_path / "own.yaml").write_text(OWN)
+    entry = {"run": "0" * 16, "overrides": ["row=SwiGLU", "seed=0"]}
+    Ledger.create(tmp_path / "runs").save_plan("own-1", {"study": {"base": "own.yaml"}, "runs": [entry]})
+    document = counted(capsys, "table", str(tmp_path / "own.yaml"), "--from", str(tmp_path / "runs"))
+    assert [line["runs"]["planned"] for line in document["rows"]] == [1, 0]
 
 
 FILES = {
