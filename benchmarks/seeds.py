@@ -1,9 +1,8 @@
 """What the quickstart finds under other seeds: the whole study again and again, and a table of its answers.
 
-    python benchmarks/seeds.py [--seeds 20] [--runs runs/seeds] [--keep docs/results/quickstart] [--done]
+    python benchmarks/seeds.py [--seeds 10] [--runs runs/seeds] [--keep docs/results/quickstart] [--done]
 
-Each study goes through `scaling study` with its own workers, its runs and trunks evaluated `--evaluations` times at
-even distances, which changes none of them. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not
+Each study goes through `scaling study` with its own workers. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not
 found again, so that a study of many seeds can go on elsewhere. The tables, Markdown, have for each seed the irreducible
 loss with its interval and the test on the held-out run, by the final losses and by whole curves; below them, how far
 losses of one size and
@@ -68,10 +67,9 @@ class Seed:
         return Seed(**{**document, **answers})
 
 
-def found(runs: Path, seed: int, evaluations: int) -> Seed:
+def found(runs: Path, seed: int) -> Seed:
     """The answers of a study, which is trained as far as it is not done."""
-    words = [f"seed={seed}", f"runs={runs}", f"evaluate.points={evaluations}", "evaluate.spacing=even"]
-    command = [sys.executable, "-m", "scaling", "study", STUDY, *words]
+    command = [sys.executable, "-m", "scaling", "study", STUDY, f"seed={seed}", f"runs={runs}"]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     folder = runs / "studies" / f"{STUDY}-seed-{seed}"
     report = json.loads((folder / "report" / "fit.json").read_text())
@@ -139,10 +137,9 @@ def _yes_no(holds: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--keep", type=Path, default=Path("runs/seeds/kept"))
-    parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--done", action="store_true", help="read the seeds that are kept, and train none")
     given = parser.parse_args()
     seeds = []
@@ -152,7 +149,7 @@ def main() -> None:
             if given.done:
                 continue
             kept.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_json(kept, asdict(found(given.runs, number, given.evaluations)))
+            atomic.write_json(kept, asdict(found(given.runs, number)))
             print(f"seed {number}: kept in {kept}", file=sys.stderr, flush=True)
         seeds.append(Seed.read(kept))
     if len(seeds) < 2:
