@@ -137,7 +137,7 @@ def test_points_that_share_no_run_with_what_is_asked_are_refused(ledger, tmp_pat
 
 def test_where_nothing_was_trained_nothing_is_kept(tmp_path, capsys):
     Ledger.create(tmp_path / "runs")
-    words = ["--from", str(tmp_path / "runs"), "--keep", str(tmp_path / "page.md")]
+    words = [f"runs={tmp_path / 'runs'}", "--keep", str(tmp_path / "page.md")]
     assert main(["table", "narang2021", *ONLY, *words]) == 2
     assert "nothing of this table was trained" in capsys.readouterr().err
     assert not (tmp_path / "page.md").exists()

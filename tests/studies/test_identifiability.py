@@ -100,7 +100,7 @@ def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(
     estimates = {"E": 2.0, "A": 40.0, "B": 200.0, "alpha": 0.5, "beta": 0.6}
     folder = tmp_path / "studies" / "small" / "report"
     folder.mkdir(parents=True)
-    document = {"law": "chinchilla", "estimates": estimates}
+    document = {"law": "chinchilla", "question": _asked().question, "estimates": estimates}
     (folder / "fit.json").write_text(
         json.dumps(document if not_identified is None else {**document, "not_identified": not_identified})
     )
