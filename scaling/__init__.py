@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from scaling.slots import MODULES as _SLOTS
 
-__version__ = "0.1.0"
-
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
@@ -143,6 +141,10 @@ __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[report
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from scaling.version import __version__
+
+        return __version__
     if name not in __all__:
         raise AttributeError(f"module 'scaling' has no attribute {name!r}")
     import importlib

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from scaling import __version__, parent, process
+from scaling import parent, process
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
+from scaling.version import __version__
 
 VERBS = {
     "train": "train one run, resume it, or print its result",

@@ -68,8 +68,8 @@ def test_what_is_no_record_is_one_line(kind, verb, tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_pipe_is_refused_and_not_waited_for(verb, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    os.mkfifo(tmp_path / "a.jsonl")
-    assert main(VERBS[verb](tmp_path / "a.jsonl")) == BAD_INPUT
+    os.mkfifo("a.jsonl")
+    assert main(VERBS[verb](Path("a.jsonl"))) == BAD_INPUT
     told = capsys.readouterr().err
     assert "is no regular file; write its content to a file" in told
     assert "a.jsonl" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,10 +167,22 @@ def _of_study(folder: Path) -> Iterator[Curve]:
     plan = entered(ledger, names[0], [f"runs={ledger.root}"])
     jobs = [(job, job.run, False) for job in plan.trunks.values()]
     jobs += [(run, run.run if run.trunk is None else run.trunk[0], run.held_out) for run in plan.runs]
-    for job, trunk, held_out in jobs:
-        entries = [e for e in ledger.history(job.run) if e.get("kind") in KIND and e.get("loss") is not None]
+    logs = [
+        [e for e in ledger.history(job.run) if e.get("kind") in KIND and e.get("loss") is not None] for job, *_ in jobs
+    ]
+    sample = _sample(logs)
+    for (job, trunk, held_out), log in zip(jobs, logs, strict=True):
+        entries = [entry for entry in log if entry["kind"] == "train" or entry.get("targets") == sample]
         if entries:
             yield _logged(job, trunk, held_out, entries)
+
+
+def _sample(logs: Sequence[Sequence[dict[str, Any]]]) -> Any:
+    """The number of targets of most evaluations. Evaluations of another number are of another sample: the one at the
+    end of a run under `whole_at_end`, whose loss lies off the others by the same amount in every run.
+    """
+    targets = Counter(entry.get("targets") for log in logs for entry in log if entry["kind"] == "evaluate")
+    return max(targets, key=lambda number: (targets[number], number or 0), default=None)
 
 
 def _logged(job: Any, trunk: str, held_out: bool, entries: Sequence[dict[str, Any]]) -> Curve:

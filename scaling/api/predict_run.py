@@ -21,13 +21,13 @@ def predict_run(given: Config, points: Any, law: str = "chinchilla", **choices: 
     `choices` are those of `scaling.fit`. The record holds the law, its estimates, both intervals, a hash of the points,
     the version of the code and the time. A run that has begun is refused.
     """
-    from scaling import __version__
     from scaling.api.fit import fit
     from scaling.ledger import Ledger
     from scaling.ledger.registered import refuse_begun, register
     from scaling.training.experiment import assemble
     from scaling.training.point import point
     from scaling.training.values import checked
+    from scaling.version import __version__
 
     experiment = assemble(checked(given))
     ledger = Ledger.create(given["runs"])

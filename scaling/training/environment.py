@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from scaling import __version__
 from scaling.kernel.compiled import library
+from scaling.version import __version__
 
 
 def environment() -> dict[str, Any]:
