@@ -15,6 +15,7 @@ Document = Mapping[str, Any]
 
 DECIMALS, MOST_DECIMALS = 4, 15
 NOT_FINITE = "not finite"
+NOT_IDENTIFIED = "not identified"
 UNTESTED = "*"
 LARGE = 1e5
 """Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
@@ -72,7 +73,8 @@ def estimates(document: Document) -> Table:
         estimate = document["estimates"][name] if name in document["estimates"] else interval["estimate"]
         is_fixed = name in document.get("fixed", {})
         ends = "" if interval is None else _ends(interval, "{:.4g}".format)
-        value = "not identified" if estimate is None else f"{estimate:.5g}"
+        ends += f", {NOT_IDENTIFIED}" if ends and name in document.get("unidentified", ()) else ""
+        value = NOT_IDENTIFIED if estimate is None else f"{estimate:.5g}"
         rows.append((name, value, "held" if is_fixed else ends, units.get(name, "")))
     title = f"{percent(levels.pop())} interval" if levels else ""
     return Table("Estimates.", ("", "estimate", title, "unit"), rows, words=(0, 3))
@@ -130,7 +132,8 @@ def back_test(document: Document) -> Table | None:
     if not tests:
         return None
     inside = f"inside their {titles(tests[0]['level'])[1]}"
-    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias")
+    by_law = ["law"] if "choice" in document else []  # each test has chosen its own
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
     rows = [
         (
             f"{test['axis']} ≥ {short(test['from'])}",
@@ -139,6 +142,7 @@ def back_test(document: Document) -> Table | None:
             f"{test['covered']:.0%}",
             f"{test['mean_absolute_relative_error']:.2%}",
             signed(test["bias"]),
+            *(test[key] for key in by_law),
         )
         for test in tests
     ]
@@ -152,11 +156,10 @@ def predictions(document: Document) -> Table | None:
         return None
     inputs, target = document["inputs"], document["target"]
     first, *others = inputs
-    cells = [
-        (*(short(row[name]) for name in inputs), _loss(row[target], DECIMALS), *_both(row, DECIMALS)) for row in rows
-    ]
+    cells = [(*(short(row[name]) for name in inputs), _answer(row, target), *_both(row, DECIMALS)) for row in rows]
     titles = (f"at {first}", *others, target, *titles_of_intervals(rows[0]))
-    return Table("Predictions.", titles, cells, notes=[*_outside(rows, inputs), *_untested(rows, inputs)])
+    notes = [*_outside(rows, inputs), *_untested(rows, inputs), *_no_answers(document, rows, inputs)]
+    return Table("Predictions.", titles, cells, notes=notes)
 
 
 def optima(document: Document) -> Table | None:
@@ -173,15 +176,55 @@ def optima(document: Document) -> Table | None:
     for name in ("N", "D"):
         titles += [name, *([f"{percent(rows[0][name]['level'])} interval of {name}"] if bounded else [])]
         for row, line in zip(rows, cells, strict=True):
-            estimate = row[name]["estimate"]
+            estimate, absent = row[name]["estimate"], NOT_FINITE if row.get("identified", True) else NOT_IDENTIFIED
             line += [
-                NOT_FINITE if estimate is None else short(estimate),
+                absent if estimate is None else short(estimate),
                 *([_ends(row[name], short)] if bounded else []),
             ]
     titles += ["loss", *titles_of_intervals(rows[0])]
     for row, line in zip(rows, cells, strict=True):
-        line += [_loss(row["loss"]["estimate"], DECIMALS), *_both(row, DECIMALS)]
-    return Table("The best use of a budget.", titles, cells, notes=[*_outside(rows, ["C"]), *_untested(rows, ["C"])])
+        loss = {"loss": row["loss"]["estimate"], "identified": row.get("identified", True)}
+        line += [_answer(loss, "loss"), *_both(row, DECIMALS)]
+    notes = [line for row in rows for line in disagreement(row)]
+    notes += [*_outside(rows, ["C"]), *_untested(rows, ["C"]), *_no_answers(document, rows, ["C"])]
+    return Table("The best use of a budget.", titles, cells, notes=notes)
+
+
+def disagreement(row: Mapping[str, Any]) -> Iterator[str]:
+    """The sentence that competing laws put the optimum elsewhere, with their numbers; nothing where they agree."""
+    others = [other for other in row.get("competing", ()) if not other["agrees"]]
+    if not others:
+        return
+    numbers = "; ".join(
+        f"{other['law']}: N {_bounded(other['N'])}, D {_bounded(other['D'])}, loss {other['loss']['estimate']:.4f}, "
+        f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
+        for other in others
+    )
+    over = row.get("over_laws")
+    whole = "" if over is None else f". Over these laws N is {short(over['N']['low'])} to {short(over['N']['high'])}"
+    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}{whole}."
+
+
+def _bounded(interval: Mapping[str, Any]) -> str:
+    return f"{short(interval['estimate'])} ({_ends(interval, short)})"
+
+
+def _answer(row: Mapping[str, Any], target: str) -> str:
+    """The predicted value, or that it is not identified."""
+    return _loss(row[target], DECIMALS) if row.get("identified", True) else NOT_IDENTIFIED
+
+
+def _no_answers(document: Document, rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> Iterator[str]:
+    """What was tried where a target is not identified."""
+    for row in rows:
+        if not row.get("identified", True):
+            yield f"{_at(row, inputs)} is not identified by {document['law']} of {tried(document)}."
+
+
+def tried(document: Document) -> str:
+    """`16 points, N 5.9k to 97k, D 700k to 4M`: what a law was fitted to."""
+    ranges = (f"{name} {short(low)} to {short(high)}" for name, (low, high) in document["ranges"].items())
+    return ", ".join([f"{document['n']} points", *ranges])
 
 
 def heading(document: Document) -> Iterator[str]:

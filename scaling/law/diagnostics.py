@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.law.identification import is_exponent, is_wide
 from scaling.law.likelihood import EXACT, Ends
 from scaling.law.problem import Problem
 from scaling.law.residual_tests import alike_neighbours, few_clusters, lack_of_fit, unequal_errors
@@ -53,6 +54,7 @@ def not_identified(
 ) -> tuple[str, ...]:
     """A sentence for each parameter that the points do not identify, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
+    theta = dict(zip(problem.form.parameter_names, map(float, problem.theta(u)), strict=True))
     sentences = []
     if n < POINTS_A_PARAMETER * p:
         sentences.append(
@@ -69,7 +71,33 @@ def not_identified(
             sentences.append(
                 f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
             )
+        elif _is_wide(problem, name, theta[name], ends):
+            sentences.append(
+                f"{name} lies anywhere from {ends.low:.3g} to {ends.high:.3g}: the interval is wider than the estimate"
+            )
     return (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds, diagnostics))
+
+
+def unidentified(
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Ends], diagnostics: Diagnostics
+) -> tuple[str, ...]:
+    """The names of the free parameters whose estimate is no answer."""
+    names = [problem.form.parameter_names[index] for index in problem.free]
+    few = len(problem.observed) < POINTS_A_PARAMETER * len(problem.free)
+    if few or diagnostics.condition_number > WORST_CONDITION:
+        return tuple(names)
+    theta = dict(zip(problem.form.parameter_names, map(float, problem.theta(u)), strict=True))
+    return tuple(
+        name
+        for name, ends in bounds.items()
+        if ends.open_below or ends.open_above or _is_wide(problem, name, theta[name], ends)
+    )
+
+
+def _is_wide(problem: Problem, name: str, estimate: float, ends: Ends) -> bool:
+    """Whether a closed interval is too wide (`identification`)."""
+    parameter = problem.form.parameters[problem.form.parameter_names.index(name)]
+    return is_exponent(parameter) and is_wide(estimate, ends.low, ends.high)
 
 
 def _unseen_of_a_sigmoid(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unreliable
+from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unidentified, unreliable
 from scaling.law.forms import Form, named
 from scaling.law.likelihood import Ends, bound
 from scaling.law.multi_start import draw, prepare, search
@@ -88,6 +88,11 @@ class Fit:
     def not_identified(self) -> tuple[str, ...]:
         """What these points do not identify, a sentence each; empty where every parameter is identified."""
         return not_identified(self.problem, self.u, self.bounds, self.diagnostics)
+
+    @cached_property
+    def unidentified(self) -> tuple[str, ...]:
+        """The names of the free parameters whose estimate is no answer (`scaling.law.identification`)."""
+        return unidentified(self.problem, self.u, self.bounds, self.diagnostics)
 
     @cached_property
     def unreliable(self) -> tuple[str, ...]:

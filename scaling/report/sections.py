@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scaling.fit_report.tables import Table, coverage, held_out, optima, predictions
+from scaling.fit_report.tables import NOT_IDENTIFIED, Table, coverage, held_out, optima, predictions, tried
 from scaling.law.exponents import COMPUTE
 from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
@@ -54,13 +54,15 @@ def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
     name = floor(document) if document else None
     interval = document.get("intervals", {}).get(name)
     entropy = document.get("entropy")
-    if interval is not None:
+    if interval is not None and name in document["unidentified"]:
+        reason = next((why for why in document["not_identified"] if why.startswith(f"{name} ")), None)
+        yield "Irreducible loss", NOT_IDENTIFIED, reason or document["not_identified"][0], tried(document)
+    elif interval is not None:
         truth = None if entropy is None else entropy["known"]
         figure = significant(interval["estimate"], interval["low"], interval["high"])
         against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
         bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
-        title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
-        yield title, figure, interval_strip(interval, truth), bounds, against
+        yield "Irreducible loss", figure, interval_strip(interval, truth), bounds, against
     held_out = document.get("held_out")
     if held_out is not None:
         worst = percent(abs(held_out["largest_relative_error"]))
@@ -112,7 +114,8 @@ def _parameter(document: Mapping[str, Any], name: str) -> Sequence[str]:
     if interval is None:
         return symbol(name), f"{document['estimates'][name]:.4g}", "held" if name in document["fixed"] else "", unit
     estimate = significant(interval["estimate"], interval["low"], interval["high"])
-    return symbol(name), estimate, ends(interval), "exponent" if unit == "1" else unit
+    bounds = ends(interval) + (f", {NOT_IDENTIFIED}" if name in document["unidentified"] else "")
+    return symbol(name), estimate, bounds, "exponent" if unit == "1" else unit
 
 
 def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
