@@ -135,6 +135,11 @@ class Fit:
         return len(self.problem.observed) - len(self.problem.free)
 
     @property
+    def degrees_of_freedom_of_intervals(self) -> int:
+        """Those of Student's t in intervals: of clusters, one less than there are."""
+        return self.degrees_of_freedom if self.clusters is None else max(int(self.clusters.max()), 1)
+
+    @property
     def parameters_fitted(self) -> int:
         return len(self.problem.free)
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import scaling
-
 from scaling.errors import ScalingError
 from scaling.law import Points, fit, named, predict_runs
 from scaling.law.active import choose_runs
