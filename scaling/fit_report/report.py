@@ -313,6 +313,7 @@ def _tested(held_out: HeldOut | None, target: str) -> dict[str, Any] | None:
         held_out.predictions,
         map(float, held_out.observed),
         map(float, held_out.relative_errors),
+        map(float, held_out.errors),
         strict=True,
     )
     points = [
@@ -321,11 +322,12 @@ def _tested(held_out: HeldOut | None, target: str) -> dict[str, Any] | None:
             **prediction.row,
             target: loss,
             "predicted": prediction.estimate,
-            "relative_error": error,
+            "relative_error": relative,
+            "error": error,
             **prediction.to_json(),
             "covered": None if prediction.run is None else bool(prediction.run.covers(loss)),
         }
-        for run, prediction, loss, error in runs
+        for run, prediction, loss, relative, error in runs
     ]
     return held_out.to_json() | {"points": points}
 

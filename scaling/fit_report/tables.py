@@ -115,7 +115,7 @@ def held_out(document: Document, names: Mapping[str, str] | None = None) -> Tabl
                 *(_loss(point[name], decimals) for name in (target, "predicted")),
                 *_both(point, decimals),
                 *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
-                signed(point["relative_error"]),
+                error(point["relative_error"], point["error"]),
                 *([] if beyond is None else [signed(beyond)]),
             )
         )
@@ -140,8 +140,8 @@ def back_test(document: Document) -> Table | None:
             str(test["runs"]),
             f"{test['decades_outside']:.2f}",
             f"{test['covered']:.0%}",
-            f"{test['mean_absolute_relative_error']:.2%}",
-            signed(test["bias"]),
+            unsigned(test["mean_absolute_relative_error"], test["mean_absolute_error"]),
+            error(test["bias"], test["mean_error"]),
             *(test[key] for key in by_law),
         )
         for test in tests
@@ -242,10 +242,7 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         tested = document["held_out"]
         covered = coverage(tested)
         yield (
-            (
-                f"held out: largest error {abs(tested['largest_relative_error']):.2%}"
-                + (f"; {covered}" if covered else "")
-            ),
+            (f"held out: largest error {largest_error(tested)}" + (f"; {covered}" if covered else "")),
             "",
         )
     for step in document.get("steps", [document]):
@@ -296,6 +293,25 @@ def titles_of_intervals(row: Mapping[str, Any]) -> list[str]:
     if row["interval_run"] is None:
         return []
     return titles(row["interval_run"]["level"])
+
+
+def error(relative: float | None, absolute: float | None) -> str:
+    """A relative error with its sign; of a score of 0, which has none, the error in the score's own unit."""
+    if relative is not None or absolute is None:
+        return signed(relative)
+    return f"{absolute:+.{DECIMALS}f}"
+
+
+def unsigned(relative: float | None, absolute: float | None) -> str:
+    """The size of an error, in percent where that is known."""
+    if relative is not None:
+        return f"{abs(relative):.2%}"
+    return NOT_FINITE if absolute is None else f"{absolute:.{DECIMALS}f}"
+
+
+def largest_error(tested: Mapping[str, Any]) -> str:
+    """The largest error of the held-out runs; in the score's own unit where one of them scores 0."""
+    return unsigned(tested["largest_relative_error"], tested["largest_error"])
 
 
 def signed(share: float | None) -> str:

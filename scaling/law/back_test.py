@@ -31,7 +31,10 @@ class BackTest:
     """How far beyond the points the furthest run lies along the axis."""
     mean_absolute_relative_error: float
     bias: float
-    """The mean of predicted over observed, less one."""
+    """The mean of predicted over observed, less one; like the relative error not finite where a score is 0."""
+    mean_absolute_error: float
+    mean_error: float
+    """The mean of predicted less observed."""
     inside: int
     level: float
     law: str
@@ -45,6 +48,8 @@ class BackTest:
             "decades_outside": self.decades,
             "mean_absolute_relative_error": self.mean_absolute_relative_error,
             "bias": self.bias,
+            "mean_absolute_error": self.mean_absolute_error,
+            "mean_error": self.mean_error,
             "covered": self.inside / self.runs,
             "level": self.level,
             "law": self.law,
@@ -100,6 +105,8 @@ def _test(
         furthest,
         float(np.mean(np.abs(errors))),
         float(np.mean(errors)),
+        float(np.mean(np.abs(judged.errors))),
+        float(np.mean(judged.errors)),
         int(judged.covered.sum()),
         level,
         smaller.form.name,

@@ -106,13 +106,19 @@ def _listed(parts: list[Html]) -> list[str]:
     return [piece for pair in zip(parts, between, strict=True) for piece in pair]
 
 
+def largest_error(held_out: Mapping[str, Any]) -> str:
+    """The largest error of the held-out runs in percent; in the score's own unit where one of them scores 0."""
+    relative = held_out["largest_relative_error"]
+    return f"{held_out['largest_error']:.3g}" if relative is None else percent(abs(relative))
+
+
 def tested(document: Mapping[str, Any]) -> str | None:
     """The held-out prediction in one sentence."""
     held_out = document.get("held_out")
     if held_out is None:
         return None
     runs = "The held-out run was" if held_out["n"] == 1 else f"The {held_out['n']} held-out runs were"
-    sentence = f"{runs} predicted to within {percent(abs(held_out['largest_relative_error']))}"
+    sentence = f"{runs} predicted to within {largest_error(held_out)}"
     errors = (document.get("entropy") or {}).get("excess_errors")
     if errors:
         sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"

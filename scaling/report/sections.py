@@ -12,11 +12,11 @@ from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
 from scaling.number import plural
 from scaling.picture.labels import short
-from scaling.report.answer import floor
+from scaling.report.answer import floor, largest_error
 from scaling.report.compute_spent import ComputeSpent
 from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, percent, raised, scientific, signed, significant, span, symbol
+from scaling.report.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
 from scaling.report.reliability import checklist, diagnostics
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
@@ -65,7 +65,7 @@ def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
         yield "Irreducible loss", figure, interval_strip(interval, truth), bounds, against
     held_out = document.get("held_out")
     if held_out is not None:
-        worst = percent(abs(held_out["largest_relative_error"]))
+        worst = largest_error(held_out)
         yield "Error on held-out loss", worst, _covered(held_out)
     if entropy is not None and entropy["excess_errors"]:
         worst = max(entropy["excess_errors"], key=abs)
@@ -126,7 +126,7 @@ def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
             row["law"],
             f"{row['aicc']:.1f}",
             f"{row['weight']:.2f}",
-            "" if row["held_out"] is None else percent(abs(row["held_out"]["largest_relative_error"])),
+            "" if row["held_out"] is None else largest_error(row["held_out"]),
         )
         for row in document["compared"]
     ]
