@@ -19,7 +19,7 @@ from scaling.law.frontier import SERVED, data_left, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.identification import is_wide, is_wide_size
 from scaling.law.interval import Interval, Method, intervals
-from scaling.law.isoflop import IsoFlop
+from scaling.law.isoflop import IsoFlop, Minimum
 from scaling.law.loss_unit import unit_of_term
 from scaling.law.points import Points
 from scaling.law.power_law_fit import PowerLawFit
@@ -406,12 +406,26 @@ class MinimaReport:
                 "D": data.position,
                 "loss": size.loss,
                 "refused": size.refused or data.refused,
+                "interval_N": _bounds(size),
+                "interval_D": _bounds(data),
             }
             for size, data in zip(self.size.minima, self.data.minima, strict=True)
         ]
         bounds = {"a": self.size.interval(), "b": self.data.interval()}
         growth = _growth(f"isoflop_{self.size.kind}", self.size.law, self.data.law, bounds, "t")
-        return _finite({**growth, "points": _counts(self.points), "minima": minima})
+        bias = {
+            name: {"shifts": along.shifts, "bound": along.bias} for name, along in (("a", self.size), ("b", self.data))
+        }
+        biased = {"bias": bias} if self.size.kind == "parabola" else {}
+        return _finite({**growth, **biased, "points": _counts(self.points), "minima": minima})
+
+
+def _bounds(minimum: Minimum) -> dict[str, Any] | None:
+    """The 95% interval of the position of a minimum."""
+    if minimum.refused is not None:
+        return None
+    low, high = minimum.interval()
+    return {"estimate": minimum.position, "low": low, "high": high, "level": 0.95}
 
 
 @dataclass(frozen=True)

@@ -85,12 +85,37 @@ def minima(document: Document) -> Table | None:
     if "minima" not in document:
         return None
     rows = [
-        (short(row["C"]), row["refused"], "", "")
+        (short(row["C"]), row["refused"], "", "", "", "")
         if row["refused"]
-        else (short(row["C"]), short(row["N"]), short(row["D"]), f"{row['loss']:.4f}")
+        else (
+            short(row["C"]),
+            short(row["N"]),
+            _ends(row["interval_N"], short),
+            short(row["D"]),
+            _ends(row["interval_D"], short),
+            f"{row['loss']:.4f}",
+        )
         for row in document["minima"]
     ]
-    return Table("Minima of the budgets.", ("C (FLOPs)", "N*", "D*", "loss"), rows)
+    titles = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
+    return Table("Minima of the budgets.", titles, rows, notes=[*_bias(document)])
+
+
+def _bias(document: Document) -> Iterator[str]:
+    """How far parabolas may be off, which noise does not show."""
+    for name, bias in document.get("bias", {}).items():
+        bound, estimate = bias["bound"], document["estimates"][name]
+        if bound is None:
+            yield f"{name}: the bias of parabolas is not bounded: it takes four sizes or more at every budget."
+            continue
+        read = ", ".join(
+            f"{kind} {estimate + shift:.4f}"
+            for kind, shift in zip(("cubics", "quartics"), bias["shifts"], strict=False)
+        )
+        yield (
+            f"{name}: a parabola misreads a lopsided valley (arXiv 2603.22339): {read}, parabolas {estimate:.4f}; the "
+            f"interval holds a bias of {bound:.1g}."
+        )
 
 
 def held_out(document: Document, names: Mapping[str, str] | None = None) -> Table | None:
