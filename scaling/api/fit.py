@@ -120,7 +120,7 @@ def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], o
     from scaling.fit_report.report import FitReport, fit_report, two_step_report
     from scaling.law import Form
     from scaling.law.chance import known_chance, upper_level
-    from scaling.law.choice import choose, cost_of, cost_weights
+    from scaling.law.choice import choose, choose_again, cost_of, cost_weights
     from scaling.law.columns import clustered_by, shared_by
     from scaling.law.held_out import column_held_out, split_held_out
     from scaling.law.objective import named_objective
@@ -151,8 +151,9 @@ def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], o
     asked = (objective, delta, over) != (None, None, None)
     kind = named_objective(objective or own, delta, over) if asked else None
     weights = None if options["weight"] is None else _weights(points, options["weight"])
-    choice = None
+    choice, refit = None, None
     if isinstance(law, str):
+        refit = choose_again(points, objective=kind, seed=options["seed"], clusters=clusters, shared=shared)
         choice = choose(points, objective=kind, seed=options["seed"])
         form, kind = choice.best.form, choice.best.objective
         cost = cost_of(points)
@@ -183,14 +184,14 @@ def _fit(points: Points, law: Form | Written | str, stated: Mapping[str, str], o
     of_two = isinstance(law_fit, TwoStep)
     report = two_step_report(law_fit, **choices) if of_two else fit_report(law_fit, **choices)
     if options["hold_out"] == "largest":
-        report = report.with_back_test()
+        report = report.with_back_test(refit)
 
     def album() -> dict[str, Picture]:
         test = report.held_out if isinstance(report, FitReport) else None
         return figures_of_law(law_fit, tested, level=options["level"], method=method, tested=test)
 
     document = report.to_json() | ({} if choice is None else {"choice": choice.to_json()})
-    return Fit(document, points, law_fit, method, options["level"], album)
+    return Fit(document, points, law_fit, method, options["level"], album, refit)
 
 
 def _constrained(

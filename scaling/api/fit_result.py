@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from scaling.errors import ScalingError, nearest
 if TYPE_CHECKING:
     import pandas
 
+    from scaling.law.back_test import Refit
+    from scaling.law.competing import Competitor
     from scaling.law.fit import Fit as FittedLaw
     from scaling.law.forms import Form
     from scaling.law.interval import Interval
@@ -33,10 +36,14 @@ class PredictedLoss(float):
     """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
 
     prediction: Prediction
+    is_identified: bool
+    """Whether its intervals are narrow enough to state it (docs/laws.md)."""
 
-    def __new__(cls, prediction: Prediction) -> PredictedLoss:
+    def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
+        from scaling.law.predictions import is_identified
+
         self = super().__new__(cls, prediction.estimate)
-        self.prediction = prediction
+        self.prediction, self.is_identified = prediction, is_identified(prediction, target)
         return self
 
     @property
@@ -50,9 +57,8 @@ class PredictedLoss(float):
 
     def __repr__(self) -> str:
         new = self.interval_run
-        return f"{float(self):.4f}" + (
-            "" if new is None else f" ({100 * new.level:g}% {new.low:.4f} to {new.high:.4f})"
-        )
+        value = f"{float(self):.4f}" if self.is_identified else "not identified"
+        return value + ("" if new is None else f" ({100 * new.level:g}% {new.low:.4f} to {new.high:.4f})")
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +75,8 @@ class Fit:
     method: str | None = None
     level: float = 0.95
     album: Album = field(default=dict)
+    refit: Refit | None = None
+    """Chooses and fits a law without some of the points, where the law was chosen."""
 
     @property
     def estimates(self) -> dict[str, float]:
@@ -100,7 +108,7 @@ class Fit:
         tests = self.document.get("back_test")
         if not tests and self.law is not None:
             with overflows_ignored():
-                tests = [test.to_json() for test in back_test(self.law, self.level)]
+                tests = [test.to_json() for test in back_test(self.law, self.level, self.refit)]
         return _frame(tests or ())
 
     @property
@@ -135,9 +143,9 @@ class Fit:
         table = [dict(zip(names, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
         with overflows_ignored():
             predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
-        if not rows[0].ndim:
-            return PredictedLoss(predicted[0])
         target = law.form.target
+        if not rows[0].ndim:
+            return PredictedLoss(predicted[0], target)
         return _frame(
             [{**prediction.row, target: prediction.estimate, **prediction.to_json()} for prediction in predicted]
         )
@@ -145,6 +153,8 @@ class Fit:
     def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
         """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
         each token that is `served` after training.
+
+        An optimum that the points do not identify is refused. A warning states where competing laws disagree.
         """
         estimates = self.estimates
         if self.law is None:
@@ -154,13 +164,41 @@ class Fit:
                 estimates[f"{name}_coefficient"] * C ** estimates[key] for name, key in (("N", "a"), ("D", "b"))
             )
             return {"N": size, "D": data}
-        from scaling.law.frontier import data_left, optimal_size
+        from scaling.fit_report.report import budget_optimum
+        from scaling.fit_report.tables import disagreement, tried
+        from scaling.law.frontier import SERVED
+
+        law, document = self._law_of_loss
+        method: Any = self.method if law.degrees_of_freedom > 0 else None
+        with overflows_ignored():
+            best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level, law.seed)
+        if not best.is_identified:
+            raise ScalingError(
+                f"the optimum is not identified by {document['law']} of {tried(document)}",
+                key="C",
+                value=C,
+                fix="add runs nearer to it, or fit a law with fewer parameters",
+            )
+        for line in disagreement(best.to_json()):
+            warnings.warn(line.removeprefix("! "), stacklevel=2)
+        size, data = best.prediction.row["N"], best.prediction.row["D"]
+        return {"N": size, "D": data, "loss": best.prediction.estimate}
+
+    @property
+    def _law_of_loss(self) -> tuple[FittedLaw, Mapping[str, Any]]:
+        """The law of the loss, which of two steps is the first, and its document."""
         from scaling.law.two_step import TwoStep
 
-        law = self.law.loss if isinstance(self.law, TwoStep) else self.law
-        size = float(optimal_size(law.form, C, served=served).of(law.form, law.theta))
-        data = data_left(C, size, served=served)
-        return {"N": size, "D": data, "loss": float(law.predict(N=size, D=data))}
+        law = self._needs_law("optimise")
+        return (law.loss, self.document["steps"][0]) if isinstance(law, TwoStep) else (law, self.document)
+
+    @functools.cached_property
+    def _competitors(self) -> tuple[Competitor, ...]:
+        """Fits of the laws that compete with the law of the loss."""
+        from scaling.law.competing import competitors
+
+        with overflows_ignored():
+            return competitors(self._law_of_loss[0])
 
     @functools.cached_property
     def pictures(self) -> dict[str, Picture]:

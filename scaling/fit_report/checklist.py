@@ -152,5 +152,7 @@ def _methods(intervals: Mapping[str, Interval]) -> str:
 def _errors(held_out: HeldOut) -> str:
     document = held_out.to_json()
     covered = coverage(document)
-    error = f"{document['n']} runs, largest relative error {document['largest_relative_error']:.2%}"
+    relative = document["largest_relative_error"]
+    size = f"relative error {relative:.2%}" if np.isfinite(relative) else f"error {document['largest_error']:.4f}"
+    error = f"{document['n']} runs, largest {size}"
     return error + (f", {covered}" if covered else "")

@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 
 from scaling.fit_report.checklist import FITTING, FORM, Answer, checklist, missing, tested
-from scaling.law.back_test import BackTest, back_test
+from scaling.law.back_test import BackTest, Refit, back_test
+from scaling.law.competing import CompetingOptimum, Competitor, competing_optima, competitors, residual_scale
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit, check_columns
 from scaling.law.forms.composed import PREFIX
 from scaling.law.frontier import SERVED, data_left, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
+from scaling.law.identification import is_wide, is_wide_size
 from scaling.law.interval import Interval, Method, intervals
-from scaling.law.isoflop import IsoFlop
+from scaling.law.isoflop import IsoFlop, Minimum
 from scaling.law.loss_unit import unit_of_term
 from scaling.law.points import Points
 from scaling.law.power_law_fit import PowerLawFit
-from scaling.law.predictions import EXAMPLES, Prediction, predict_runs
+from scaling.law.predictions import EXAMPLES, Prediction, is_identified, predict_runs
 from scaling.law.two_step import TwoStep
 
 OF_EACH_STEP = (FORM, FITTING)
@@ -39,6 +41,23 @@ class BudgetOptimum:
     prediction: Prediction
     served: float = 0.0
     """Tokens after training that the budget pays for too."""
+    residual_scale: float | None = None
+    """The root mean square residual of the law, to compare with those of the competing ones."""
+    competing: tuple[CompetingOptimum, ...] = ()
+    """What other laws that fit the points about as well make of the budget."""
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether its size and loss are an answer; without intervals that is not judged."""
+        if not isinstance(self.N, Interval) or not isinstance(self.D, Interval):
+            return True
+        ends = [size for size in (self.N, self.D) if size.open_below or size.open_above]
+        return not ends and not is_wide_size(self.N.low, self.N.high) and is_identified(self.prediction, "loss")
+
+    @property
+    def disagreeing(self) -> tuple[CompetingOptimum, ...]:
+        """The competing laws whose size this law's interval does not hold."""
+        return tuple(other for other in self.competing if not other.agrees(self.N))
 
     def to_json(self) -> dict[str, Any]:
         values = {"N": self.N, "D": self.D, "loss": self.loss}
@@ -46,8 +65,29 @@ class BudgetOptimum:
             name: value.to_json() if isinstance(value, Interval) else {"estimate": value}
             for name, value in values.items()
         }
+        prediction = self.prediction.to_json()
+        if not self.is_identified:
+            bounded = {name: {**ends, "estimate": None} for name, ends in bounded.items()}
+            prediction = _without_estimates(prediction)
         served = {"served": self.served} if self.served else {}
-        return {"C": self.C, **served, **bounded, **self.prediction.to_json()}
+        document = {"C": self.C, **served, **bounded, **prediction, "identified": self.is_identified}
+        return document | {"competing": [self._against(other) for other in self.competing], **self._over_laws()}
+
+    def _against(self, other: CompetingOptimum) -> dict[str, Any]:
+        values = {"N": other.best.N, "D": other.best.D, "loss": other.best.loss}
+        bounded = {name: value.to_json() for name, value in values.items()}
+        agrees = other.agrees(self.N)
+        ratio = other.residual_scale / self.residual_scale if self.residual_scale else None
+        return {"law": other.law, "residual_ratio": ratio, "agrees": agrees, **bounded}
+
+    def _over_laws(self) -> dict[str, Any]:
+        """The lowest and the highest end of all the laws' intervals."""
+        if not self.is_identified or not isinstance(self.N, Interval) or not isinstance(self.D, Interval):
+            return {"over_laws": None}
+        sizes = [self.N, *(other.best.N for other in self.competing)]
+        data = [self.D, *(other.best.D for other in self.competing)]
+        ends = {name: (min(v.low for v in of), max(v.high for v in of)) for name, of in (("N", sizes), ("D", data))}
+        return {"over_laws": {name: {"low": low, "high": high} for name, (low, high) in ends.items()}}
 
 
 @dataclass(frozen=True)
@@ -65,9 +105,9 @@ class FitReport:
     back_tests: tuple[BackTest, ...] = ()
     cluster_column: str | None = None
 
-    def with_back_test(self) -> FitReport:
+    def with_back_test(self, refit: Refit | None = None) -> FitReport:
         """The same report with the largest runs of the fitted points predicted from the smaller ones."""
-        return replace(self, back_tests=tuple(back_test(self.fit, self.level)))
+        return replace(self, back_tests=tuple(back_test(self.fit, self.level, refit)))
 
     def to_json(self) -> dict[str, Any]:
         fit = self.fit
@@ -98,8 +138,10 @@ class FitReport:
             "condition_number": fit.condition_number,
             "largest_leverage": float(fit.diagnostics.leverage.max()),
             "not_identified": fit.not_identified,
+            "unidentified": self._unidentified(),
             "unreliable": fit.unreliable,
             "points": _counts(points),
+            "ranges": _ranges(fit),
             "predictions": _predicted(self.predictions, form.target),
             "back_test": [test.to_json() for test in self.back_tests],
             "optima": [optimum.to_json() for optimum in self.optima],
@@ -107,6 +149,17 @@ class FitReport:
             "clusters": self._clusters(),
         }
         return _finite(document)
+
+    def _unidentified(self) -> list[str]:
+        """The names of the parameters, and of the exponents that follow from them, whose estimate is no answer."""
+        followed = [self.intervals[name] for name in self.fit.form.derived if name in self.intervals]
+        wide = [
+            bound.name
+            for bound in followed
+            if bound.open_below or bound.open_above or is_wide(bound.estimate, bound.low, bound.high)
+        ]
+        own = self.fit.unidentified
+        return [*own, *(name for name, other in self.fit.form.tied.items() if other in own), *wide]
 
     def _clusters(self) -> dict[str, Any] | None:
         """Which points belong together, and how their errors correlate where that was estimated."""
@@ -136,9 +189,9 @@ class TwoStepReport:
     predictions: tuple[Prediction, ...]
     back_tests: tuple[BackTest, ...] = ()
 
-    def with_back_test(self) -> TwoStepReport:
+    def with_back_test(self, refit: Refit | None = None) -> TwoStepReport:
         """The same report with the largest runs of the fitted points predicted from the smaller ones."""
-        return replace(self, back_tests=tuple(back_test(self.fit, self.level)))
+        return replace(self, back_tests=tuple(back_test(self.fit, self.level, refit)))
 
     def to_json(self) -> dict[str, Any]:
         form, points = self.fit.form, self.fit.points
@@ -168,7 +221,9 @@ class TwoStepReport:
                 key: [f"{step}: {sentence}" for step, document in steps.items() for sentence in document[key]]
                 for key in ("not_identified", "unreliable")
             },
+            "unidentified": [*loss["unidentified"], *(PREFIX + name for name in task["unidentified"])],
             "points": _counts(points),
+            "ranges": loss["ranges"],
             "predictions": _predicted(self.predictions, form.target),
             "back_test": [test.to_json() for test in self.back_tests],
             "optima": [],
@@ -235,6 +290,7 @@ def fit_report(
     bounds = {} if method is None else intervals(fit, method, level=level, seed=seed)
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=seed)
     budgets = [target for target in targets if _is_budget(fit, target)]
+    others = competitors(fit) if budgets else ()
     rows = [_row(fit, target) for target in targets if target not in budgets]
     return FitReport(
         fit,
@@ -242,7 +298,7 @@ def fit_report(
         bounds,
         tested,
         tuple(predict_runs(fit, rows, level, method, seed=seed)),
-        tuple(_optimum(fit, budget, method, level, seed) for budget in budgets),
+        tuple(budget_optimum(fit, budget, others, method, level, seed) for budget in budgets),
         checklist(fit, intervals=bounds, held_out=tested, stated=stated),
         cluster_column=cluster_column,
     )
@@ -257,6 +313,7 @@ def _tested(held_out: HeldOut | None, target: str) -> dict[str, Any] | None:
         held_out.predictions,
         map(float, held_out.observed),
         map(float, held_out.relative_errors),
+        map(float, held_out.errors),
         strict=True,
     )
     points = [
@@ -265,17 +322,39 @@ def _tested(held_out: HeldOut | None, target: str) -> dict[str, Any] | None:
             **prediction.row,
             target: loss,
             "predicted": prediction.estimate,
-            "relative_error": error,
+            "relative_error": relative,
+            "error": error,
             **prediction.to_json(),
             "covered": None if prediction.run is None else bool(prediction.run.covers(loss)),
         }
-        for run, prediction, loss, error in runs
+        for run, prediction, loss, relative, error in runs
     ]
     return held_out.to_json() | {"points": points}
 
 
 def _predicted(predictions: Sequence[Prediction], target: str) -> list[dict[str, Any]]:
-    return [{**prediction.row, target: prediction.estimate, **prediction.to_json()} for prediction in predictions]
+    rows = []
+    for prediction in predictions:
+        identified, document = is_identified(prediction, target), prediction.to_json()
+        if not identified:
+            document = _without_estimates(document)
+        estimate = prediction.estimate if identified else None
+        rows.append({**prediction.row, target: estimate, **document, "identified": identified})
+    return rows
+
+
+def _without_estimates(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The intervals of a prediction that is no answer."""
+    return {
+        name: {**value, "estimate": None} if isinstance(value, Mapping) and "estimate" in value else value
+        for name, value in document.items()
+    }
+
+
+def _ranges(fit: Fit) -> dict[str, list[float]]:
+    """The smallest and the largest value of each column of the fitted points."""
+    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
+    return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
 
 def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
@@ -283,17 +362,26 @@ def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
     return "C" in target and set(target) <= {"C", SERVED} and set(fit.form.inputs) == {"N", "D"}
 
 
-def _optimum(fit: Fit, target: Mapping[str, float], method: Method | None, level: float, seed: int) -> BudgetOptimum:
+def budget_optimum(
+    fit: Fit,
+    target: Mapping[str, float],
+    others: tuple[Competitor, ...],
+    method: Method | None,
+    level: float,
+    seed: int,
+) -> BudgetOptimum:
+    """The best use of the budget C by the law, next to what the `others` make of it."""
     compute, served = target["C"], target.get(SERVED, 0.0)
+    scale, competing = residual_scale(fit), competing_optima(others, compute, served, level)
     if method is not None:
         best = optimal(fit, compute, served=served, method=method, level=level)
         row = {"N": best.N.estimate, "D": best.D.estimate}
         (prediction,) = predict_runs(fit, [row], level, method, seed=seed)
-        return BudgetOptimum(compute, best.N, best.D, best.loss, prediction, served)
+        return BudgetOptimum(compute, best.N, best.D, best.loss, prediction, served, scale, competing)
     size = float(optimal_size(fit.form, compute, served=served).of(fit.form, fit.theta))
     data = data_left(compute, size, served=served)
     (prediction,) = predict_runs(fit, [{"N": size, "D": data}], level, None)
-    return BudgetOptimum(compute, size, data, prediction.estimate, prediction, served)
+    return BudgetOptimum(compute, size, data, prediction.estimate, prediction, served, scale, competing)
 
 
 def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:
@@ -318,12 +406,26 @@ class MinimaReport:
                 "D": data.position,
                 "loss": size.loss,
                 "refused": size.refused or data.refused,
+                "interval_N": _bounds(size),
+                "interval_D": _bounds(data),
             }
             for size, data in zip(self.size.minima, self.data.minima, strict=True)
         ]
         bounds = {"a": self.size.interval(), "b": self.data.interval()}
         growth = _growth(f"isoflop_{self.size.kind}", self.size.law, self.data.law, bounds, "t")
-        return _finite({**growth, "points": _counts(self.points), "minima": minima})
+        bias = {
+            name: {"shifts": along.shifts, "bound": along.bias} for name, along in (("a", self.size), ("b", self.data))
+        }
+        biased = {"bias": bias} if self.size.kind == "parabola" else {}
+        return _finite({**growth, **biased, "points": _counts(self.points), "minima": minima})
+
+
+def _bounds(minimum: Minimum) -> dict[str, Any] | None:
+    """The 95% interval of the position of a minimum."""
+    if minimum.refused is not None:
+        return None
+    low, high = minimum.interval()
+    return {"estimate": minimum.position, "low": low, "high": high, "level": 0.95}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ Document = Mapping[str, Any]
 
 DECIMALS, MOST_DECIMALS = 4, 15
 NOT_FINITE = "not finite"
+NOT_IDENTIFIED = "not identified"
 UNTESTED = "*"
 LARGE = 1e5
 """Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
@@ -72,7 +73,8 @@ def estimates(document: Document) -> Table:
         estimate = document["estimates"][name] if name in document["estimates"] else interval["estimate"]
         is_fixed = name in document.get("fixed", {})
         ends = "" if interval is None else _ends(interval, "{:.4g}".format)
-        value = "not identified" if estimate is None else f"{estimate:.5g}"
+        ends += f", {NOT_IDENTIFIED}" if ends and name in document.get("unidentified", ()) else ""
+        value = NOT_IDENTIFIED if estimate is None else f"{estimate:.5g}"
         rows.append((name, value, "held" if is_fixed else ends, units.get(name, "")))
     title = f"{percent(levels.pop())} interval" if levels else ""
     return Table("Estimates.", ("", "estimate", title, "unit"), rows, words=(0, 3))
@@ -83,12 +85,37 @@ def minima(document: Document) -> Table | None:
     if "minima" not in document:
         return None
     rows = [
-        (short(row["C"]), row["refused"], "", "")
+        (short(row["C"]), row["refused"], "", "", "", "")
         if row["refused"]
-        else (short(row["C"]), short(row["N"]), short(row["D"]), f"{row['loss']:.4f}")
+        else (
+            short(row["C"]),
+            short(row["N"]),
+            _ends(row["interval_N"], short),
+            short(row["D"]),
+            _ends(row["interval_D"], short),
+            f"{row['loss']:.4f}",
+        )
         for row in document["minima"]
     ]
-    return Table("Minima of the budgets.", ("C (FLOPs)", "N*", "D*", "loss"), rows)
+    titles = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
+    return Table("Minima of the budgets.", titles, rows, notes=[*_bias(document)])
+
+
+def _bias(document: Document) -> Iterator[str]:
+    """How far parabolas may be off, which noise does not show."""
+    for name, bias in document.get("bias", {}).items():
+        bound, estimate = bias["bound"], document["estimates"][name]
+        if bound is None:
+            yield f"{name}: the bias of parabolas is not bounded: it takes four sizes or more at every budget."
+            continue
+        read = ", ".join(
+            f"{kind} {estimate + shift:.4f}"
+            for kind, shift in zip(("cubics", "quartics"), bias["shifts"], strict=False)
+        )
+        yield (
+            f"{name}: a parabola misreads a lopsided valley (arXiv 2603.22339): {read}, parabolas {estimate:.4f}; the "
+            f"interval holds a bias of {bound:.1g}."
+        )
 
 
 def held_out(document: Document, names: Mapping[str, str] | None = None) -> Table | None:
@@ -113,7 +140,7 @@ def held_out(document: Document, names: Mapping[str, str] | None = None) -> Tabl
                 *(_loss(point[name], decimals) for name in (target, "predicted")),
                 *_both(point, decimals),
                 *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
-                signed(point["relative_error"]),
+                error(point["relative_error"], point["error"]),
                 *([] if beyond is None else [signed(beyond)]),
             )
         )
@@ -130,15 +157,17 @@ def back_test(document: Document) -> Table | None:
     if not tests:
         return None
     inside = f"inside their {titles(tests[0]['level'])[1]}"
-    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias")
+    by_law = ["law"] if "choice" in document else []  # each test has chosen its own
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
     rows = [
         (
             f"{test['axis']} ≥ {short(test['from'])}",
             str(test["runs"]),
             f"{test['decades_outside']:.2f}",
             f"{test['covered']:.0%}",
-            f"{test['mean_absolute_relative_error']:.2%}",
-            signed(test["bias"]),
+            unsigned(test["mean_absolute_relative_error"], test["mean_absolute_error"]),
+            error(test["bias"], test["mean_error"]),
+            *(test[key] for key in by_law),
         )
         for test in tests
     ]
@@ -152,11 +181,10 @@ def predictions(document: Document) -> Table | None:
         return None
     inputs, target = document["inputs"], document["target"]
     first, *others = inputs
-    cells = [
-        (*(short(row[name]) for name in inputs), _loss(row[target], DECIMALS), *_both(row, DECIMALS)) for row in rows
-    ]
+    cells = [(*(short(row[name]) for name in inputs), _answer(row, target), *_both(row, DECIMALS)) for row in rows]
     titles = (f"at {first}", *others, target, *titles_of_intervals(rows[0]))
-    return Table("Predictions.", titles, cells, notes=[*_outside(rows, inputs), *_untested(rows, inputs)])
+    notes = [*_outside(rows, inputs), *_untested(rows, inputs), *_no_answers(document, rows, inputs)]
+    return Table("Predictions.", titles, cells, notes=notes)
 
 
 def optima(document: Document) -> Table | None:
@@ -173,15 +201,55 @@ def optima(document: Document) -> Table | None:
     for name in ("N", "D"):
         titles += [name, *([f"{percent(rows[0][name]['level'])} interval of {name}"] if bounded else [])]
         for row, line in zip(rows, cells, strict=True):
-            estimate = row[name]["estimate"]
+            estimate, absent = row[name]["estimate"], NOT_FINITE if row.get("identified", True) else NOT_IDENTIFIED
             line += [
-                NOT_FINITE if estimate is None else short(estimate),
+                absent if estimate is None else short(estimate),
                 *([_ends(row[name], short)] if bounded else []),
             ]
     titles += ["loss", *titles_of_intervals(rows[0])]
     for row, line in zip(rows, cells, strict=True):
-        line += [_loss(row["loss"]["estimate"], DECIMALS), *_both(row, DECIMALS)]
-    return Table("The best use of a budget.", titles, cells, notes=[*_outside(rows, ["C"]), *_untested(rows, ["C"])])
+        loss = {"loss": row["loss"]["estimate"], "identified": row.get("identified", True)}
+        line += [_answer(loss, "loss"), *_both(row, DECIMALS)]
+    notes = [line for row in rows for line in disagreement(row)]
+    notes += [*_outside(rows, ["C"]), *_untested(rows, ["C"]), *_no_answers(document, rows, ["C"])]
+    return Table("The best use of a budget.", titles, cells, notes=notes)
+
+
+def disagreement(row: Mapping[str, Any]) -> Iterator[str]:
+    """The sentence that competing laws put the optimum elsewhere, with their numbers; nothing where they agree."""
+    others = [other for other in row.get("competing", ()) if not other["agrees"]]
+    if not others:
+        return
+    numbers = "; ".join(
+        f"{other['law']}: N {_bounded(other['N'])}, D {_bounded(other['D'])}, loss {other['loss']['estimate']:.4f}, "
+        f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
+        for other in others
+    )
+    over = row.get("over_laws")
+    whole = "" if over is None else f". Over these laws N is {short(over['N']['low'])} to {short(over['N']['high'])}"
+    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}{whole}."
+
+
+def _bounded(interval: Mapping[str, Any]) -> str:
+    return f"{short(interval['estimate'])} ({_ends(interval, short)})"
+
+
+def _answer(row: Mapping[str, Any], target: str) -> str:
+    """The predicted value, or that it is not identified."""
+    return _loss(row[target], DECIMALS) if row.get("identified", True) else NOT_IDENTIFIED
+
+
+def _no_answers(document: Document, rows: Sequence[Mapping[str, Any]], inputs: Sequence[str]) -> Iterator[str]:
+    """What was tried where a target is not identified."""
+    for row in rows:
+        if not row.get("identified", True):
+            yield f"{_at(row, inputs)} is not identified by {document['law']} of {tried(document)}."
+
+
+def tried(document: Document) -> str:
+    """`16 points, N 5.9k to 97k, D 700k to 4M`: what a law was fitted to."""
+    ranges = (f"{name} {short(low)} to {short(high)}" for name, (low, high) in document["ranges"].items())
+    return ", ".join([f"{document['n']} points", *ranges])
 
 
 def heading(document: Document) -> Iterator[str]:
@@ -199,10 +267,7 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         tested = document["held_out"]
         covered = coverage(tested)
         yield (
-            (
-                f"held out: largest error {abs(tested['largest_relative_error']):.2%}"
-                + (f"; {covered}" if covered else "")
-            ),
+            (f"held out: largest error {largest_error(tested)}" + (f"; {covered}" if covered else "")),
             "",
         )
     for step in document.get("steps", [document]):
@@ -253,6 +318,25 @@ def titles_of_intervals(row: Mapping[str, Any]) -> list[str]:
     if row["interval_run"] is None:
         return []
     return titles(row["interval_run"]["level"])
+
+
+def error(relative: float | None, absolute: float | None) -> str:
+    """A relative error with its sign; of a score of 0, which has none, the error in the score's own unit."""
+    if relative is not None or absolute is None:
+        return signed(relative)
+    return f"{absolute:+.{DECIMALS}f}"
+
+
+def unsigned(relative: float | None, absolute: float | None) -> str:
+    """The size of an error, in percent where that is known."""
+    if relative is not None:
+        return f"{abs(relative):.2%}"
+    return NOT_FINITE if absolute is None else f"{absolute:.{DECIMALS}f}"
+
+
+def largest_error(tested: Mapping[str, Any]) -> str:
+    """The largest error of the held-out runs; in the score's own unit where one of them scores 0."""
+    return unsigned(tested["largest_relative_error"], tested["largest_error"])
 
 
 def signed(share: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,14 @@ class BackTest:
     """How far beyond the points the furthest run lies along the axis."""
     mean_absolute_relative_error: float
     bias: float
-    """The mean of predicted over observed, less one."""
+    """The mean of predicted over observed, less one; like the relative error not finite where a score is 0."""
+    mean_absolute_error: float
+    mean_error: float
+    """The mean of predicted less observed."""
     inside: int
     level: float
+    law: str
+    """The law that predicts: where a law was chosen by what it predicts, the choice has not seen these runs either."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,14 +48,22 @@ class BackTest:
             "decades_outside": self.decades,
             "mean_absolute_relative_error": self.mean_absolute_relative_error,
             "bias": self.bias,
+            "mean_absolute_error": self.mean_absolute_error,
+            "mean_error": self.mean_error,
             "covered": self.inside / self.runs,
             "level": self.level,
+            "law": self.law,
         }
 
 
-def back_test(fit: Fit | TwoStep, level: float = 0.95) -> list[BackTest]:
+Refit = Callable[[np.ndarray], Fit | TwoStep]
+"""A fit to the points outside a mask."""
+
+
+def back_test(fit: Fit | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[BackTest]:
     """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
 
+    `refit` fits the points that are left, by default the same law; for a law that was chosen it chooses again.
     Refits that leave fewer than three points for each parameter, or that do not converge, are left out.
     """
     tests = []
@@ -64,7 +77,8 @@ def back_test(fit: Fit | TwoStep, level: float = 0.95) -> list[BackTest]:
             if tests and (tests[-1].axis, tests[-1].runs) == (axis, int(left_out.sum())):
                 continue
             try:
-                tests.append(_test(fit, axis, float(smallest), left_out, level))
+                smaller = fit.without(left_out, STARTS) if refit is None else refit(left_out)
+                tests.append(_test(fit, smaller, axis, float(smallest), left_out, level))
             except ScalingError:
                 continue
     return tests
@@ -78,8 +92,10 @@ def _axes(fit: Fit | TwoStep) -> Iterator[tuple[str, np.ndarray]]:
     return ((name, values) for name, values in columns.items() if values.min() > 0)
 
 
-def _test(fit: Fit | TwoStep, axis: str, smallest: float, left_out: np.ndarray, level: float) -> BackTest:
-    judged = judge(fit.without(left_out, STARTS), fit.points.hold_out(left_out)[1], level, "t")
+def _test(
+    fit: Fit | TwoStep, smaller: Fit | TwoStep, axis: str, smallest: float, left_out: np.ndarray, level: float
+) -> BackTest:
+    judged = judge(smaller, fit.points.hold_out(left_out)[1], level, "t")
     furthest = max(prediction.extrapolation.decades.get(axis, 0.0) for prediction in judged.predictions)
     errors = judged.relative_errors
     return BackTest(
@@ -89,6 +105,9 @@ def _test(fit: Fit | TwoStep, axis: str, smallest: float, left_out: np.ndarray, 
         furthest,
         float(np.mean(np.abs(errors))),
         float(np.mean(errors)),
+        float(np.mean(np.abs(judged.errors))),
+        float(np.mean(judged.errors)),
         int(judged.covered.sum()),
         level,
+        smaller.form.name,
     )

@@ -10,7 +10,7 @@ them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,6 +195,28 @@ def fit_chosen(
             last = error
     assert last is not None
     raise last
+
+
+def choose_again(
+    points: Points, *, objective: Objective | None = None, seed: int = 0, clusters: Any = None, shared: Any = None
+) -> Callable[[np.ndarray], Fit]:
+    """Choose a law without the runs of a mask and fit it to the others, so that a test on them has not been seen."""
+
+    def refit(mask: np.ndarray) -> Fit:
+        rest = points.hold_out(mask)[0]
+        best = choose(rest, objective=objective, seed=seed).best
+        return fit(
+            best.form,
+            rest,
+            objective=best.objective,
+            weights=cost_weights(cost_of(rest), best.power),
+            clusters=clusters,
+            shared=shared,
+            starts=FINAL_STARTS,
+            seed=seed,
+        )
+
+    return refit
 
 
 def _tests(points: Points, forms: Sequence[Form], cost: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.law.fit import Fit
 from scaling.law.interval import Interval, intervals
-from scaling.law.noise import measure
+from scaling.law.noise import measure, student
 from scaling.law.quantity import prediction
 
 
@@ -61,17 +61,19 @@ def compare(fits: Mapping[Any, Fit]) -> Comparison:
 def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float = 0.95) -> Interval:
     """The prediction averaged over laws by Akaike weight; its error holds the disagreement between them.
 
-    Buckland, Burnham and Augustin 1997, Biometrics 53(2), eq. 9, on log loss.
+    t Σ w √(se² + (q - mean)²) on either side, on log loss: Buckland, Burnham and Augustin 1997, Biometrics 53(2), eq. 9
+    for the standard error and Student's t of each law.
     """
     weights = compare(fits).weights
-    centres, errors, shares = [], [], []
+    centres, errors, shares, quantiles = [], [], [], []
     for name, fit in fits.items():
         row = {column: inputs[column] for column in fit.form.inputs}
         interval = next(iter(intervals(fit, "t", level=level, quantities=[prediction(fit.form, row)]).values()))
         centres.append(np.log(interval.estimate))
         errors.append(0.5 * np.log(interval.high / interval.low))
         shares.append(weights[name])
+        quantiles.append(student(level, fit.degrees_of_freedom_of_intervals))
     centre = float(np.dot(shares, centres))
-    width = float(np.dot(shares, np.hypot(errors, np.array(centres) - centre)))
+    width = float(np.dot(shares, np.hypot(errors, quantiles * (np.array(centres) - centre))))
     low, high = float(np.exp(centre - width)), float(np.exp(centre + width))
     return Interval("average", float(np.exp(centre)), low, high, level, "t")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scaling.law.identification import is_exponent, is_wide
 from scaling.law.likelihood import EXACT, Ends
 from scaling.law.problem import Problem
-from scaling.law.residual_tests import alike_neighbours, few_clusters, lack_of_fit, unequal_errors
+from scaling.law.residual_tests import alike_neighbours, few_clusters, lack_of_fit, off_size, unequal_errors
+from scaling.law.shared_errors import SharedErrors
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
@@ -53,6 +55,7 @@ def not_identified(
 ) -> tuple[str, ...]:
     """A sentence for each parameter that the points do not identify, by the intervals of the free parameters."""
     n, p = len(problem.observed), len(problem.free)
+    theta = dict(zip(problem.form.parameter_names, map(float, problem.theta(u)), strict=True))
     sentences = []
     if n < POINTS_A_PARAMETER * p:
         sentences.append(
@@ -69,7 +72,33 @@ def not_identified(
             sentences.append(
                 f"{name} is not separated from {partner} by these points: the interval is open {' and '.join(where)}"
             )
+        elif _is_wide(problem, name, theta[name], ends):
+            sentences.append(
+                f"{name} lies anywhere from {ends.low:.3g} to {ends.high:.3g}: the interval is wider than the estimate"
+            )
     return (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds, diagnostics))
+
+
+def unidentified(
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Ends], diagnostics: Diagnostics
+) -> tuple[str, ...]:
+    """The names of the free parameters whose estimate is no answer."""
+    names = [problem.form.parameter_names[index] for index in problem.free]
+    few = len(problem.observed) < POINTS_A_PARAMETER * len(problem.free)
+    if few or diagnostics.condition_number > WORST_CONDITION:
+        return tuple(names)
+    theta = dict(zip(problem.form.parameter_names, map(float, problem.theta(u)), strict=True))
+    return tuple(
+        name
+        for name, ends in bounds.items()
+        if ends.open_below or ends.open_above or _is_wide(problem, name, theta[name], ends)
+    )
+
+
+def _is_wide(problem: Problem, name: str, estimate: float, ends: Ends) -> bool:
+    """Whether a closed interval is too wide (`identification`)."""
+    parameter = problem.form.parameters[problem.form.parameter_names.index(name)]
+    return is_exponent(parameter) and is_wide(estimate, ends.low, ends.high)
 
 
 def _unseen_of_a_sigmoid(
@@ -126,4 +155,29 @@ def unreliable(problem: Problem, u: np.ndarray, clusters: np.ndarray | None) -> 
     ]
     if clusters is not None:
         reasons.append(few_clusters(clusters))
+    else:
+        reasons.append(_off_size(problem, u))
     return tuple(reason for reason in reasons if reason)
+
+
+def _off_size(problem: Problem, u: np.ndarray) -> str | None:
+    """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`."""
+    form, root = problem.form, np.sqrt(problem.weights)
+    residual, jacobian = replace(problem, shared=None).linearise(u[None])
+    axes = {name: problem.columns[name] for name in form.axes}
+    found = off_size(residual[0] * root, jacobian[0] * root, axes)
+    if found is None:
+        return None
+    observed = np.exp(problem.observed) if problem.objective.space == "log" else problem.observed
+    above = (observed - form.predict(problem.theta(u), problem.columns))[found.rows]
+    value = f"{found.value:,.0f}" if 1e3 <= found.value < 1e7 else f"{found.value:.4g}"
+    points = f"{len(above)} points of {found.column} = {value} lie"
+    side, distance = ("above", above) if above.mean() > 0 else ("below", -above)
+    unit = "nats" if form.target.startswith("loss") else f"of {form.target}"
+    lie = f"The {points} {side} the law by {distance.mean():.2g} {unit} on average"
+    if distance.min() > 0:
+        lie = f"All {points} {side} the law by {distance.min():.2g} to {distance.max():.2g} {unit}"
+    groups = problem.shared.groups[found.rows] if isinstance(problem.shared, SharedErrors) else found.rows
+    share = len(set(groups.tolist())) < len(groups)
+    or_shared = ", or it is the error that these points share, which the intervals hold" if share else ""
+    return f"{lie}: the form does not fit this size{or_shared}"

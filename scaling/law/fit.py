@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unreliable
+from scaling.law.diagnostics import Diagnostics, diagnose, not_identified, unidentified, unreliable
 from scaling.law.forms import Form, named
 from scaling.law.likelihood import Ends, bound
 from scaling.law.multi_start import draw, prepare, search
@@ -90,6 +90,11 @@ class Fit:
         return not_identified(self.problem, self.u, self.bounds, self.diagnostics)
 
     @cached_property
+    def unidentified(self) -> tuple[str, ...]:
+        """The names of the free parameters whose estimate is no answer (`scaling.law.identification`)."""
+        return unidentified(self.problem, self.u, self.bounds, self.diagnostics)
+
+    @cached_property
     def unreliable(self) -> tuple[str, ...]:
         """Why the intervals may not cover what they claim, a sentence each."""
         return unreliable(self.problem, self.u, self.clusters)
@@ -128,6 +133,11 @@ class Fit:
     @property
     def degrees_of_freedom(self) -> int:
         return len(self.problem.observed) - len(self.problem.free)
+
+    @property
+    def degrees_of_freedom_of_intervals(self) -> int:
+        """Those of Student's t in intervals: of clusters, one less than there are."""
+        return self.degrees_of_freedom if self.clusters is None else max(int(self.clusters.max()), 1)
 
     @property
     def parameters_fitted(self) -> int:

@@ -69,8 +69,14 @@ class HeldOut:
         return np.array([prediction.estimate for prediction in self.predictions])
 
     @property
+    def errors(self) -> np.ndarray:
+        return self.predicted - self.observed
+
+    @property
     def relative_errors(self) -> np.ndarray:
-        return self.predicted / self.observed - 1.0
+        """Infinite or not a number where a score is 0: `errors` are known there too."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.predicted / self.observed - 1.0
 
     @property
     def covered(self) -> np.ndarray:
@@ -82,6 +88,8 @@ class HeldOut:
         run = self.predictions[0].run
         return {
             "n": len(self.observed),
+            "mean_absolute_error": float(np.mean(np.abs(self.errors))),
+            "largest_error": float(np.max(np.abs(self.errors))),
             "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
             "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
             "covered": None if run is None else float(np.mean(self.covered)),

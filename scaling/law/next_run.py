@@ -147,7 +147,11 @@ def _weights(fits: Sequence[Fit]) -> tuple[float, ...]:
 
 
 def _interval(goal: Goal, fits: Sequence[Fit], weights: Sequence[float], level: float) -> Interval | None:
-    """The profile interval of the goal; of several laws that of their mean, which holds their disagreement."""
+    """The profile interval of the goal; of several laws that of their mean, which holds their disagreement.
+
+    An end is Σ w √(reach² + t² (q - mean)²) from the mean, `reach` being t standard errors of that law: Buckland,
+    Burnham and Augustin 1997, Biometrics 53(2), eq. 9, times Student's t.
+    """
     bounds = []
     for each in fits:
         if each.degrees_of_freedom < 1:
@@ -157,13 +161,10 @@ def _interval(goal: Goal, fits: Sequence[Fit], weights: Sequence[float], level: 
     if len(bounds) == 1:
         return bounds[0]
     centre = float(sum(weight * bound.estimate for weight, bound in zip(weights, bounds, strict=True)))
-    below, above = (
-        float(sum(weight * np.hypot(reach, bound.estimate - centre) for weight, bound, reach in parts))
-        for parts in (
-            [(w, b, b.estimate - b.low) for w, b in zip(weights, bounds, strict=True)],
-            [(w, b, b.high - b.estimate) for w, b in zip(weights, bounds, strict=True)],
-        )
-    )
+    quantiles = [student(level, each.degrees_of_freedom) for each in fits]
+    apart = [quantile * (bound.estimate - centre) for quantile, bound in zip(quantiles, bounds, strict=True)]
+    reaches = [bound.estimate - bound.low for bound in bounds], [bound.high - bound.estimate for bound in bounds]
+    below, above = (float(np.dot(weights, np.hypot(reach, apart))) for reach in reaches)
     is_open = [any(getattr(bound, end) for bound in bounds) for end in ("open_below", "open_above")]
     return Interval(bounds[0].name, centre, centre - below, centre + above, level, "average", *is_open)
 

@@ -16,6 +16,7 @@ import numpy as np
 from scaling.law.discrepancy import Discrepancy, discrepancy
 from scaling.law.extrapolation import Extrapolation, extrapolation
 from scaling.law.fit import Fit
+from scaling.law.identification import is_wide_prediction
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.noise import student
 from scaling.law.points import PROPORTIONS, SIGNED, Points
@@ -88,6 +89,15 @@ def predict_runs(
         Prediction(row, mean.estimate, mean, run, place)
         for row, mean, run, place in zip(rows, means, runs, places, strict=True)
     ]
+
+
+def is_identified(prediction: Prediction, target: str) -> bool:
+    """Whether both intervals are closed and narrow enough to state the prediction; without them that is not judged."""
+    return not any(
+        bound.open_below or bound.open_above or is_wide_prediction(target, bound.estimate, bound.low, bound.high)
+        for bound in (prediction.mean, prediction.run)
+        if bound is not None
+    )
 
 
 def titles(level: float) -> list[str]:

@@ -181,4 +181,6 @@ def _ends(
         reach[rows] = bracket.guess(rows, threshold, reach)
     # Rows that are still walking: the objective has not risen far enough anywhere tried.
     is_open[rows[~np.isfinite(bracket.outer[rows])]] = True
+    # A place inside on the other side of the estimate: the quantity jumps there, and no end was found.
+    is_open |= bracket.inner < 0
     return centre + side * bracket.inner, is_open

@@ -1,6 +1,11 @@
-"""Tests of the residuals for errors that are unequal or depend on each other, at 1%, by normal approximation."""
+"""Tests of the residuals for errors that are unequal, depend on each other or follow a size, each at 1%.
+
+Those of unequal errors and of neighbours are by normal approximation.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +14,11 @@ from scaling.law.forms import Columns
 LIMIT = 2.576  # two-sided 1% of the normal distribution
 FEWEST = 8  # points below which no test has any power
 FEW_CLUSTERS = 10
+FALSE_ALARMS = 0.01
+"""How often independent errors may show a size that lies off the law (`python -m scaling.coverage.residuals`)."""
+FEWEST_OF_A_SIZE = 3
+SAME_SIZE = 0.01
+"""Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
 
 
 def unequal_errors(residual: np.ndarray, predicted: np.ndarray) -> str | None:
@@ -68,6 +78,61 @@ def lack_of_fit(residual: np.ndarray, columns: Columns, parameters: int) -> str 
     if ratio < fdtri(between, freedom, 0.99):
         return None
     return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
+
+
+@dataclass(frozen=True)
+class OffSize:
+    """The points of one size that lie off the law together: their rows, and the column and value that they share."""
+
+    column: str
+    value: float
+    rows: np.ndarray
+
+
+def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> OffSize | None:
+    """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
+
+    Each size in turn gets a shift of its own next to the law, linearised at its optimum: the shift over its standard
+    error has Student's t with n - p - 1 degrees of freedom (the mean-shift outlier model of a group; Cook and Weisberg
+    1982, Residuals and Influence in Regression, section 2.2), and the level is shared between all sizes of all columns
+    (Bonferroni). `residual` and the `jacobian` [parameters, points] are scaled by the root of the weights.
+    """
+    from scipy.special import stdtrit
+
+    count, freedom = len(residual), len(residual) - len(jacobian) - 1
+    groups = [size for name, column in columns.items() for size in _sizes(name, column)]
+    if freedom < 1 or not groups:
+        return None
+    basis, singular, _ = np.linalg.svd(jacobian.T, full_matrices=False)
+    basis = basis[:, singular > singular[0] * count * np.finfo(float).eps]
+    error = residual - basis @ (basis.T @ residual)
+    statistics = []
+    for group in groups:
+        shift = np.zeros(count)
+        shift[group.rows] = 1.0
+        own = shift - basis @ (basis.T @ shift)
+        length = float(own @ own)
+        if length < 1e-9 * len(group.rows):  # the law fits this size whatever its points are
+            statistics.append(0.0)
+            continue
+        part = float(own @ error) ** 2 / length
+        rest = max(float(error @ error) - part, 0.0) / freedom
+        statistics.append(np.sqrt(part / rest) if rest > 0 else np.inf)
+    worst = int(np.argmax(statistics))
+    limit = float(stdtrit(freedom, 1.0 - 0.5 * FALSE_ALARMS / len(groups)))
+    return groups[worst] if statistics[worst] > limit else None
+
+
+def _sizes(name: str, column: np.ndarray) -> list[OffSize]:
+    """The sizes of a column that several points have; none of a column of one or two sizes, or that is not positive."""
+    if column.min() <= 0:
+        return []
+    order = np.argsort(column, kind="stable")
+    ends = np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1
+    rows = np.split(order, ends)
+    if len(rows) < 3:
+        return []
+    return [OffSize(name, float(column[own[0]]), own) for own in rows if len(own) >= FEWEST_OF_A_SIZE]
 
 
 def few_clusters(clusters: np.ndarray) -> str | None:

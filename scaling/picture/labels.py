@@ -39,8 +39,10 @@ def caption(points: Points, names: Iterable[str], *sentences: str) -> str:
 
 
 def levels(values: np.ndarray, most: int = 5) -> np.ndarray:
-    """The distinct values where they are few, else as many evenly spaced in logarithms."""
+    """The distinct values where they are few, else as many evenly spaced, in logarithms where all are positive."""
     distinct = np.unique(values)
-    if len(distinct) <= most or distinct[0] <= 0:
+    if len(distinct) <= most:
         return distinct
+    if distinct[0] <= 0:
+        return np.linspace(distinct[0], distinct[-1], most)
     return np.geomspace(distinct[0], distinct[-1], most)

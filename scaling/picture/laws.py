@@ -78,7 +78,9 @@ def _panel(
     form = fit.form
     along = np.concatenate([_on_axis(form, table, axis) for table in tables])
     losses = np.concatenate([table[form.target] for table in tables])
-    x = np.geomspace(along.min() / MARGIN, along.max() * MARGIN, SAMPLES)
+    low, high = _reach(along)
+    is_size, is_positive = bool(along.min() > 0), bool(losses.min() > 0)
+    x = np.geomspace(low, high, SAMPLES) if is_size else np.linspace(low, high, SAMPLES)
     parts: list[Band | Line | Marks] = []
     paints: list[str | tuple[str, ...]] = [BLACK] * len(tables)
     if others:
@@ -99,8 +101,20 @@ def _panel(
         parts.append(Marks(x, table[form.target], paint, name, hollow=hollow, names=_names(table)))
     title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
     # The points set the height, so that a law far from them does not.
-    height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06)
-    return Panel(Axis(label(axis), log=True), Axis(label(form.target), True, height), tuple(parts), title)
+    room = 0.06 * float(np.ptp(losses)) or 0.06
+    height = (float(losses.min()) / 1.06, float(losses.max()) * 1.06) if is_positive else _around(losses, room)
+    return Panel(Axis(label(axis), is_size), Axis(label(form.target), is_positive, height), tuple(parts), title)
+
+
+def _reach(values: np.ndarray) -> tuple[float, float]:
+    """The ends of an axis: a quarter beyond the points, of a proportion that may be 0 a tenth of their range."""
+    if values.min() > 0:
+        return float(values.min()) / MARGIN, float(values.max()) * MARGIN
+    return _around(values, 0.1 * float(np.ptp(values)) or 0.1)
+
+
+def _around(values: np.ndarray, room: float) -> tuple[float, float]:
+    return float(values.min()) - room, float(values.max()) + room
 
 
 def _curve(
@@ -113,18 +127,24 @@ def _curve(
     if predict is None:
         return [line]
     knots = slice(None, None, BAND_STEP)
+    place = np.log(x) if x.min() > 0 else x
     predictions = predict({key: column[knots] for key, column in columns.items()})
 
     def band(of: Literal["mean", "run"]) -> Band:
         ends = (
             np.array([getattr(getattr(prediction, of), end) for prediction in predictions]) for end in ("low", "high")
         )
-        low, high = (
-            y * np.exp(np.interp(np.log(x), np.log(x[knots]), np.log(_positive(end) / y[knots]))) for end in ends
-        )
+        low, high = (_between(place, y, knots, end) for end in ends)
         return Band(x, low, high, colour, shade=SHADES[of])
 
     return [band("run"), band("mean"), line]
+
+
+def _between(place: np.ndarray, y: np.ndarray, knots: slice, ends: np.ndarray) -> np.ndarray:
+    """An end of the law's interval at every place, of those at the knots; in logarithms where the law is positive."""
+    if y.min() <= 0:
+        return y + np.interp(place, place[knots], ends - y[knots])
+    return y * np.exp(np.interp(place, place[knots], np.log(_positive(ends) / y[knots])))
 
 
 def _positive(ends: np.ndarray) -> np.ndarray:
@@ -165,28 +185,38 @@ def contours(fit: Fit, *, frontier: tuple[np.ndarray, np.ndarray] | None = None)
 
 
 def residuals(fit: Fit) -> Picture:
-    """How far each point lies from the law, in percent of its loss, along each of the law's columns."""
+    """How far each point lies from the law, in percent of its loss or in its own unit, along each of its columns."""
     form, points = fit.form, fit.points
     predicted = fit.predict(**{name: points[name] for name in form.inputs})
-    percent = 100 * (points[form.target] / predicted - 1)
-    spread = float(np.sqrt(np.mean(percent**2)))
+    off, unit = _errors(points[form.target], predicted, points[form.target], "observed", "predicted")
+    spread = float(np.sqrt(np.mean(off**2)))
     panels = []
     for place, name in enumerate(form.axes):
-        ends = np.array([points[name].min() / MARGIN, points[name].max() * MARGIN])
+        ends = np.array(_reach(points[name]))
         flat = np.full(2, spread)
         panels.append(
             Panel(
-                Axis(label(name), log=True),
-                Axis("observed over predicted - 1 (%)"),
+                Axis(label(name), log=bool(points[name].min() > 0)),
+                Axis(unit),
                 (
                     Band(ends, -flat, flat, GREY, "" if place else "root mean square"),
                     Line(ends, np.zeros(2), BLACK),
-                    Marks(points[name], percent, KINDS[0], names=_names(points)),
+                    Marks(points[name], off, KINDS[0], names=_names(points)),
                 ),
             )
         )
-    sentence = f"Residuals of {form.formula}; root mean square {spread:.2g}%."
+    size = f"{spread:.2g}%" if unit.endswith("(%)") else f"{spread:.2g}"
+    sentence = f"Residuals of {form.formula}; root mean square {size}."
     return Picture(tuple(panels), caption(points, form.axes, sentence), "residuals")
+
+
+def _errors(
+    first: np.ndarray, second: np.ndarray, observed: np.ndarray, name: str, other: str
+) -> tuple[np.ndarray, str]:
+    """The first over the second in percent, and its axis; the difference where a score is 0 or a loss negative."""
+    if observed.min() > 0:
+        return 100 * (first / second - 1), f"{name} over {other} - 1 (%)"
+    return first - second, f"{name} - {other}"
 
 
 def sensitivity(fit: Fit) -> Picture:
@@ -205,7 +235,7 @@ def sensitivity(fit: Fit) -> Picture:
         Marks(deltas, found.by_delta, KINDS[0]),
     ]
     axis = "C" if "C" in points.columns else fit.form.axes[0]
-    reach = np.array([points[axis].min() / MARGIN, points[axis].max() * MARGIN])
+    reach = np.array(_reach(points[axis]))
     name = found.parameter
     panels = (
         Panel(
@@ -214,7 +244,7 @@ def sensitivity(fit: Fit) -> Picture:
             tuple(parts),
         ),
         Panel(
-            Axis(label(axis), log=True),
+            Axis(label(axis), log=bool(points[axis].min() > 0)),
             Axis(f"{name} without the point ({chosen.unit})"),
             (
                 Line(reach, np.full(2, found.estimate)),
@@ -260,35 +290,41 @@ def extrapolation(fit: Fit, held_out: Points, *, predict: Predict | None = None,
     runs = [prediction.run for prediction in predictions if prediction.run is not None]
     low, high = (np.array([getattr(run, end) for run in runs]) if runs else None for end in ("low", "high"))
     seen, ahead = _column(points, axis), _column(held_out, axis)
-    percent = 100 * (predicted / held_out[form.target] - 1)
-    bars = () if low is None or high is None else (100 * (low / predicted - 1), 100 * (high / predicted - 1))
-    ends = np.array([ahead.min() / MARGIN, ahead.max() * MARGIN])
+    observed = held_out[form.target]
+    off, unit = _errors(predicted, observed, observed, "predicted", "observed")
+    in_percent = unit.endswith("(%)")
+    bars = ()
+    if low is not None and high is not None:
+        bars = tuple(off + (100 * (end / predicted - 1) if in_percent else end - predicted) for end in (low, high))
+    ends = np.array(_reach(ahead))
+    is_size = bool(min(seen.min(), ahead.min()) > 0)
     losses = Panel(
-        Axis(label(axis), log=True),
-        Axis(label(form.target), log=True),
+        Axis(label(axis), log=is_size),
+        Axis(label(form.target), log=bool(min(points[form.target].min(), observed.min(), predicted.min()) > 0)),
         (
             Marks(seen, points[form.target], GREY, "fitted", names=_names(points)),
-            Marks(ahead, held_out[form.target], BLACK, "held out", hollow=True, names=_names(held_out)),
+            Marks(ahead, observed, BLACK, "held out", hollow=True, names=_names(held_out)),
             Marks(ahead, predicted, KINDS[1], "predicted", "cross", low=low, high=high),
         ),
     )
     errors = Panel(
-        Axis(label(axis), log=True),
-        Axis("predicted over observed - 1 (%)"),
+        Axis(label(axis), log=is_size),
+        Axis(unit),
         (
             Line(ends, np.zeros(2), BLACK),
             Marks(
                 ahead,
-                percent,
+                off,
                 KINDS[1],
                 symbol="cross",
-                low=None if not bars else percent + bars[0],
-                high=None if not bars else percent + bars[1],
+                low=bars[0] if bars else None,
+                high=bars[1] if bars else None,
                 names=_names(held_out),
             ),
         ),
     )
-    sentences = [f"{form.formula}; {len(held_out)} runs held out, largest error {np.abs(percent).max():.2f}%."]
+    largest = f"{np.abs(off).max():.2f}%" if in_percent else f"{np.abs(off).max():.2g}"
+    sentences = [f"{form.formula}; {len(held_out)} runs held out, largest error {largest}."]
     if runs:
         sentences.append(f"Bars: {titles(_level(predictions))[1]}.")
     return Picture((losses, errors), caption(points, form.inputs, *sentences), "extrapolation")

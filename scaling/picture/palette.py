@@ -30,10 +30,11 @@ _STATIONS = (
 
 
 def ordered(values: np.ndarray) -> tuple[str, ...]:
-    """A colour for each positive value, by its place between the least and the largest in logarithms."""
-    logs = np.log(np.asarray(values, float))
-    span = np.ptp(logs)
-    place = (logs - logs.min()) / span if span > 0 else np.zeros_like(logs)
+    """A colour for each value, by its place between the least and the largest; in logarithms where all are positive."""
+    places = np.asarray(values, float)
+    places = np.log(places) if places.min() > 0 else places
+    span = np.ptp(places)
+    place = (places - places.min()) / span if span > 0 else np.zeros_like(places)
     return tuple(map(colour_at, place))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.fit_report.tables import coverage
+from scaling.fit_report.tables import coverage, tried
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import ends, formula, percent, significant, symbol
 from scaling.report.rows import advantages, compared, exponents
@@ -33,6 +33,11 @@ def answer(findings: Findings) -> Answer:
     if document is None:
         return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
     if document["not_identified"]:
+        answered = [name for name in document["intervals"] if name not in document["unidentified"]]
+        if answered and floor(document) in answered and "rows" not in document:
+            return Answer(
+                "identified in part", join(_undetermined(document), " ", _course(document), _floor(document), ".")
+            )
         doubt = _doubt(document)  # which pairs of runs do not share
         return Answer("not identified", join(doubt, " ", compared(findings, leads)) if leads else doubt)
     standing = "identified" if findings.complete else "preliminary"
@@ -46,16 +51,24 @@ def _doubt(document: Mapping[str, Any]) -> Html:
     first, *others = document["not_identified"]
     more = f" (one of {len(others) + 1} such findings)" if others else ""
     return join(
-        f"These runs do not identify the law: {first}{more}. The best fit of ",
+        f"These runs do not identify the law: {first}{more} ({tried(document)}). The best fit of ",
         formula(document["formula"]),
         " is drawn below, and its numbers should not be quoted.",
     )
 
 
+def _undetermined(document: Mapping[str, Any]) -> Html:
+    """The parameters that the runs do not identify, and what was tried."""
+    first, *others = document["not_identified"]
+    more = f" (one of {len(others) + 1} such findings)" if others else ""
+    return join(f"These runs do not identify all of the law: {first}{more} ({tried(document)}).")
+
+
 def _course(document: Mapping[str, Any]) -> Html:
     """The formula with its exponents."""
     names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
-    clauses = [_bounded(document, name) for name in names if name in document["intervals"]]
+    known = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
+    clauses = [_bounded(document, name) for name in known]
     return join(
         "The loss follows ",
         tag("span", formula(document["formula"]), class_="formula"),
@@ -93,13 +106,19 @@ def _listed(parts: list[Html]) -> list[str]:
     return [piece for pair in zip(parts, between, strict=True) for piece in pair]
 
 
+def largest_error(held_out: Mapping[str, Any]) -> str:
+    """The largest error of the held-out runs in percent; in the score's own unit where one of them scores 0."""
+    relative = held_out["largest_relative_error"]
+    return f"{held_out['largest_error']:.3g}" if relative is None else percent(abs(relative))
+
+
 def tested(document: Mapping[str, Any]) -> str | None:
     """The held-out prediction in one sentence."""
     held_out = document.get("held_out")
     if held_out is None:
         return None
     runs = "The held-out run was" if held_out["n"] == 1 else f"The {held_out['n']} held-out runs were"
-    sentence = f"{runs} predicted to within {percent(abs(held_out['largest_relative_error']))}"
+    sentence = f"{runs} predicted to within {largest_error(held_out)}"
     errors = (document.get("entropy") or {}).get("excess_errors")
     if errors:
         sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scaling.fit_report.tables import Table, coverage, held_out, optima, predictions
+from scaling.fit_report.tables import NOT_IDENTIFIED, Table, coverage, held_out, optima, predictions, tried
 from scaling.law.exponents import COMPUTE
 from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
 from scaling.number import plural
 from scaling.picture.labels import short
-from scaling.report.answer import floor
+from scaling.report.answer import floor, largest_error
 from scaling.report.compute_spent import ComputeSpent
 from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, percent, raised, scientific, signed, significant, span, symbol
+from scaling.report.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
 from scaling.report.reliability import checklist, diagnostics
 from scaling.report.rows import Advantage, difference, exponent
 from scaling.report.runs import counts
@@ -54,16 +54,18 @@ def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
     name = floor(document) if document else None
     interval = document.get("intervals", {}).get(name)
     entropy = document.get("entropy")
-    if interval is not None:
+    if interval is not None and name in document["unidentified"]:
+        reason = next((why for why in document["not_identified"] if why.startswith(f"{name} ")), None)
+        yield "Irreducible loss", NOT_IDENTIFIED, reason or document["not_identified"][0], tried(document)
+    elif interval is not None:
         truth = None if entropy is None else entropy["known"]
         figure = significant(interval["estimate"], interval["low"], interval["high"])
         against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
         bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
-        title = "Irreducible loss" + (", not identified" if document["not_identified"] else "")
-        yield title, figure, interval_strip(interval, truth), bounds, against
+        yield "Irreducible loss", figure, interval_strip(interval, truth), bounds, against
     held_out = document.get("held_out")
     if held_out is not None:
-        worst = percent(abs(held_out["largest_relative_error"]))
+        worst = largest_error(held_out)
         yield "Error on held-out loss", worst, _covered(held_out)
     if entropy is not None and entropy["excess_errors"]:
         worst = max(entropy["excess_errors"], key=abs)
@@ -112,7 +114,8 @@ def _parameter(document: Mapping[str, Any], name: str) -> Sequence[str]:
     if interval is None:
         return symbol(name), f"{document['estimates'][name]:.4g}", "held" if name in document["fixed"] else "", unit
     estimate = significant(interval["estimate"], interval["low"], interval["high"])
-    return symbol(name), estimate, ends(interval), "exponent" if unit == "1" else unit
+    bounds = ends(interval) + (f", {NOT_IDENTIFIED}" if name in document["unidentified"] else "")
+    return symbol(name), estimate, bounds, "exponent" if unit == "1" else unit
 
 
 def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -123,7 +126,7 @@ def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
             row["law"],
             f"{row['aicc']:.1f}",
             f"{row['weight']:.2f}",
-            "" if row["held_out"] is None else percent(abs(row["held_out"]["largest_relative_error"])),
+            "" if row["held_out"] is None else largest_error(row["held_out"]),
         )
         for row in document["compared"]
     ]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import scaling
 from scaling.errors import ScalingError
 from scaling.law import Points, fit, named, predict_runs
 from scaling.law.active import choose_runs
@@ -154,3 +155,15 @@ def test_the_best_vocabulary_of_a_known_law_is_found_and_losses_may_be_negative(
     [prediction] = predict_runs(found, [row], method="t")
     assert prediction.estimate < 0
     assert prediction.run.low < prediction.mean.low < prediction.estimate < prediction.mean.high < prediction.run.high
+
+
+def test_the_back_test_of_a_chosen_law_chooses_without_the_runs_it_leaves_out():
+    """The runs of the largest loss bend the curve: the law that they choose is not the law that predicts them."""
+    loss = np.linspace(2.0, 4.0, 30)
+    bits = 0.3 + 0.2 * loss + 1e-3 * np.random.default_rng(1).standard_normal(30)
+    bits += np.where(loss > 3.6, 0.8 * (loss - 3.6) ** 2, 0.0)
+    table = {"loss": loss, "bits_per_byte": bits}
+    chosen = scaling.fit(table, law="auto", hold_out="largest", intervals="none")
+    assert chosen.document["law"] == "task_power"
+    assert [test["law"] for test in chosen.document["back_test"]] == ["task_linear", "task_linear"]
+    assert list(scaling.fit(table, law="auto", intervals="none").back_test["law"]) == ["task_linear", "task_linear"]

@@ -7,6 +7,7 @@ from scaling.law import expected_interval, joint, named
 from scaling.law.goal import parse_goal
 from scaling.law.interval import Interval
 from scaling.law.next_run import Belief, Candidates, Look, choose, confirmed, expected_path, look, rank
+from scaling.law.noise import student
 from scaling.law.shared_errors import SharedErrors
 
 TRUTH = {"E": 2.184, "A": 26.3, "B": 36000.0, "alpha": 0.605, "beta": 0.945}
@@ -81,7 +82,14 @@ def test_the_interval_of_several_laws_holds_their_disagreement():
     both = look(goal, [LAW, other], columns, rows, losses)
     ends = [look(goal, [each], columns, rows, losses).interval for each in (LAW, other)]
     assert sum(both.weights) == pytest.approx(1.0)
-    assert both.interval.estimate == pytest.approx(sum(w * i.estimate for w, i in zip(both.weights, ends, strict=True)))
+    centre = both.interval.estimate
+    assert centre == pytest.approx(sum(w * i.estimate for w, i in zip(both.weights, ends, strict=True)))
+    freedom = [each.degrees_of_freedom for each in both.fits]
+    above = sum(
+        w * np.hypot(i.high - i.estimate, student(0.95, f) * (i.estimate - centre))
+        for w, i, f in zip(both.weights, ends, freedom, strict=True)
+    )
+    assert both.interval.high == pytest.approx(centre + above)
 
 
 def test_a_path_stays_within_its_budget_and_stops_at_two_narrow_looks():

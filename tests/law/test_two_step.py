@@ -180,3 +180,28 @@ def test_simulated_coverage_of_a_known_two_step_law(noise, examples, chance):
     assert cell.refused <= 5
     assert cell.mean >= 0.9
     assert cell.run >= 0.9
+
+
+@pytest.mark.parametrize("law", ["direct_sigmoid", "two_step"])
+def test_a_held_out_score_of_zero_has_an_error_in_its_own_unit(law):
+    table = study(examples=20)
+    least = int(np.argmin(table["N"] * table["D"]))
+    table["accuracy"][least] = 0.0
+    held = {**table, "held_out": np.arange(30) == least}
+    fitted = scaling.fit(held, law=law, intervals="t", starts=64)
+    (run,) = fitted.document["held_out"]["points"]
+    assert run["relative_error"] is None
+    assert run["error"] == pytest.approx(run["predicted"])
+    assert f"held out: largest error {run['error']:.4f}" in str(fitted)
+    assert f"+{run['error']:.4f}" in fitted.to_markdown()
+    assert f"largest error {run['error']:.4f}" in fitted.checklist["answer"].iloc[-1]
+
+
+def test_a_back_test_on_scores_of_zero_counts_their_errors():
+    table = study(examples=20)
+    largest = table["D"] == table["D"].max()
+    table["accuracy"][largest] = 0.0
+    fitted = scaling.fit(table, law="direct_sigmoid", hold_out="largest", intervals="none", starts=64)
+    row = next(test for test in fitted.document["back_test"] if test["axis"] == "D")
+    assert row["mean_absolute_relative_error"] is None
+    assert f"{row['mean_absolute_error']:.4f}" in str(fitted)

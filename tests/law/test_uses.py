@@ -16,6 +16,7 @@ from scaling.law import (
     fit,
     fit_joint,
     how_variants_differ,
+    intervals,
     largest_scale_out,
     leave_one_scale_out,
     named,
@@ -23,6 +24,7 @@ from scaling.law import (
     prediction,
     simulated_intervals,
 )
+from scaling.law.noise import student
 from scaling.law.sensitivity import DELTAS, sensitivity
 
 TRUTH = {"E": 1.8172, "A": 482.01, "B": 2085.43, "alpha": 0.3478, "beta": 0.3658}
@@ -168,6 +170,24 @@ def test_the_true_law_wins_and_the_average_is_near_it():
     assert average(fits, far).covers(float(LAW.predict(THETA, {"N": [1e11], "D": [2e12]})[0]))
     with pytest.raises(ScalingError, match="same points"):
         compare({"a": fits["chinchilla"], "b": fit("chinchilla", study(40))})
+
+
+def test_the_average_is_t_times_the_standard_error_of_buckland():
+    points = study(24, 0.1)  # enough noise for both laws to count
+    fits = {name: fit(name, points, objective=LogSquared()) for name in ("chinchilla", "kaplan_n_d")}
+    weights, far = compare(fits).weights, {"N": 1e11, "D": 2e12}
+    assert min(weights.values()) > 0.1
+    bounds = {
+        name: next(iter(intervals(each, "t", quantities=[prediction(each.form, far)]).values()))
+        for name, each in fits.items()
+    }
+    centre = sum(weights[name] * np.log(bound.estimate) for name, bound in bounds.items())
+    width = 0.0
+    for name, bound in bounds.items():
+        t = student(0.95, fits[name].degrees_of_freedom)
+        error = 0.5 * np.log(bound.high / bound.low) / t
+        width += t * weights[name] * np.hypot(error, np.log(bound.estimate) - centre)
+    assert np.log(average(fits, far).high) == pytest.approx(centre + width, rel=1e-9)
 
 
 def test_scales_left_out_are_predicted():

@@ -6,7 +6,7 @@ import pytest
 from scaling import picture
 from scaling.errors import ScalingError
 from scaling.fit_report.report import fit_report
-from scaling.law import fit
+from scaling.law import fit, named
 from scaling.law.columns import from_columns
 from scaling.law.envelope import envelope
 from scaling.picture import figures, interactive, palette, static
@@ -220,3 +220,47 @@ def test_ordered_colours_grow_lighter_evenly():
 )
 def test_short_numbers(value, text):
     assert short(value) == text
+
+
+def test_a_mixture_without_a_domain_is_drawn_on_plain_axes(tmp_path):
+    rng = np.random.default_rng(0)
+    mixture = rng.dirichlet(np.ones(3), 24)
+    mixture[:4, 0], mixture[4:7, 1] = 0.0, 0.0
+    mixture /= mixture.sum(1, keepdims=True)
+    loss = 1.5 + 0.5 * np.exp(mixture @ np.array([-1.0, 0.5, 0.2])) + 1e-3 * rng.standard_normal(24)
+    found = fit("mixture_exponential_3", {f"p_{i + 1}": mixture[:, i] for i in range(3)} | {"loss": loss}, starts=24)
+    drawn = figures.figures_of_law(found, method="t")
+    assert [panel.x.log for panel in drawn["residuals"].panels] == [False, False, True]
+    marks = [part for panel in drawn["loss_against_p_1"].panels for part in panel.parts if isinstance(part, Marks)]
+    assert all(np.isfinite(part.x).all() for part in marks)
+    picture.save(drawn["loss_against_p_1"], tmp_path / "picture.svg")
+
+
+def test_negative_losses_are_drawn_on_a_plain_axis():
+    """On a logarithmic one the figure was empty."""
+    N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
+    columns = {"N": N, "V": V, "H": H}
+    truth = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(27)
+    found = fit("vocabulary", columns | {"loss_u": named("vocabulary").predict(truth, columns) + noise}, starts=24)
+    drawn = picture.loss_against(found, "N", predict=figures.predictor(found))
+    for panel in drawn.panels:
+        low, high = panel.y.range
+        assert not panel.y.log
+        assert low < high < 0
+        bands = [part for part in panel.parts if isinstance(part, Band)]
+        assert bands
+        for band in bands:
+            assert np.isfinite(band.low).all()
+            assert (band.low < band.high).all()
+    assert picture.residuals(found).panels[0].y.label == "observed - predicted"
+
+
+def test_a_held_out_score_of_zero_is_drawn_with_its_difference():
+    loss = np.linspace(2.0, 3.5, 12)
+    accuracy = 0.25 + 0.6 / (1 + np.exp(4 * (loss - 2.7))) + 0.01 * np.random.default_rng(0).standard_normal(12)
+    table = from_columns({"loss": [*loss, 4.0], "accuracy": [*accuracy, 0.0]})
+    rest, held = table.hold_out(table["accuracy"] == 0)
+    losses, errors = picture.extrapolation(fit("task_sigmoid", rest, starts=24), held, axis="loss").panels
+    assert not losses.y.log
+    assert errors.y.label == "predicted - observed"

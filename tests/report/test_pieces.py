@@ -18,6 +18,7 @@ from scaling.report.colour import counterpart
 from scaling.report.interval_strip import interval_strip
 from scaling.report.markup import Html, join, plain, tag
 from scaling.report.numbers import ends, formula, percent, significant, span
+from scaling.report.sections import key
 
 
 class Text(HTMLParser):
@@ -126,7 +127,41 @@ def test_what_is_not_identified_is_said_first(study):
 
     found = study[2]
     doubt = "E is not separated from A by these points: the interval is open below"
-    said = answer(replace(found, document={**found.document, "not_identified": [doubt]}))
+    lost = {"not_identified": [doubt], "unidentified": ["E"]}
+    said = answer(replace(found, document={**found.document, **lost}))
     assert said.standing == "not identified"
     assert said.sentence.startswith("These runs do not identify the law: E is not separated")
     assert answer(replace(found, document={**found.document, "not_identified": []})).standing == "identified"
+
+
+def without(found, name, doubt, **ends):
+    """The findings with one parameter that is not identified."""
+    from dataclasses import replace
+
+    intervals = {**found.document["intervals"], name: {**found.document["intervals"][name], **ends}}
+    lost = {"not_identified": [doubt], "unidentified": [name], "intervals": intervals}
+    return replace(found, document={**found.document, **lost})
+
+
+def test_a_floor_that_is_not_identified_is_no_figure(study):
+    """0.65 in [open, 34,310] was the largest number of a page."""
+    found = study[2]
+    estimate = found.document["intervals"]["E"]["estimate"]
+    doubt = "E is not separated from A by these points: the interval is open below"
+    tile = key(without(found, "E", doubt, low=None), join())
+    assert "not identified" in tile
+    assert doubt in tile
+    assert f"{found.document['n']} points, N " in tile
+    assert f"{estimate:.3f}" not in tile
+    assert "not identified" not in key(found, join())
+
+
+def test_a_wide_exponent_is_no_answer_and_the_floor_still_is(study):
+    found = study[2]
+    doubt = "alpha lies anywhere from 0.07 to 0.96: the interval is wider than the estimate"
+    said = answer(without(found, "alpha", doubt, low=0.07, high=0.96))
+    assert said.standing == "identified in part"
+    assert said.sentence.startswith(f"These runs do not identify all of the law: {doubt}")
+    assert "α</strong>" not in said.sentence.replace(" = ", "</strong>")
+    assert "levels off at" in said.sentence
+    assert "not identified" not in key(without(found, "alpha", doubt), join())
