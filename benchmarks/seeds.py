@@ -2,11 +2,10 @@
 
     python benchmarks/seeds.py [--seeds 10] [--runs runs/seeds] [--keep docs/results/quickstart] [--done]
 
-Each study goes through `scaling study` with its own workers. What a seed says is kept in a file of its own (KEEP/seed-N.json) and not
-found again, so that a study of many seeds can go on elsewhere. The tables, Markdown, have for each seed the irreducible
-loss with its interval and the test on the held-out run, by the final losses and by whole curves; below them, how far
-losses of one size and
-budget lie apart.
+Each study goes through `scaling study` with its own workers. What a seed says is kept in a file of its own
+(KEEP/seed-N.json) and not found again, so that a study of many seeds can go on elsewhere. The tables, Markdown, have
+for each seed the irreducible loss with its interval and the test on the held-out run, by the final losses and by whole
+curves; below them, how far losses of one size and budget lie apart.
 """
 
 from __future__ import annotations
