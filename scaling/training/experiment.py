@@ -131,6 +131,12 @@ class Experiment:
         """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
         return getattr(self.batches.objective, "is_code", False)
 
+    @property
+    def text(self) -> np.ndarray | None:
+        """[vocabulary] bool, which targets are text, where the objective writes sentinels between them; else None."""
+        objective = self.batches.objective
+        return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
+
     def evaluation(self, step: int) -> tuple[Batches, int]:
         """The held-out batches of the evaluation at a step, and how many they are."""
         return _first(self.validation, self.windows[step == self.steps])
