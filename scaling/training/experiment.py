@@ -45,6 +45,10 @@ from scaling.training.vocabulary import sized, with_vocabulary
 
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
+UNMOVED = (
+    "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
+)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -254,6 +258,8 @@ def _assemble(config: Config) -> Experiment:
         start, covered = own
         remark = f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}"
         config = replace(config, remarks=(*config.remarks, remark))
+    if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
+        config = replace(config, remarks=(*config.remarks, UNMOVED.format(config["optimizer.kind"])))
     windows = config.tree["evaluate"]["windows"]
     validation, evaluations = evaluation(
         held_out,

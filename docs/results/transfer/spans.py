@@ -7,7 +7,7 @@ row's source, and the loss of a bigram of the targets, counted over the same tra
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -49,28 +49,33 @@ def rolled(rows: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def bigram(experiment: Experiment) -> tuple[float, float]:
-    """Interpolated counts, (c(a b) + k p(b)) / (c(a) + k), with the k that is best on the last tenth of the training."""
-    size = experiment.batches.objective.vocabulary.size
+    """Interpolated counts, (c(a b) + k p(b)) / (c(a) + k); k is chosen on the last tenth of the training batches.
+
+    All sentinels are one token: their order is known.
+    """
+    vocabulary = experiment.batches.objective.vocabulary
+    size, first = vocabulary.size, vocabulary["sentinel_0"]
     tenth = experiment.steps - experiment.steps // 10
-    train = [counted(experiment.batches.batch, range(*part), size) for part in ((0, tenth), (tenth, experiment.steps))]
+    parts = range(tenth), range(tenth, experiment.steps)
+    train = [counted((experiment.batches.batch(step) for step in part), size, first) for part in parts]
     k = min((2.0**power for power in range(12)), key=lambda k: losses(train[0], pairs_of(train[1]), k, size).mean())
-    pairs = np.concatenate([pairs_in(batch) for batch in held_out(experiment)])
+    pairs = np.concatenate([pairs_in(batch, first) for batch in held_out(experiment)])
     found = losses(train[0] + train[1], pairs, k, size)
     text = experiment.text
     assert text is not None
     return found.mean(), found[text[pairs[:, 1]]].mean()
 
 
-def pairs_in(batch: Batch) -> np.ndarray:
+def pairs_in(batch: Batch, sentinel: int) -> np.ndarray:
     """[n 2]: each target behind the token before it."""
     bears = batch.targets != IGNORE
-    return torch.stack([batch.tokens[bears], batch.targets[bears]], 1).numpy()
+    return torch.stack([batch.tokens[bears], batch.targets[bears]], 1).clamp(max=sentinel).numpy()
 
 
-def counted(batch: Callable[[int], Batch], steps: range, size: int) -> np.ndarray:
+def counted(batches: Iterable[Batch], size: int, sentinel: int) -> np.ndarray:
     counts = np.zeros((size, size), np.int32)
-    for step in steps:
-        pairs = pairs_in(batch(step))
+    for batch in batches:
+        pairs = pairs_in(batch, sentinel)
         np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
     return counts
 
