@@ -22,6 +22,7 @@ class Objective(Protocol):
     families: ClassVar[tuple[Family, ...]]  # the families that can take it
     separates: ClassVar[tuple[Family, ...]] = ()  # those for which it keeps the documents of a window apart
     is_code: ClassVar[bool] = False  # whether its losses are the code length of a text, token after token
+    writes_sentinels: ClassVar[bool] = False  # whether sentinels stand between the text in its targets
     labels: ClassVar[str | None] = None  # the kind of answers that it makes for a head of labels, whatever the data
     previous: ClassVar[bool] = False  # whether its labels are the token before each, for a BiLM
     vocabulary: Vocabulary  # with the specials it adds: what the model's tables must hold

@@ -23,6 +23,7 @@ class SpanCorruption:
     """
 
     families = EVERY_TEXT_TO_TEXT
+    writes_sentinels = True
     others = 0
     takes: Takes = "windows"
 

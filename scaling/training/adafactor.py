@@ -16,11 +16,13 @@ class StackedAdafactor(torch.optim.Adafactor):
     """torch's Adafactor, by its formulas and with its state, where tensors of one shape are stacked while they move."""
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
-        assert closure is None
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        with torch.enable_grad():  # Lightning computes the gradients here
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             for parameters in stacks([parameter for parameter in group["params"] if parameter.grad is not None]):
                 self._move(parameters, group)
+        return loss
 
     def _move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """One update of parameters of one shape, as torch computes it."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as distributed
 
@@ -86,17 +87,20 @@ def evaluate(
     is_code: bool = True,
     outputs: Outputs | None = None,
     domains: Sequence[str] = (),
+    text: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
     mean. Where losses are no code length (`is_code`), they are no bits per byte. `outputs` takes what is predicted.
-    `losses` are the plain means of the domains of a mixture, by name.
+    `losses` are the plain means of the domains of a mixture, by name. Where `text` [vocabulary] marks the ids of text,
+    `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in the mean what was
+    learned of the spans.
     """
     training = model.training
     model.eval()
-    total = excess = correct = counted = torch.zeros((), dtype=torch.float64)
+    total = excess = correct = counted = of_text = text_counted = torch.zeros((), dtype=torch.float64)
     by_position: torch.Tensor | None = None
     by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
     has_truth = classified = False
@@ -107,6 +111,10 @@ def evaluate(
         bears = targets != IGNORE
         counted = counted + bears.sum().cpu()
         total = total + losses.sum().cpu()
+        if text is not None:
+            is_text = bears & torch.from_numpy(text).to(targets.device)[targets.clamp(min=0)]
+            of_text = of_text + losses[is_text].sum().cpu()
+            text_counted = text_counted + is_text.sum().cpu()
         if domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
             by_domain = by_domain.index_add(1, batch.domains.cpu(), rows)
@@ -123,17 +131,19 @@ def evaluate(
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
             by_position = table if by_position is None else _longer(by_position, table)
     model.train(training)
-    sums = torch.stack([total, excess, correct, counted])
+    sums = torch.stack([total, excess, correct, counted, of_text, text_counted])
     if ranks > 1:
         by_position = _summed(sums, by_position)
         distributed.all_reduce(by_domain)
-    all_losses, all_excess, all_correct, count = sums.tolist()
+    all_losses, all_excess, all_correct, count, all_text, text_count = sums.tolist()
     if not count:
         raise ScalingError(
             "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
         )
     plain = all_losses / count
     measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
+    if text_count:
+        measured["loss_text"] = all_text / text_count
     if has_truth and source.entropy is not None:
         measured["excess"] = all_excess / count
         measured["loss"] = source.entropy + measured["excess"]

@@ -45,6 +45,10 @@ from scaling.training.vocabulary import sized, with_vocabulary
 
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
+UNMOVED = (
+    "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
+)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -130,6 +134,12 @@ class Experiment:
     def is_code(self) -> bool:
         """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
         return getattr(self.batches.objective, "is_code", False)
+
+    @property
+    def text(self) -> np.ndarray | None:
+        """[vocabulary] bool, which targets are text, where the objective writes sentinels between them; else None."""
+        objective = self.batches.objective
+        return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
 
     def evaluation(self, step: int) -> tuple[Batches, int]:
         """The held-out batches of the evaluation at a step, and how many they are."""
@@ -248,6 +258,8 @@ def _assemble(config: Config) -> Experiment:
         start, covered = own
         remark = f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}"
         config = replace(config, remarks=(*config.remarks, remark))
+    if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
+        config = replace(config, remarks=(*config.remarks, UNMOVED.format(config["optimizer.kind"])))
     windows = config.tree["evaluate"]["windows"]
     validation, evaluations = evaluation(
         held_out,

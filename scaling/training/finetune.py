@@ -23,6 +23,7 @@ from scaling.ledger import Ledger
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)
 LESS = 0.1  # of the learning rate of the run that is finetuned
+RELATIVE = 0.03  # of Adafactor at most, whose steps are relative to a parameter's scale (docs/results/transfer)
 RATE = 5e-5  # where that is not known (Devlin et al. 2018, section A.3)
 
 HEADS = {
@@ -288,8 +289,11 @@ def _head(source: Pretrained, goal: _Goal) -> dict[str, Any]:
 def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
     optimizer, parametrization = (source.sections.get(key) or {} for key in ("optimizer", "parametrization"))
     rate = float(f"{optimizer['lr'] * LESS:.3g}") if "lr" in optimizer else RATE
+    line = {"kind": "AdamW", "lr": rate}
+    if optimizer.get("kind") == "Adafactor" and not any(word.startswith("tuning") for word in words):
+        line = {"kind": "Adafactor", "lr": min(optimizer.get("lr", RELATIVE), RELATIVE)}
     return {
-        "optimizer": {"kind": "AdamW", "lr": rate},
+        "optimizer": line,
         "schedule": {"kind": "Linear"},
         **({"parametrization": parametrization} if parametrization else {}),
         **({} if _has_budget(words) else {"train.epochs": EPOCHS, "train.tokens": None}),

@@ -34,7 +34,8 @@ STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks ever
 # The names under which entries are logged: KIND/KEY.
 METRICS = (
     *(f"train/{key}" for key in ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "mfu")),
-    *(f"evaluate/{key}" for key in ("loss", "loss_plain", "bits_per_byte", "accuracy", "excess", "entropy", "targets")),
+    *(f"evaluate/{key}" for key in ("loss", "loss_plain", "loss_text", "bits_per_byte", "accuracy")),
+    *(f"evaluate/{key}" for key in ("excess", "entropy", "targets")),
     "evaluate/score",
     "spike/above",
 )

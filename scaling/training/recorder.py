@@ -193,7 +193,16 @@ class Recorder(Callback):
         source = self.experiment.held_out
         outputs = Outputs(validation, count, rank, ranks) if is_task(source) else None
         with module.weights.scored(module.device) as model:
-            measured = evaluate(model, beating, source, ranks, self.experiment.is_code, outputs, names_of(source))
+            measured = evaluate(
+                model,
+                beating,
+                source,
+                ranks,
+                self.experiment.is_code,
+                outputs,
+                names_of(source),
+                self.experiment.text,
+            )
         if outputs is not None:
             measured |= scores(source, predicted(outputs, source), written=outputs.written)
         self._since += time.perf_counter() - started  # an evaluation is no part of the training's speed

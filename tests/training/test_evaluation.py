@@ -63,6 +63,27 @@ def test_it_is_the_mean_over_every_target(evaluated):
     assert found["loss_by_position"] == pytest.approx(losses.reshape(rows, 16).mean(0).tolist(), rel=1e-5)
 
 
+@pytest.mark.parametrize("noise", ["spans", "tokens"])
+def test_the_loss_of_text_leaves_out_sentinels(noise):
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", f"objective.noise={noise}")
+    experiment = assemble(configured("encoder_decoder", told))
+    model = initialise(experiment.model(), experiment.parametrization, 0)
+    batch = experiment.validation.batch(0).micro(0, 4)
+    found = evaluate(model, [batch], experiment.held_out, text=experiment.text)
+    with torch.no_grad():
+        losses = model.eval().losses(batch).double()
+    specials = torch.tensor(list(experiment.batches.objective.vocabulary.specials.values()))
+    text = (batch.targets != IGNORE) & ~torch.isin(batch.targets, specials)
+    assert 0 < text.sum() < (batch.targets != IGNORE).sum()
+    assert found["loss_text"] == pytest.approx(losses[text].mean().item(), rel=1e-6)
+
+
+def test_an_objective_without_sentinels_has_one_loss(evaluated):
+    experiment, _, _, found = evaluated
+    assert experiment.text is None
+    assert "loss_text" not in found
+
+
 def test_the_excess_is_paired_with_the_truth(evaluated):
     experiment, _, batches, found = evaluated
     truth = torch.cat([batch.truth for batch in batches]).double().mean().item()

@@ -182,6 +182,14 @@ def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
     same(*(done(ledger, whole["run"]) for ledger in ledgers))
 
 
+def test_relative_steps_go_on_as_relative_steps(pretrained, tmp_path):
+    runs, ids = pretrained
+    task = written_task(tmp_path, "class")
+    assert compose(ids["encoder_decoder"], task, runs=runs)["optimizer"] == {"kind": "Adafactor", "lr": 0.03}
+    assert compose(ids["encoder_decoder"], task, ["tuning=LoRA"], runs=runs)["optimizer.kind"] == "AdamW"
+    assert compose(ids["encoder"], task, runs=runs)["optimizer.kind"] == "AdamW"
+
+
 def test_what_is_filled_in_is_told_and_can_be_said_otherwise(pretrained, tmp_path, capsys):
     runs, ids = pretrained
     task = written_task(tmp_path, "class")

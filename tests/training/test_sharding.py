@@ -57,6 +57,7 @@ CASES = [
         "encoder_decoder",
         {
             "size.layers": 2,
+            "optimizer": "AdamW",
             "model.encoder.block.channel": SWITCH,
             "model.decoder.block.channel": SWITCH,
             "objective": "SpanCorruption",
@@ -65,9 +66,15 @@ CASES = [
         },
     ),
     ("decoder", {"data.validation": 140_000, "evaluate.windows": "null"}),  # three batches for two ranks
-    ("encoder_decoder", {"train.micro_batch": 1, "objective": "SpanCorruption"}),  # three tables tied; accumulation
+    (  # three tables tied; accumulation
+        "encoder_decoder",
+        {"optimizer": "AdamW", "train.micro_batch": 1, "objective": "SpanCorruption"},
+    ),
     ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),  # a unit run thrice
-    ("encoder_decoder", {"model.share": "stacks", "objective": "SpanCorruption"}),  # blocks that two stacks have
+    (  # blocks that two stacks have
+        "encoder_decoder",
+        {"optimizer": "AdamW", "model.share": "stacks", "objective": "SpanCorruption"},
+    ),
     ("decoder", {"train.precision": "bf16", "evaluate.points": 6}),
     ("decoder", {"evaluate.precision": "bf16", "evaluate.points": 6}),
     ("decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
