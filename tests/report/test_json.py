@@ -281,6 +281,7 @@ def documents(study, made_study, tmp_path_factory):
         run("sweep", "sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
         run("generate", "generate", one, "--prompt", "1 2", "--steps", "2")
         encoder = run("train", "train", "encoder", *short[1:], "data=files", *text)["run"]
+        run("train", "train", "encoder_decoder", *short[1:])
         run("generate", "generate", encoder, "--prompt", "a [MASK]")
         run("look", "look", one, "--text", "1 2")
         run("look", "look", encoder, "--text", "a [MASK]")
