@@ -3,7 +3,7 @@
 #   PYTHON=python3.12     the interpreter that the environment is made with (3.11 or later)
 #   TORCH_INDEX=URL       a package index to take torch from: a CPU build, or one for another CUDA (docs/install.md)
 #   FRESH=1               quickstart again, from nothing
-#   AS=avx2               tests as on a lesser processor: avx512 (without AMX), avx2, or sse (without our kernels)
+#   ISA=avx2              tests as on a lesser processor: avx512 (without AMX), avx2, or sse (without our kernels)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -13,7 +13,7 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 TORCH_INDEX ?=
 FRESH ?=
-AS ?=
+ISA ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -26,22 +26,22 @@ RESULT := $(FIRST)/result.txt
 export OMP_NUM_THREADS := 1
 
 # Each library of torch is told by a variable of its own which instructions it may use.
-ifeq ($(AS),avx512)
+ifeq ($(ISA),avx512)
 export ATEN_CPU_CAPABILITY := avx512
 export MKL_ENABLE_INSTRUCTIONS := AVX512
 export ONEDNN_MAX_CPU_ISA := AVX512_CORE
-else ifeq ($(AS),avx2)
+else ifeq ($(ISA),avx2)
 export ATEN_CPU_CAPABILITY := avx2
 export MKL_ENABLE_INSTRUCTIONS := AVX2
 export ONEDNN_MAX_CPU_ISA := AVX2
 export CXX := c++ -mno-avx512f
-else ifeq ($(AS),sse)
+else ifeq ($(ISA),sse)
 export ATEN_CPU_CAPABILITY := default
 export MKL_ENABLE_INSTRUCTIONS := SSE4_2
 export ONEDNN_MAX_CPU_ISA := SSE41
 export SCALING_KERNELS := 0
-else ifneq ($(AS),)
-$(error AS is avx512, avx2 or sse)
+else ifneq ($(ISA),)
+$(error ISA is avx512, avx2 or sse)
 endif
 
 TEST := $(RUN) -m pytest -n 2 --dist worksteal
