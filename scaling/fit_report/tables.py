@@ -140,7 +140,7 @@ def held_out(document: Document, names: Mapping[str, str] | None = None) -> Tabl
                 *(_loss(point[name], decimals) for name in (target, "predicted")),
                 *_both(point, decimals),
                 *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
-                error(point["relative_error"], point["error"]),
+                error(point["relative_error"], point.get("error")),
                 *([] if beyond is None else [signed(beyond)]),
             )
         )
@@ -165,8 +165,8 @@ def back_test(document: Document) -> Table | None:
             str(test["runs"]),
             f"{test['decades_outside']:.2f}",
             f"{test['covered']:.0%}",
-            unsigned(test["mean_absolute_relative_error"], test["mean_absolute_error"]),
-            error(test["bias"], test["mean_error"]),
+            unsigned(test["mean_absolute_relative_error"], test.get("mean_absolute_error")),
+            error(test["bias"], test.get("mean_error")),
             *(test[key] for key in by_law),
         )
         for test in tests
@@ -336,7 +336,7 @@ def unsigned(relative: float | None, absolute: float | None) -> str:
 
 def largest_error(tested: Mapping[str, Any]) -> str:
     """The largest error of the held-out runs; in the score's own unit where one of them scores 0."""
-    return unsigned(tested["largest_relative_error"], tested["largest_error"])
+    return unsigned(tested["largest_relative_error"], tested.get("largest_error"))
 
 
 def signed(share: float | None) -> str:

@@ -48,20 +48,23 @@ def answer(findings: Findings) -> Answer:
 
 def _doubt(document: Mapping[str, Any]) -> Html:
     """What is not known is the answer; what the best fit is comes after it."""
-    first, *others = document["not_identified"]
-    more = f" (one of {len(others) + 1} such findings)" if others else ""
     return join(
-        f"These runs do not identify the law: {first}{more} ({tried(document)}). The best fit of ",
+        f"These runs do not identify the law: {_first_finding(document)}. The best fit of ",
         formula(document["formula"]),
         " is drawn below, and its numbers should not be quoted.",
     )
 
 
 def _undetermined(document: Mapping[str, Any]) -> Html:
-    """The parameters that the runs do not identify, and what was tried."""
+    """What the runs do not identify of a law of which they identify the floor."""
+    return join(f"These runs do not identify all of the law: {_first_finding(document)}.")
+
+
+def _first_finding(document: Mapping[str, Any]) -> str:
+    """The first reason why the law is not identified, the number of reasons, and what was tried."""
     first, *others = document["not_identified"]
-    more = f" (one of {len(others) + 1} such findings)" if others else ""
-    return join(f"These runs do not identify all of the law: {first}{more} ({tried(document)}).")
+    more = f"one of {len(others) + 1} such findings; " if others else ""
+    return f"{first} ({more}{tried(document)})"
 
 
 def _course(document: Mapping[str, Any]) -> Html:

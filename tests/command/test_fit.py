@@ -32,7 +32,7 @@ def test_the_held_out_test_and_the_predictions(table, capsys):
     assert tested["n"] == 6
     assert tested["largest_relative_error"] < 0.02
     intervals = {"interval_mean", "interval_run", "interval", "covered", "decades_outside", "tested"}
-    assert {"run", "N", "D", "loss", "predicted", "relative_error"} | intervals == set(tested["points"][0])
+    assert {"run", "N", "D", "loss", "predicted", "relative_error", "error"} | intervals == set(tested["points"][0])
     assert document["points"]["count"] == "36 used (30 fitted, 6 held out) + 0 excluded + 0 failed = 36 planned"
     for prediction, (N, D) in zip(document["predictions"], ((7e9, 1.4e11), (1e9, 1e12)), strict=True):
         assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.01)
@@ -128,8 +128,12 @@ def test_a_law_as_a_formula_is_fitted_tested_and_drawn_like_any(table, tmp_path,
     assert written["formula"] == f"loss(N, D) = {FORMULA}"
     for key in ("estimates", "objective", "starts_agreeing"):
         assert written[key] == built_in[key]
-    for key in ("held_out", "optima"):
-        assert json.dumps(written[key]) == json.dumps(built_in[key])
+    assert json.dumps(written["held_out"]) == json.dumps(built_in["held_out"])
+    (one,), (other,) = written["optima"], built_in["optima"]
+    assert [one[key] for key in ("N", "D", "loss", "interval_run")] == [
+        other[key] for key in ("N", "D", "loss", "interval_run")
+    ]
+    assert next(law for law in one["competing"] if law["law"] == "chinchilla")["agrees"]
     (tmp_path / "mine.yaml").write_text(f"formula: {FORMULA}\ncitation: Doe 2026\nbounds: {{alpha: [0, 2]}}\n")
     cited = fitted(capsys, *words, "--law", str(tmp_path / "mine.yaml"))
     assert (cited["law"], cited["citation"]) == ("mine", "Doe 2026")

@@ -236,6 +236,9 @@ def documents(study, made_study, tmp_path_factory):
         many = str(ROOT / "examples" / "own_law" / "points.csv")
         run("fit", "fit", many, "--law", "auto", "--intervals", "none")
         run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
+        budgets = write_budgets(Path("budgets.csv"))
+        run("fit", "fit", budgets, "--law", "isoflop_parabola")
+        run("fit", "fit", budgets, "--intervals", "t", "--target", "C=1e22")
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
@@ -291,6 +294,16 @@ def documents(study, made_study, tmp_path_factory):
     finally:
         patch.undo()
     return found
+
+
+def write_budgets(path: Path) -> str:
+    """Seven sizes at each of four budgets, enough for every law of N and D."""
+    C, step = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e18, 1e21, 4), np.linspace(-1.5, 1.5, 7)))
+    N = 0.1 * C**0.5 * np.exp(step)
+    loss = 1.7 + 400 * N**-0.34 + 900 * (C / 6 / N) ** -0.3 + 1e-3 * np.sin(np.arange(28))
+    rows = zip(N, C / 6 / N, C, loss, strict=True)
+    path.write_text("N,D,C,loss\n" + "".join(",".join(map(repr, map(float, row))) + "\n" for row in rows))
+    return str(path)
 
 
 SECTIONS = sections()
