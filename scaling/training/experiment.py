@@ -138,7 +138,7 @@ class Experiment:
     @property
     def text(self) -> np.ndarray | None:
         """[vocabulary] bool, which targets are text, where the objective writes sentinels between them; else None."""
-        objective = self.batches.objective
+        objective: Any = self.batches.objective
         return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
 
     def evaluation(self, step: int) -> tuple[Batches, int]:

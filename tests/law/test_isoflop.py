@@ -170,6 +170,6 @@ def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
     assert bias["bound"] == 2 * max(map(abs, bias["shifts"]))
     assert interval.covers(exponent)
     assert "a: a parabola misreads a lopsided valley" in str(fitted)
-    assert (fitted.minima["N_low"] < fitted.minima["N"]).all()
-    assert (fitted.minima["N"] < fitted.minima["N_high"]).all()
+    assert np.all(fitted.minima["N_low"] < fitted.minima["N"])
+    assert np.all(fitted.minima["N"] < fitted.minima["N_high"])
     assert "bias" not in scaling.fit(table, law="isoflop_akima").document

@@ -245,6 +245,7 @@ def test_negative_losses_are_drawn_on_a_plain_axis():
     found = fit("vocabulary", columns | {"loss_u": named("vocabulary").predict(truth, columns) + noise}, starts=24)
     drawn = picture.loss_against(found, "N", predict=figures.predictor(found))
     for panel in drawn.panels:
+        assert panel.y.range is not None
         low, high = panel.y.range
         assert not panel.y.log
         assert low < high < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -72,7 +73,8 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     found = evaluate(model, [batch], experiment.held_out, text=experiment.text)
     with torch.no_grad():
         losses = model.eval().losses(batch).double()
-    specials = torch.tensor(list(experiment.batches.objective.vocabulary.specials.values()))
+    objective: Any = experiment.batches.objective
+    specials = torch.tensor(list(objective.vocabulary.specials.values()))
     text = (batch.targets != IGNORE) & ~torch.isin(batch.targets, specials)
     assert 0 < text.sum() < (batch.targets != IGNORE).sum()
     assert found["loss_text"] == pytest.approx(losses[text].mean().item(), rel=1e-6)

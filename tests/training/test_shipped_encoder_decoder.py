@@ -5,6 +5,7 @@ draws.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,10 +28,12 @@ def test_it_learns_more_of_the_spans_than_a_bigram_of_its_targets(tmp_path: Path
     experiment = assemble(load("encoder_decoder", SMALL))
     batch = experiment.validation.batch(0)
     assert experiment.evaluations == 1
-    size = experiment.batches.objective.vocabulary.size
+    objective: Any = experiment.batches.objective
+    size = objective.vocabulary.size
     counts = torch.zeros(size, size, dtype=torch.float64)
     counts.index_put_((batch.tokens, batch.targets), torch.ones((), dtype=torch.float64), accumulate=True)
     chances = (counts / counts.sum(1, keepdim=True))[batch.tokens, batch.targets]  # of the very targets that are judged
+    assert experiment.text is not None
     text = torch.from_numpy(experiment.text)[batch.targets]
     assert run.result["loss_text"] < -chances[text].log().mean().item()
     assert run.result["loss"] < -chances.log().mean().item()
