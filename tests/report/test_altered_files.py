@@ -10,6 +10,7 @@ from scaling.cli import main
 from scaling.ledger.document import read, seal
 from scaling.ledger.registered import register
 from scaling.studies.decisions import decide, decisions
+from tests.ledger.test_registered import DOCUMENT
 
 NO_LAW = {"law: chinchilla": ""}
 
@@ -145,23 +146,9 @@ def test_points_that_are_not_those_of_their_kept_page_are_refused(name, kept, tm
     assert (folder / "index.html").read_text() == page
 
 
-PREDICTION = {
-    "law": "chinchilla",
-    "formula": "L = E",
-    "estimates": {"E": 2.0},
-    "row": {"N": 1e6, "D": 1e7},
-    "predicted": 2.5,
-    "level": 0.95,
-    "interval_mean": None,
-    "interval_run": None,
-    "points": {"source": "points.csv", "fitted": 9, "sha256": "0" * 64},
-    "version": "1",
-}
-
-
 def test_a_report_names_a_prediction_that_was_altered_and_does_not_count_it(made_study, tmp_path, capsys):
     ledger, planned = made_study(tmp_path, NO_LAW, lambda place: None if place == 9 else "finished")
-    path, _ = register(ledger, planned.runs[9].run, PREDICTION)
+    path, _ = register(ledger, planned.runs[9].run, DOCUMENT)
     path.write_bytes(seal({**(read(path) or {}), "predicted": 2.4}))
     capsys.readouterr()
     assert main(["report", "small", f"runs={ledger.root}"]) == 0
