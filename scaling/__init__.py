@@ -19,55 +19,72 @@ TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs
 if TYPE_CHECKING:
     from scaling import law as law
     from scaling import published as published
-    from scaling.api.configs import diff as diff
-    from scaling.api.configs import inspect as inspect
-    from scaling.api.curves import Curves as Curves
-    from scaling.api.curves import fit_curves as fit_curves
-    from scaling.api.explain import Explanation as Explanation
-    from scaling.api.explain import explain as explain
-    from scaling.api.fit import fit as fit
-    from scaling.api.fit_result import Fit as Fit
-    from scaling.api.landscape import Landscape as Landscape
-    from scaling.api.landscape import landscape as landscape
-    from scaling.api.look import Attention as Attention
-    from scaling.api.look import look as look
-    from scaling.api.model import Model as Model
-    from scaling.api.model import load as load
-    from scaling.api.modules import data_module as data_module
-    from scaling.api.modules import module as module
-    from scaling.api.probe import Probe as Probe
-    from scaling.api.probe import probe as probe
-    from scaling.api.runs import Run as Run
-    from scaling.api.runs import runs as runs
-    from scaling.api.runs import train as train
-    from scaling.api.scores import ClozeEvaluation as ClozeEvaluation
-    from scaling.api.scores import CorpusEvaluation as CorpusEvaluation
-    from scaling.api.scores import HarnessEvaluation as HarnessEvaluation
-    from scaling.api.scores import OptionEvaluation as OptionEvaluation
-    from scaling.api.scores import evaluate_cloze as evaluate_cloze
-    from scaling.api.scores import evaluate_corpus as evaluate_corpus
-    from scaling.api.scores import evaluate_harness as evaluate_harness
-    from scaling.api.scores import evaluate_options as evaluate_options
-    from scaling.api.studies import Study as Study
-    from scaling.api.studies import StudyLook as StudyLook
-    from scaling.api.studies import StudyPlan as StudyPlan
-    from scaling.api.studies import plan as plan
-    from scaling.api.studies import study as study
-    from scaling.api.studies import watch as watch
-    from scaling.api.sweeps import Sweep as Sweep
-    from scaling.api.sweeps import sweep as sweep
-    from scaling.api.tables import Decisions as Decisions
-    from scaling.api.tables import Table as Table
-    from scaling.api.tables import decide as decide
-    from scaling.api.tables import table as table
-    from scaling.api.tasks import Evaluation as Evaluation
-    from scaling.api.tasks import Predictions as Predictions
-    from scaling.api.tasks import evaluate as evaluate
-    from scaling.api.tasks import finetune as finetune
-    from scaling.api.tasks import predict as predict
-    from scaling.api.tasks import tasks as tasks
+    from scaling.build import extend as extend
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
+    from scaling.verbs.data import PreparedData as PreparedData
+    from scaling.verbs.data import data_list as data_list
+    from scaling.verbs.data import data_prepare as data_prepare
+    from scaling.verbs.data import data_show as data_show
+    from scaling.verbs.doctor import doctor as doctor
+    from scaling.verbs.evaluate import ClozeEvaluation as ClozeEvaluation
+    from scaling.verbs.evaluate import CorpusEvaluation as CorpusEvaluation
+    from scaling.verbs.evaluate import HarnessEvaluation as HarnessEvaluation
+    from scaling.verbs.evaluate import OptionEvaluation as OptionEvaluation
+    from scaling.verbs.evaluate import evaluate_cloze as evaluate_cloze
+    from scaling.verbs.evaluate import evaluate_corpus as evaluate_corpus
+    from scaling.verbs.evaluate import evaluate_harness as evaluate_harness
+    from scaling.verbs.evaluate import evaluate_options as evaluate_options
+    from scaling.verbs.explain import Explanation as Explanation
+    from scaling.verbs.explain import explain as explain
+    from scaling.verbs.fit import Fit as Fit
+    from scaling.verbs.fit import fit as fit
+    from scaling.verbs.fit_curves import Curves as Curves
+    from scaling.verbs.fit_curves import fit_curves as fit_curves
+    from scaling.verbs.inside import Attention as Attention
+    from scaling.verbs.inside import Landscape as Landscape
+    from scaling.verbs.inside import Probe as Probe
+    from scaling.verbs.inside import landscape as landscape
+    from scaling.verbs.inside import look as look
+    from scaling.verbs.inside import probe as probe
+    from scaling.verbs.inspect import inspect as inspect
+    from scaling.verbs.model import Model as Model
+    from scaling.verbs.model import generate as generate
+    from scaling.verbs.model import load as load
+    from scaling.verbs.plan import StudyPlan as StudyPlan
+    from scaling.verbs.plan import plan as plan
+    from scaling.verbs.predict_run import predict_run as predict_run
+    from scaling.verbs.predict_run import predictions as predictions
+    from scaling.verbs.runs import diff as diff
+    from scaling.verbs.runs import gc as gc
+    from scaling.verbs.runs import runs as runs
+    from scaling.verbs.runs import show as show
+    from scaling.verbs.study import Study as Study
+    from scaling.verbs.study import StudyLook as StudyLook
+    from scaling.verbs.study import report as report
+    from scaling.verbs.study import study as study
+    from scaling.verbs.study import watch as watch
+    from scaling.verbs.study import work as work
+    from scaling.verbs.sweep import Sweep as Sweep
+    from scaling.verbs.sweep import agent as agent
+    from scaling.verbs.sweep import pull as pull
+    from scaling.verbs.sweep import sweep as sweep
+    from scaling.verbs.table import Decisions as Decisions
+    from scaling.verbs.table import Table as Table
+    from scaling.verbs.table import decide as decide
+    from scaling.verbs.table import table as table
+    from scaling.verbs.tasks import Evaluation as Evaluation
+    from scaling.verbs.tasks import Predictions as Predictions
+    from scaling.verbs.tasks import evaluate as evaluate
+    from scaling.verbs.tasks import predict as predict
+    from scaling.verbs.tasks import tasks as tasks
+    from scaling.verbs.train import Run as Run
+    from scaling.verbs.train import data_module as data_module
+    from scaling.verbs.train import finetune as finetune
+    from scaling.verbs.train import module as module
+    from scaling.verbs.train import train as train
+    from scaling.verbs.weights import export as export
+    from scaling.verbs.weights import import_ as import_
 
     __version__: str
 
@@ -107,34 +124,30 @@ _SLOTS.update(
 )
 
 _MODULES = {
-    "configs": ("diff", "inspect"),
-    "curves": ("Curves", "fit_curves"),
-    "explain": ("Explanation", "explain"),
-    "fit": ("fit",),
-    "fit_result": ("Fit",),
-    "landscape": ("Landscape", "landscape"),
-    "look": ("Attention", "look"),
-    "model": ("Model", "load"),
-    "modules": ("data_module", "module"),
-    "probe": ("Probe", "probe"),
-    "runs": ("Run", "runs", "train"),
-    "scores": (
-        "ClozeEvaluation",
-        "CorpusEvaluation",
-        "HarnessEvaluation",
-        "OptionEvaluation",
-        "evaluate_cloze",
-        "evaluate_corpus",
-        "evaluate_harness",
-        "evaluate_options",
+    "data": ("PreparedData", "data_list", "data_prepare", "data_show"),
+    "doctor": ("doctor",),
+    "evaluate": (
+        *("ClozeEvaluation", "CorpusEvaluation", "HarnessEvaluation", "OptionEvaluation"),
+        *("evaluate_cloze", "evaluate_corpus", "evaluate_harness", "evaluate_options"),
     ),
-    "studies": ("Study", "StudyLook", "StudyPlan", "plan", "study", "watch"),
-    "sweeps": ("Sweep", "sweep"),
-    "tables": ("Decisions", "Table", "decide", "table"),
-    "tasks": ("Evaluation", "Predictions", "evaluate", "finetune", "predict", "tasks"),
+    "explain": ("Explanation", "explain"),
+    "fit": ("Fit", "fit"),
+    "fit_curves": ("Curves", "fit_curves"),
+    "inside": ("Attention", "Landscape", "Probe", "landscape", "look", "probe"),
+    "inspect": ("inspect",),
+    "model": ("Model", "generate", "load"),
+    "plan": ("StudyPlan", "plan"),
+    "predict_run": ("predict_run", "predictions"),
+    "runs": ("diff", "gc", "runs", "show"),
+    "study": ("Study", "StudyLook", "report", "study", "watch", "work"),
+    "sweep": ("Sweep", "agent", "pull", "sweep"),
+    "table": ("Decisions", "Table", "decide", "table"),
+    "tasks": ("Evaluation", "Predictions", "evaluate", "predict", "tasks"),
+    "train": ("Run", "data_module", "finetune", "module", "train"),
+    "weights": ("export", "import_"),
 }
-_HOMES = {name: f"scaling.api.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors"}
+_HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
+_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors", "extend": "scaling.build"}
 _ROOMS = ("law", "published")
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -103,7 +103,7 @@ class Study:
 
     def report(self) -> Path:
         """The study's page, written again from what is done by now."""
-        from scaling.report.write import write
+        from scaling.reports.write import write
 
         return write(self.ledger, self.entered)[1]
 
@@ -158,7 +158,7 @@ def watch(name: str, runs: str = "runs", *, every: float = 5.0, wandb: bool = Fa
     import time
 
     from scaling.ledger import Ledger
-    from scaling.report.wandb_summary import LiveMirror
+    from scaling.reports.wandb_summary import LiveMirror
     from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import LiveFit
     from scaling.studies.progress import Watch
@@ -214,9 +214,9 @@ def study(
         study = scaling.study("quickstart")
         study.fit.predict(N=1e6, D=2e7)
     """
-    from scaling.report.chosen import sentence
-    from scaling.report.wandb_summary import mirror
-    from scaling.report.write import write
+    from scaling.reports.chosen import sentence
+    from scaling.reports.wandb_summary import mirror
+    from scaling.reports.write import write
     from scaling.studies.decisions import decisions
     from scaling.studies.findings import nothing
     from scaling.studies.identifiability import shortfall

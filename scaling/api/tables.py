@@ -89,7 +89,7 @@ class Table:
 
     def keep(self, page: str | Path) -> None:
         """Write the table as a page of Markdown, next to the points to print it from without the ledger."""
-        from scaling.report.keep_table import keep_table
+        from scaling.reports.keep_table import keep_table
 
         if self.results is not None:
             keep_table(self.printed, self.results, Path(page))

@@ -88,7 +88,7 @@ def _ends(document: Mapping[str, Any]) -> str:
 
 def listed(document: Mapping[str, Any]) -> Iterator[str]:
     """A line a prediction, then the calibration over all."""
-    from scaling.report.on_record import sentence
+    from scaling.reports.on_record import sentence
 
     for entry in document["entries"]:
         if entry["standing"] in ("damaged", "altered"):

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         show(findings, page)
         if record is not None and (record["predictions"] or record["altered"]):
-            from scaling.report.on_record import sentence
+            from scaling.reports.on_record import sentence
 
             print(f"on record: {sentence(record)}")
 
@@ -57,7 +57,7 @@ def _kept(arguments: argparse.Namespace) -> tuple[Findings, Path] | None:
     """A kept report fitted again, where the words name one."""
     if len(arguments.words) != 1 or not Path(arguments.words[0], "index.html").is_file():
         return None
-    from scaling.report.keep import fit_again, is_kept
+    from scaling.reports.keep import fit_again, is_kept
 
     folder = Path(arguments.words[0]).resolve()
     if not is_kept(folder):
@@ -73,7 +73,7 @@ def _of_ledger(arguments: argparse.Namespace) -> tuple[Findings, Path]:
         raise ScalingError("name one study", key="STUDY", value=" ".join(names))
     ledger.plan(names[0])  # before what is slow to import
 
-    from scaling.report.write import write
+    from scaling.reports.write import write
     from scaling.studies.record import entered
 
     return write(ledger, entered(ledger, names[0]), step, arguments.keep)
@@ -84,8 +84,8 @@ def show(findings: Findings, page: Path) -> None:
     from rich.console import Console
 
     from scaling.fit_report.terminal import show as show_law
-    from scaling.report.answer import answer
-    from scaling.report.markup import plain
+    from scaling.reports.answer import answer
+    from scaling.reports.markup import plain
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(findings.question.question, style="bold", markup=False)

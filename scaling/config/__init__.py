@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from scaling.config.arguments import add_arguments, configs, print_remarks, split
+from scaling.config.arguments import print_remarks, split
 from scaling.config.layers import SECTIONS, load, setting
 from scaling.config.lookup import find, find_size, names, shipped
 from scaling.config.override import bare
@@ -17,9 +17,7 @@ __all__ = [
     "SECTIONS",
     "Config",
     "TableFile",
-    "add_arguments",
     "bare",
-    "configs",
     "document",
     "find",
     "find_size",

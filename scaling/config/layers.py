@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build, outline
+from scaling import outline
 from scaling.config import pairs
 from scaling.config.lookup import find, find_size, names, own_data, shipped
 from scaling.config.node import COMMAND_LINE, Node, Origin
@@ -41,18 +41,15 @@ def load(
     overrides: Iterable[str] = (),
     *,
     overlays: Sequence[str | Path] = (),
-    extend: str | None = None,
     filled: Mapping[str, Any] | None = None,
     filler: str = COMMAND_LINE.file,
 ) -> Config:
     """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
 
-    `model=NAME` among the overrides means NAME; `extend` is a Python file whose classes join the slots they name.
+    `model=NAME` among the overrides means NAME.
     `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
     section that is given whole takes the place of the files'.
     """
-    if extend is not None:
-        build.extend(extend)
     given, words = parse_overrides(overrides, ("model", "row", *NAMED))
     model, row = given.pop("model", None), given.pop("row", None)
     name = name if model is None else _name(model, "model")
@@ -73,7 +70,7 @@ def load(
         sections.lay(layer)
     if "model" not in sections.laid:
         raise ScalingError("no model is named", fix=nearest("", names("model")))
-    config = Config.of(_finished(Node(sections.laid, defaults.origin), defaults), extend=extend)
+    config = Config.of(_finished(Node(sections.laid, defaults.origin), defaults))
     return replace(config, remarks=tuple(pairs.remarks(before, config)))
 
 

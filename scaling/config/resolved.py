@@ -31,13 +31,12 @@ class Config:
 
     tree: dict[str, Any]
     origin: dict[str, str]
-    extend: str | None = None
     remarks: tuple[str, ...] = ()
 
     @staticmethod
-    def of(root: Node, *, extend: str | None = None) -> Config:
+    def of(root: Node) -> Config:
         """The plain side of a tree of nodes."""
-        return Config(root.plain(), {key: str(node.origin) for key, node in root.walk() if key}, extend)
+        return Config(root.plain(), {key: str(node.origin) for key, node in root.walk() if key})
 
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
@@ -115,8 +114,8 @@ class Config:
             raise from_os(error, f"{path} cannot be written") from None
 
     def _lines(self) -> Iterator[str]:
-        if self.extend is not None:
-            yield f"# with --extend {json.dumps(self.extend)}"
+        for path in build.extensions():
+            yield f"# with --extend {json.dumps(path)}"
         yield from self._mapping(self.tree, "", 0)
 
     def _mapping(self, tree: Mapping[str, Any], above: str, depth: int) -> Iterator[str]:

@@ -9,8 +9,8 @@ from importlib.resources import files
 from typing import Any
 
 from scaling.inside.look import Look, levels
-from scaling.report.markup import Html, join, tag
-from scaling.report.shell import shell
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.shell import shell
 
 KEYS = "← → another head, ↑ ↓ another layer"
 

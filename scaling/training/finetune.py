@@ -150,7 +150,6 @@ def compose(
     *,
     runs: str | Path = "runs",
     overlays: Sequence[str | Path] = (),
-    extend: str | None = None,
 ) -> Config:
     """The config that finetunes a run on a task; its remarks have what was filled in, as words of the command line.
     `words` are overrides, which come last.
@@ -159,8 +158,6 @@ def compose(
         raise ScalingError(
             "no task is named", key="TASK", value=task, fix="name one of `scaling tasks` before overrides"
         )
-    if extend is not None:
-        build.extend(extend)
     return composed(pretrained(run, runs), task, words, runs=runs, overlays=overlays)
 
 

@@ -22,11 +22,14 @@ def main(config: str, failure: str, extension: str, how: str | None = None) -> i
     parent.follow()  # before what takes seconds to import
     try:
         with listening(to_the_end=True):
+            from scaling.build import extend
             from scaling.config import load
             from scaling.training.progress import teller
             from scaling.training.run import Observers, grow, train
 
-            resolved = load(config, extend=extension or None)
+            if extension:
+                extend(extension)
+            resolved = load(config)
             with teller() as tell:
                 if how in (None, "again"):
                     train(resolved, Observers([tell]), again=how == "again")

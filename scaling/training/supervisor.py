@@ -55,7 +55,7 @@ def supervise(
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            extension = config.extend or next(iter(build.extensions()), None)
+            extension = next(iter(build.extensions()), None)
             for started in _started(words, ranks, folder, writer, extension, threads):
                 processes.append(started)
             os.close(writer)

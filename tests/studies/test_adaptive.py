@@ -17,8 +17,8 @@ from scaling.errors import ScalingError
 from scaling.law import named
 from scaling.law.goal import parse_goal
 from scaling.ledger import Ledger
-from scaling.report.chosen import chosen, sentence
-from scaling.report.provenance import command
+from scaling.reports.chosen import chosen, sentence
+from scaling.reports.provenance import command
 from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, extended
 from scaling.studies.decisions import decide, decisions, plans

@@ -8,7 +8,7 @@ import pytest
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.report.write import write
+from scaling.reports.write import write
 from scaling.studies.plan import plan
 from scaling.studies.question import Question, read
 from scaling.studies.record import enter, entered

@@ -13,7 +13,7 @@ from scaling.cli import main
 from scaling.coverage.tasks import SCORE
 from scaling.law import named
 from scaling.ledger import Ledger
-from scaling.report import sections
+from scaling.reports import sections
 from scaling.studies.findings import find
 from scaling.studies.question import Question, read
 from scaling.studies.record import entered

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.fit_report.tables import coverage, tried
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, percent, significant, symbol
-from scaling.report.rows import advantages, compared, exponents
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import ends, formula, percent, significant, symbol
+from scaling.reports.rows import advantages, compared, exponents
 from scaling.studies.findings import Findings
 
 FLOOR = "nats per token"

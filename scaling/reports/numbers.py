@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from scaling.report.markup import Html, join, tag
+from scaling.reports.markup import Html, join, tag
 
 GREEK = {
     "alpha": "α",

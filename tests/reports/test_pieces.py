@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from scaling.law.forms import LAWS
 from scaling.picture.palette import BLACK, GREY, KINDS, colour_at
-from scaling.report.answer import answer
-from scaling.report.axis import scale
-from scaling.report.colour import counterpart
-from scaling.report.interval_strip import interval_strip
-from scaling.report.markup import Html, join, plain, tag
-from scaling.report.numbers import ends, formula, percent, significant, span
-from scaling.report.sections import key
+from scaling.reports.answer import answer
+from scaling.reports.axis import scale
+from scaling.reports.colour import counterpart
+from scaling.reports.interval_strip import interval_strip
+from scaling.reports.markup import Html, join, plain, tag
+from scaling.reports.numbers import ends, formula, percent, significant, span
+from scaling.reports.sections import key
 
 
 class Text(HTMLParser):
@@ -114,7 +114,7 @@ def test_a_strip_shows_open_ends_and_the_truth():
 
 @pytest.mark.parametrize("words", [[], ["optimizer.lr=1e-2"], ["log.wandb=offline", "seed=3", "train.clip=2.0"]])
 def test_the_command_names_the_words_it_was_given(words, tmp_path):
-    from scaling.report.provenance import command
+    from scaling.reports.provenance import command
     from scaling.studies.plan import plan
     from scaling.studies.question import read
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from scaling.report import wandb_summary
-from scaling.report.wandb_summary import headline, mirror
+from scaling.reports import wandb_summary
+from scaling.reports.wandb_summary import headline, mirror
 
 
 def test_the_headline_has_the_law_with_its_intervals(study):
@@ -43,7 +43,7 @@ def test_trouble_is_one_line_and_bounded(study, monkeypatch, caplog, trouble):
     monkeypatch.setattr(wandb_summary, "EXIT", 0.4 if trouble == "hangs" else 30.0)
     monkeypatch.setattr(wandb, "init", init)
     begun = time.monotonic()
-    with caplog.at_level(logging.WARNING, "scaling.report.wandb_summary"):
+    with caplog.at_level(logging.WARNING, "scaling.reports.wandb_summary"):
         mirror(findings, page, ledger, found)
     assert time.monotonic() - begun < 2.5
     (record,) = caplog.records

@@ -8,7 +8,7 @@ from typing import Any
 from scaling.ledger import Ledger
 from scaling.ledger.registered import FOLDER, calibration, registered
 from scaling.number import plural
-from scaling.report.markup import Html, tag
+from scaling.reports.markup import Html, tag
 
 
 def on_record(ledger: Ledger) -> Html | None:

@@ -12,8 +12,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from scaling.law.exponents import COMPUTE
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, percent, signed, signed_significant, significant, symbol
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import ends, percent, signed, signed_significant, significant, symbol
 from scaling.studies.findings import Findings
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from scaling.picture.labels import caption
 from scaling.picture.picture import Picture
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import formula
-from scaling.report.plot import plot
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import formula
+from scaling.reports.plot import plot
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")

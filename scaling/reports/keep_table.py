@@ -10,7 +10,7 @@ from scaling import atomic
 from scaling.config import find, table_file
 from scaling.errors import ScalingError
 from scaling.number import plural
-from scaling.report.numbers import scientific, span
+from scaling.reports.numbers import scientific, span
 from scaling.tables import points
 from scaling.tables.form import markdown
 from scaling.tables.lines import Printed

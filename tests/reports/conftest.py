@@ -69,7 +69,7 @@ def _end(ledger, one, how: str, place: int) -> None:
 @pytest.fixture(scope="session")
 def study(made_study, tmp_path_factory):
     """The small study, grown until it is identified, finished and reported: ledger, plan, findings, page."""
-    from scaling.report.write import write
+    from scaling.reports.write import write
 
     folder = tmp_path_factory.mktemp("study")
     ledger, found = made_study(folder, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k, 16k]"})

@@ -262,7 +262,7 @@ def test_the_table_sorts_both_ways(opened):
 
 
 def test_the_decisions_of_an_adaptive_study_are_a_table_that_scrolls_by_itself(browser, made_study, tmp_path):
-    from scaling.report.write import write
+    from scaling.reports.write import write
     from scaling.studies.decisions import decide
 
     ledger, found = made_study(tmp_path, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k, 16k]"})
@@ -311,7 +311,7 @@ def test_a_phone_scrolls_in_one_direction_only(opened):
 
 
 def test_a_hostile_study_does_nothing(browser, made_study, tmp_path):
-    from scaling.report.write import write
+    from scaling.reports.write import write
 
     evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
     changes = {"question: Does a whole study": f"question: '{evil} Does a whole study", "in seconds?": "in seconds?'"}

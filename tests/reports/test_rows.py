@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaling.report.answer import answer
-from scaling.report.markup import plain
-from scaling.report.rows import advantages
-from scaling.report.sections import advantages_table, exponents_table
-from scaling.report.write import write
+from scaling.reports.answer import answer
+from scaling.reports.markup import plain
+from scaling.reports.rows import advantages
+from scaling.reports.sections import advantages_table, exponents_table
+from scaling.reports.write import write
 from scaling.studies import findings
 from scaling.studies.findings import find
 from scaling.studies.question import Question
-from tests.report.conftest import ALPHA, BETA, loss_at
+from tests.reports.conftest import ALPHA, BETA, loss_at
 
 
 def row(name: str, size: int, tokens: str, loss: float | None) -> dict:

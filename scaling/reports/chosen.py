@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scaling.number import plural
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import scientific
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import scientific
 
 HEADS = ("run", "why", "known runs", "half-width known", "half-width expected after", "FLOPs", "FLOPs in all")
 WHY = {

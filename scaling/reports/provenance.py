@@ -11,9 +11,9 @@ import yaml
 
 from scaling.config import shipped
 from scaling.number import plural
-from scaling.report.compute_spent import ComputeSpent
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import scientific, span
+from scaling.reports.compute_spent import ComputeSpent
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import scientific, span
 from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
 from scaling.studies.question import named

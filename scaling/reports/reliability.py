@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scaling.number import plural
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import percent
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import percent
 
 
 def diagnostics(document: Mapping[str, Any]) -> Html:

@@ -15,14 +15,14 @@ from scaling.fit_report.formats import markdown_table, markdown_text
 from scaling.fit_report.tables import held_out
 from scaling.ledger import Ledger
 from scaling.number import plural
-from scaling.report import figures, provenance
-from scaling.report.answer import answer, tested
-from scaling.report.compute_spent import ComputeSpent, compute_spent
-from scaling.report.markup import Html, join
-from scaling.report.numbers import scientific, span
-from scaling.report.page import Record, page, record
-from scaling.report.reliability import unreliable
-from scaling.report.runs import names
+from scaling.reports import figures, provenance
+from scaling.reports.answer import answer, tested
+from scaling.reports.compute_spent import ComputeSpent, compute_spent
+from scaling.reports.markup import Html, join
+from scaling.reports.numbers import scientific, span
+from scaling.reports.page import Record, page, record
+from scaling.reports.reliability import unreliable
+from scaling.reports.runs import names
 from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read

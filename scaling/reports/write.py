@@ -10,8 +10,8 @@ from scaling.ledger import Ledger
 from scaling.ledger.exclusive import locked
 from scaling.ledger.setup import setup
 from scaling.number import plural
-from scaling.report.keep import keep
-from scaling.report.page import page, record
+from scaling.reports.keep import keep
+from scaling.reports.page import page, record
 from scaling.studies.findings import Findings, Tell, find, nothing, rows
 from scaling.studies.record import newest
 

@@ -13,9 +13,9 @@ from itertools import pairwise
 import pytest
 
 from scaling.cli import main
-from scaling.report.keep import fit_again, keep
-from scaling.report.page import page, record
-from scaling.report.write import write
+from scaling.reports.keep import fit_again, keep
+from scaling.reports.page import page, record
+from scaling.reports.write import write
 from scaling.studies.plan import plan
 from scaling.studies.question import read
 

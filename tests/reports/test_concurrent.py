@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from scaling.ledger import Ledger
-from scaling.report.write import write
+from scaling.reports.write import write
 from scaling.studies.plan import plan
 from scaling.studies.question import read
 from scaling.studies.record import enter

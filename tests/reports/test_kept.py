@@ -14,7 +14,7 @@ import pytest
 from scaling.cli import main
 from scaling.fit_report.formats import markdown_table
 from scaling.fit_report.tables import coverage, held_out
-from scaling.report.keep import fit_again
+from scaling.reports.keep import fit_again
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/fit.json"))

@@ -12,14 +12,14 @@ from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
 from scaling.number import plural
 from scaling.picture.labels import short
-from scaling.report.answer import floor, largest_error
-from scaling.report.compute_spent import ComputeSpent
-from scaling.report.interval_strip import interval_strip
-from scaling.report.markup import Html, join, tag
-from scaling.report.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
-from scaling.report.reliability import checklist, diagnostics
-from scaling.report.rows import Advantage, difference, exponent
-from scaling.report.runs import counts
+from scaling.reports.answer import floor, largest_error
+from scaling.reports.compute_spent import ComputeSpent
+from scaling.reports.interval_strip import interval_strip
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
+from scaling.reports.reliability import checklist, diagnostics
+from scaling.reports.rows import Advantage, difference, exponent
+from scaling.reports.runs import counts
 from scaling.studies.findings import FIGURES, Findings, TaskFindings
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scaling.report.markup import Html, tag
-from scaling.report.numbers import ends, significant
+from scaling.reports.markup import Html, tag
+from scaling.reports.numbers import ends, significant
 
 WIDTH, MIDDLE, ROOM = 200, 13, 8
 

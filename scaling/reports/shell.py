@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from hashlib import sha256
 
-from scaling.report.markup import Html, tag
+from scaling.reports.markup import Html, tag
 
 
 def shell(title: str, body: Html, style: str, script: str) -> str:

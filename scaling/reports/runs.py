@@ -8,8 +8,8 @@ from typing import Any
 
 from scaling.ledger import RESULTS, Ledger
 from scaling.picture.labels import short
-from scaling.report.markup import Html, tag
-from scaling.report.numbers import scientific, signed, span
+from scaling.reports.markup import Html, tag
+from scaling.reports.numbers import scientific, signed, span
 from scaling.studies.findings import Findings
 
 

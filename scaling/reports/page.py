@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from scaling.ledger import Ledger
 from scaling.number import plural
-from scaling.report import colour, figures, sections
-from scaling.report.answer import answer, tested
-from scaling.report.chosen import chosen
-from scaling.report.compute_spent import compute_spent
-from scaling.report.markup import Html, join, tag
-from scaling.report.on_record import on_record
-from scaling.report.plot import colours
-from scaling.report.provenance import provenance
-from scaling.report.reliability import unreliable
-from scaling.report.rows import advantages
-from scaling.report.runs import counts, names, runs_table
-from scaling.report.shell import shell
+from scaling.reports import colour, figures, sections
+from scaling.reports.answer import answer, tested
+from scaling.reports.chosen import chosen
+from scaling.reports.compute_spent import compute_spent
+from scaling.reports.markup import Html, join, tag
+from scaling.reports.on_record import on_record
+from scaling.reports.plot import colours
+from scaling.reports.provenance import provenance
+from scaling.reports.reliability import unreliable
+from scaling.reports.rows import advantages
+from scaling.reports.runs import counts, names, runs_table
+from scaling.reports.shell import shell
 from scaling.studies.decisions import decisions
 from scaling.studies.findings import Findings
 
@@ -146,4 +146,4 @@ def _style(findings: Findings) -> str:
 
 
 def _resource(name: str) -> str:
-    return (files("scaling.report") / name).read_text(encoding="utf-8")
+    return (files("scaling.reports") / name).read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ import numpy as np
 from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
 from scaling.picture.labels import short
 from scaling.picture.palette import ordered
-from scaling.report import colour
-from scaling.report.axis import Scale, scale
-from scaling.report.markup import Html, join, tag
+from scaling.reports import colour
+from scaling.reports.axis import Scale, scale
+from scaling.reports.markup import Html, join, tag
 
 LEFT, RIGHT, TOP, BOTTOM = 74, 16, 22, 54
 """Pixels around the frame; letters are larger on a phone, and must fit too."""

@@ -1,0 +1,258 @@
+"""Train a run or finetune one, and the LightningModule and data of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from scaling import config
+from scaling.config import Config
+from scaling.verbs.overrides import RUNS, resolved, words
+from scaling.verbs.signature import PYTHON, Flag, verb
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.data.module import DataModule
+    from scaling.ledger import Ledger
+    from scaling.training.experiment import Experiment
+    from scaling.training.module import FamilyModule
+    from scaling.verbs.model import Model
+
+Overlays = Annotated[Sequence[str], Flag("overlay")]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
+
+    `differences` is of a run that was trained again: each key that differs from the kept result, with both values.
+    """
+
+    path: Path
+    already: bool = False
+    differences: Mapping[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        from scaling.ledger import Ledger
+
+        return Ledger.open(self.path.parents[1])
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        """All that decides what the run computes."""
+        return self._ledger.spec(self.id)
+
+    @property
+    def state(self) -> str:
+        """`finished`, `running`, `diverged`, …"""
+        return self._ledger.status(self.id).state
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        """The result as result.json holds it; None while there is none."""
+        return self._ledger.result(self.id)
+
+    @property
+    def loss(self) -> float | None:
+        """The final held-out loss in nats per token; None while there is none, or where the run diverged."""
+        return None if self.result is None else self.result["loss"]
+
+    @property
+    def log(self) -> pandas.DataFrame:
+        """What the run logged, a row an entry: training losses (`kind` is `train`) and evaluations (`evaluate`)."""
+        import pandas
+
+        return pandas.DataFrame(self._ledger.history(self.id))
+
+    def model(self, device: str | None = None) -> Model:
+        """The model with the last weights that the run saved."""
+        from scaling.verbs.model import load
+
+        return load(self.path, device=device)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling train --json` (docs/json.md)."""
+        again = {} if self.differences is None else {"differences": self.differences}
+        return {**(self.result or {}), "already": self.already, **again}
+
+    def __str__(self) -> str:
+        result = self.result
+        if result is None:
+            return f"run {self.id}: {self.state}"
+        text = f"run {self.id}: {result['outcome']}" + (" before" if self.already else "")
+        if result["loss"] is None:
+            return f"{text}: {result['reason']}"
+        if self.differences is not None:
+            text += "; " + _compared(self.differences)
+        excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
+        best = f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
+        unit, score = ("nats", f", {_scored(result)}") if "score" in result else ("nats per token", "")
+        return f"{text}, held-out loss {result['loss']:.4f} {unit}{excess}{score}{best}, {result['tokens']:,} tokens"
+
+    def __repr__(self) -> str:
+        loss = "" if self.loss is None else f", loss {self.loss:.4f}"
+        return f"Run({self.id}, {self.state}{loss})"
+
+
+def _scored(result: Mapping[str, Any]) -> str:
+    """The score of a task with its interval, then the other values of its metric."""
+    name, *others = result["metrics"]
+    low, high = result["intervals"][name]
+    text = f"{name} {result['score']:.4f} (95% interval {low:.4f} to {high:.4f})"
+    text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
+    return text + (f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else "")
+
+
+def _compared(differences: Mapping[str, Any]) -> str:
+    """How training again compares with the kept result, in a line."""
+    if not differences:
+        return "trained again, with the same result"
+    key, (stands, again) = next(iter(differences.items()))
+    more = f" and {len(differences) - 1} more keys differ" if len(differences) > 1 else ""
+    return f"trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"
+
+
+@verb
+def train(
+    model: str | None = None,
+    *overrides: str,
+    overlays: Overlays = (),
+    again: bool = False,
+    progress: PYTHON[bool] = True,
+    callbacks: PYTHON[Sequence[Any]] = (),
+    loggers: PYTHON[Sequence[Any]] = (),
+    **settings: Any,
+) -> Run:
+    """Train one run to its end, or resume it; a finished run is returned unchanged.
+
+        scaling train decoder size=ladder/100k data=python train.tokens=20M
+        scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
+        scaling train study=quickstart run=0123456789abcdef     one run of a planned study
+
+        run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
+
+    In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
+    callbacks and loggers join the training: callbacks get `outputs["loss"]` of each update, loggers each entry of the
+    run's log.
+
+    Args:
+        model: a model, a table's row or a file
+        again: train a finished run again and compare the results
+    """
+    if any(word.startswith("study=") for word in overrides):
+        from scaling.sweeps.study import planned, prepare
+
+        given = [*([model] if model else []), *words(overrides, settings)]
+        composed = planned(given)
+        prepare(given)
+    else:
+        composed = resolved(model, overrides, settings, overlays)
+    return trained(composed, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+
+
+@verb
+def finetune(
+    run: str | Run,
+    task: str,
+    *overrides: str,
+    overlays: Overlays = (),
+    again: bool = False,
+    runs: str | Path = RUNS,
+    progress: PYTHON[bool] = True,
+    callbacks: PYTHON[Sequence[Any]] = (),
+    loggers: PYTHON[Sequence[Any]] = (),
+    **settings: Any,
+) -> Run:
+    """Train a run further on a task: a run of the ledger like any other, whose weights begin with those of another run.
+
+        scaling finetune 3fa9 cola
+        scaling finetune 3fa9 sst2 data.files='{train: a.csv, validation: b.csv}' train.epochs=5
+        scaling finetune my_model my_task.yaml optimizer.lr=2e-5 seed=1
+
+        scaling.finetune("3fa9", "cola", train__epochs=5).result["score"]
+
+    What is filled in (the head, the tokenizer, the objective, the epochs, the schedule) is printed; key=value takes its
+    place.
+
+    Args:
+        run: the beginning of a run's id, a folder, or STUDY:ROW
+        task: a name of `scaling tasks`, or a file with a section `data` of the kind Task
+        again: train a finished run again and compare the results
+    """
+    from scaling.training.finetune import compose
+
+    composed = compose(named(run), task, words(overrides, settings), runs=runs, overlays=overlays)
+    return trained(composed, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+
+
+def trained(composed: Config, *, again: bool, progress: bool, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Run:
+    """The run that a resolved config describes, trained."""
+    from scaling.training.values import checked
+
+    composed = checked(composed)
+
+    from scaling.training.experiment import assemble
+
+    assembled = assemble(composed)  # what is wrong with it is reported before Lightning is imported
+    if progress:
+        config.print_remarks([assembled.config])
+
+    from scaling.training.progress import teller
+    from scaling.training.run import Observers
+    from scaling.training.run import train as train_run
+
+    with teller() if progress else nullcontext() as listener:
+        observers = Observers([] if listener is None else [listener], callbacks, loggers)
+        result = train_run(composed, observers, again=again)
+    path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
+    return Run(path, result["already"], result.get("differences"))
+
+
+def named(run: str | Path | Run) -> str:
+    """The word that names a run: the beginning of its id, its folder, or STUDY:ROW."""
+    return str(run.path) if isinstance(run, Run) else str(run)
+
+
+def module(model: str | None = None, *overrides: str, overlays: Sequence[str] = (), **settings: Any) -> FamilyModule:
+    """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
+
+    It goes into any `lightning.Trainer`, with callbacks, loggers and flags of one's own, next to `scaling.data_module`.
+
+        module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
+        lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
+    """
+    from scaling.training.module import MODULES
+
+    experiment = _experiment(model, overrides, overlays, settings)
+    initial = experiment.initial_model()
+    return MODULES[initial.family](experiment, initial)
+
+
+def data_module(model: str | None = None, *overrides: str, overlays: Sequence[str] = (), **settings: Any) -> DataModule:
+    """The batches of a config, those of its evaluation included; the model sets their form.
+
+    scaling.data_module("decoder", "size=tiny", data="python")
+    """
+    from scaling.data.module import DataModule
+
+    experiment = _experiment(model, overrides, overlays, settings)
+    return DataModule(experiment.batches, experiment.validation, experiment.evaluations, stop=experiment.steps)
+
+
+def _experiment(
+    model: str | None, overrides: Sequence[str], overlays: Sequence[str], settings: Mapping[str, Any]
+) -> Experiment:
+    from scaling.training.experiment import assemble
+    from scaling.training.values import checked
+
+    return assemble(checked(resolved(model, overrides, settings, overlays)))
