@@ -1,18 +1,16 @@
-"""What a start is worth: random weights, word vectors by skip-gram, or a pretrained model, on two small tasks.
+"""What a start is worth: random weights, word vectors of a file, or a pretrained model, on two small tasks.
 
-    python benchmarks/starts.py SHARED [--seeds 2] [--to docs/results/inside]
+    python benchmarks/starts.py SHARED VECTORS [--seeds 2] [--to docs/results/inside]
 
-SHARED holds english/documents.jsonl.gz, tasks/sst2 and tasks/trec. Skip-gram and the language model learn from the same
-prepared text. Each start is then trained on each task by one recipe. Writes starts.csv, a row for each run, and prints
-the table in Markdown.
+SHARED holds english/documents.jsonl.gz, tasks/sst2 and tasks/trec; VECTORS is a file of vectors of 64 numbers
+(`start.vectors`). Each start is then trained on each task by one recipe. Writes starts.csv, a row for each run, and
+prints the table in Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,10 +26,6 @@ TASKS = {
 }
 
 
-def command(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "scaling", *words], check=True, stdout=subprocess.DEVNULL)
-
-
 def scored(start: str, task: str, words: list[str], run: Any, seed: int, runs: str) -> dict[str, Any]:
     own = [*RECIPE, *words, f"seed={seed}", "log.wandb=disabled"]
     result = scaling.finetune(run, task, *own, runs=runs, progress=False).result
@@ -44,6 +38,7 @@ def scored(start: str, task: str, words: list[str], run: Any, seed: int, runs: s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared", type=Path)
+    parser.add_argument("vectors", type=Path)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--runs", default="runs/starts")
     parser.add_argument("--to", type=Path, default=Path("docs/results/inside"))
@@ -51,13 +46,11 @@ def main() -> None:
     corpus = f"{{kind: Files, files: {options.shared / 'english' / 'documents.jsonl.gz'}}}"
     tokenizer = "{kind: ByteBPE, vocabulary: 4096, sample: 4M}"
     data = [f"data={{kind: Text, corpus: {corpus}, tokenizer: {tokenizer}, validation: 0.01}}", f"runs={options.runs}"]
-    vectors = Path(options.runs) / "skip_gram.vec"
-    command("data", "prepare", *data)
-    command("data", "vectors", *data, "--width", "64", "--tokens", "1000000", "--to", str(vectors))
+    scaling.data_prepare(None, *data)
     pretrained = scaling.train("decoder", *PRETRAINING, *data, progress=False)
     starts = {
         "random": ["start=null"],
-        "skip-gram": ["start.run=null", f"start.vectors={vectors}"],
+        "word vectors": ["start.run=null", f"start.vectors={options.vectors}"],
         "language model": [],
     }
     rows = [

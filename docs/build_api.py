@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import scaling
+from scaling.cli import documented
 
 PAGE = Path(__file__).with_name("api.md")
 HEAD = """# Python API
@@ -96,12 +97,17 @@ def _signature(function: object) -> str:
 
 
 def _text(value: object) -> str:
-    """The docstring, its indented lines as blocks of code."""
-    paragraphs = (inspect.getdoc(value) or "").split("\n\n")
-    return "\n\n".join(
-        f"```python\n{inspect.cleandoc(part)}\n```" if part.startswith("    ") or _is_code(part) else part
-        for part in paragraphs
-    )
+    """The docstring, its indented lines as blocks of code, its arguments as a list."""
+    about, helps = documented(value)
+    arguments = "\n".join(f"- `{name}`: {text}" for name, text in helps.items())
+    return "\n\n".join([*map(_paragraph, about.split("\n\n")), *([arguments] if helps else [])])
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith("    ") or _is_code(text):
+        language = "sh" if text.lstrip().startswith("scaling ") else "python"
+        return f"```{language}\n{inspect.cleandoc(text)}\n```"
+    return text
 
 
 def _is_code(paragraph: str) -> bool:

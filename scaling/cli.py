@@ -14,7 +14,6 @@ import os
 import re
 import select
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO
@@ -24,18 +23,12 @@ from scaling import parent, process
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
-from scaling.verbs.signature import Python, marks, spelled
+from scaling.verbs.signature import VERBS, Python, documented, function_name, marks, spelled, without_none
 
-VERBS = (
-    *("train", "finetune", "study", "plan", "table", "sweep", "fit"),
-    *("fit-curves", "report", "watch", "work", "decide", "predict-run", "predictions", "agent", "pull"),
-    *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness", "predict", "tasks"),
-    *("inspect", "explain", "data list", "data prepare", "data show", "runs", "show", "diff", "gc"),
-    *("generate", "look", "probe", "landscape", "export", "import", "doctor"),
-)
 SCHEMA = 1
 """Rises when a key of a JSON document goes or changes its meaning (docs/json.md)."""
 SIGINT_EXIT = 130
+_CONTROL = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are and a terminal may obey
 OVERRIDE = re.compile(r"(--)?[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
 SHARED = {
     "overrides": "keys of the config, as size=tiny or optimizer.lr=1e-3",
@@ -104,7 +97,7 @@ def _run(words: list[str]) -> int:
     if words[0] == "--version":
         print(scaling.__version__)
         return 0
-    name, rest = _named(words)
+    name, rest = named(words)
     call = parsed(name, rest)
     for path in call.extensions:
         scaling.extend(path)
@@ -119,7 +112,7 @@ def _run(words: list[str]) -> int:
     return getattr(result, "code", 0)
 
 
-def _named(words: Sequence[str]) -> tuple[str, list[str]]:
+def named(words: Sequence[str]) -> tuple[str, list[str]]:
     """The verb, of one word or two, and the words after it."""
     for count in (2, 1):
         if " ".join(words[:count]) in VERBS:
@@ -135,7 +128,8 @@ def _print(result: Any, call: Call) -> None:
     if call.json:
         document = result.to_json()
         document = {"schema": SCHEMA, **document} if isinstance(document, Mapping) else document
-        print(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
+        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+        print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
         print(str(result) if call.format is None else result.format(call.format).rstrip("\n"), flush=True)
 
@@ -166,7 +160,8 @@ def parsed(verb: str, words: Sequence[str]) -> Call:
     for word in unknown:
         fix = nearest(word.partition("=")[0], parser._option_string_actions)
         raise ScalingError(f"there is no option {word}", fix=f"{fix} (see `{parser.prog} --help`)")
-    options = {p.name: value for p in parameters if (value := getattr(found, p.name, None)) is not None}
+    given = {p.name: getattr(found, p.name, None) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    options = {name: value for name, value in given.items() if value is not None}
     words = found.words
     if found.runs is not None:
         if found.runs == "":
@@ -176,11 +171,6 @@ def parsed(verb: str, words: Sequence[str]) -> Call:
         elif "overrides" in signature.parameters:
             words = [*words, f"runs={found.runs}"]
     return Call(function, _words(verb, signature, words), options, found.extensions, found.json, found.format)
-
-
-def function_name(verb: str) -> str:
-    """The name of a verb's function; Python keeps `import` for itself."""
-    return "import_" if verb == "import" else re.sub("[ -]", "_", verb)
 
 
 def _words(verb: str, signature: inspect.Signature, words: Sequence[str]) -> list[Any]:
@@ -245,7 +235,7 @@ def _parser(verb: str, function: Callable[..., Any], signature: inspect.Signatur
     """The parser of a verb: its options from the keyword-only parameters, its help from the docstring."""
     about, own = documented(function)
     helps = SHARED | own
-    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "runs"]
+    parameters = shown_parameters(function)
     titles = {p.name: _title(p) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)}
     words = [f"  {title:<22}{helps.get(name, '')}" for name, title in titles.items()]
     parser = _Parser(
@@ -257,15 +247,12 @@ def _parser(verb: str, function: Callable[..., Any], signature: inspect.Signatur
     )
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     for parameter in parameters:
-        if parameter.kind is parameter.KEYWORD_ONLY and not any(
-            isinstance(m, Python) for m in marks(parameter.annotation)
-        ):
+        if parameter.kind is parameter.KEYWORD_ONLY:
             default = parameter.default
             shown = "" if default in (None, False, (), "") or isinstance(default, Mapping) else f" (default {default})"
             helped = (helps.get(parameter.name, "") + shown).replace("%", "%%")
-            parser.add_argument(
-                f"--{spelled(parameter)}", dest=parameter.name, help=helped, **_argument(parameter.annotation)
-            )
+            how = _argument(without_none(parameter.annotation))
+            parser.add_argument(f"--{spelled(parameter)}", dest=parameter.name, help=helped, **how)
     parser.add_argument("--runs", metavar="FOLDER", help=SHARED["runs"])
     parser.add_argument(
         "--extend", action="append", default=[], dest="extensions", help=SHARED["extend"], metavar="PATH"
@@ -278,6 +265,18 @@ def _parser(verb: str, function: Callable[..., Any], signature: inspect.Signatur
     return parser
 
 
+def shown_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What a person may write after a verb, but for the ledger's folder, which all verbs take."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [
+        parameter
+        for parameter in parameters
+        if parameter.name != "runs"
+        and parameter.kind is not parameter.VAR_KEYWORD
+        and not any(isinstance(mark, Python) for mark in marks(parameter.annotation))
+    ]
+
+
 def _title(parameter: inspect.Parameter) -> str:
     """A word of the usage line: `NAME`, `[NAME]` where it may be left out."""
     if parameter.kind is parameter.VAR_POSITIONAL:
@@ -285,27 +284,11 @@ def _title(parameter: inspect.Parameter) -> str:
     return parameter.name.upper() if parameter.default is parameter.empty else f"[{parameter.name.upper()}]"
 
 
-def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """A verb's docstring: the text before `Args:`, and the help of each parameter under it."""
-    about, _, lines = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    helps: dict[str, str] = {}
-    name = ""
-    for line in lines.splitlines():
-        if match := re.match(r"    (\w+): (.*)", line):
-            name = match[1]
-            helps[name] = match[2]
-        elif name:
-            helps[name] += " " + line.strip()
-    return about.rstrip(), helps
-
-
 def _argument(annotation: Any) -> dict[str, Any]:
     """How argparse reads a type: a flag, a choice, a number, several words, or NAME=VALUE."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _argument(inner[0])
-    if origin in (typing.Union, types.UnionType):
-        return _argument(next(choice for choice in inner if choice is not type(None)))
     if origin is Literal:
         return {"action": _Once, "choices": inner}
     if annotation is bool:

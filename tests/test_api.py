@@ -109,7 +109,7 @@ def test_a_mistake_is_an_error_with_its_fields():
 
 
 def test_runs_are_rows_with_their_config_keys(run, ledger):
-    table = scaling.runs(ledger)
+    table = scaling.runs(runs=ledger).data
     assert list(table["run"]) == [run.id]
     assert table.loc[0, "loss"] == run.loss
     assert table.loc[0, "train.steps"] == 6
@@ -181,8 +181,8 @@ def test_a_fit_shows_itself(table, tmp_path):
     fit = scaling.fit(table.assign(name="<b>"), intervals="t")
     assert "<table>" in fit._repr_html_()
     assert "95% interval" in str(fit)
-    assert fit.to_markdown().startswith("**chinchilla")
-    assert r"\toprule" in fit.to_latex()
+    assert fit.format("markdown").startswith("**chinchilla")
+    assert r"\toprule" in fit.format("latex")
     assert fit.plot()._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(scaling.ScalingError, match="did you mean 'contours'"):
         fit.plot("contour")
@@ -265,7 +265,8 @@ def test_an_explanation_has_the_pieces_of_a_file_and_is_safe_to_show(tmp_path):
         'class Halved:\n    """y = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n\n'
         "    def __init__(self, shape, *, times: int = 1): ...\n"
     )
-    explanation = scaling.explain("Halved", extend=str(tmp_path / "mine.py"))
+    scaling.extend(tmp_path / "mine.py")
+    explanation = scaling.explain("Halved")
     (kind,) = explanation.document["kinds"]
     assert kind["citation"] == "A paper, 2026"
     assert "<b>" in str(explanation)

@@ -86,3 +86,11 @@ def test_a_number_outside_its_range_is_refused_with_the_range(name):
 )
 def test_a_range_in_words(bounds, words):
     assert bounds.of("a number") == words
+
+
+def test_an_extension_that_joins_nothing_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text('class Twice:\n    slot = "schedule_that_is_not"\n')
+    for name, what in (("mine.py", "there is no such slot"), ("gone.py", "there is no such Python file")):
+        with pytest.raises(ScalingError, match=what) as caught:
+            build.extend(tmp_path / name)
+        assert caught.value.file == tmp_path / name

@@ -1,33 +1,40 @@
-"""The door: help without weight, one line for every mistake, exit codes."""
+"""The command line: what a verb's signature makes of words and options; one line for every mistake; exit codes."""
 
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import pytest
 
-from scaling.cli import VERBS, main, parsed
+import scaling
+from scaling import cli
+from scaling.cli import VERBS, documented, function_name, main, parsed
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.number import Range
+from scaling.verbs.signature import PYTHON, Flag, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers", "omegaconf"}
 
 
 def test_help_names_every_verb(capsys):
     assert main(["--help"]) == 0
-    told = capsys.readouterr().out
-    for verb, summary in VERBS.items():
-        assert verb in told
-        assert summary in told
+    printed = capsys.readouterr().out
+    for name in VERBS:
+        summary = documented(getattr(scaling, function_name(name)))[0].partition("\n")[0].rstrip(".")
+        assert summary, name
+        assert f"  {name} " in printed
+        assert summary in printed
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], [], ["--version"], ["no-such-verb"], *([verb, "--help"] for verb in VERBS)]
+    "words",
+    [["--help"], [], ["--version"], ["no-such-verb"], *([*name.split(), "--help"] for name in VERBS)],
+    ids=" ".join,
 )
-def test_the_door_is_light(words):
-    """Help of every verb, and a wrong verb, are told without importing anything heavy."""
+def test_help_imports_nothing_heavy(words):
     code = (
         f"import sys; from scaling.cli import main\ntry: main({words!r})\nexcept SystemExit: pass\nprint(*sys.modules)"
     )
@@ -35,59 +42,171 @@ def test_the_door_is_light(words):
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_is_a_module_that_explains_itself(verb):
-    command = importlib.import_module(f"scaling.command.{verb.replace('-', '_')}")
-    assert command.__doc__
-    assert callable(command.add_arguments)
-    assert callable(command.run)
+@pytest.mark.parametrize("name", VERBS)
+def test_every_word_and_option_has_its_help(name):
+    function = getattr(scaling, function_name(name))
+    helps = cli.SHARED | documented(function)[1]
+    for parameter in cli.shown_parameters(function):
+        assert helps.get(parameter.name), parameter.name
+    assert not set(documented(function)[1]) - set(cli.inspect.signature(function).parameters)
 
 
 MISTAKES = {
     ("inspekt",): "there is no command 'inspekt'; did you mean 'inspect'?",
+    ("data", "shaw"): "there is no command 'data shaw'; did you mean 'data show'?",
     ("inspect", "--size=tiny"): f"no model is named; {nearest('', names('model'))}",
-    ("inspect", "decoder", "--jso"): "unrecognized arguments: --jso; see `scaling inspect --help`",
-    ("inspect", "decoder", "--size"): "command line: size='--size': an override needs a value; write --size=VALUE",
+    ("inspect", "decoder", "--jso"): "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
     ("inspect", "decoder", "--sice.width=1"): (
-        "command line: sice='--sice.width=1': there is no such section; did you mean 'size'?"
+        "command line: sice: there is no such section; did you mean 'size'?"
     ),
     ("inspect", "decodr"): "there is no model 'decodr'; did you mean 'decoder'?",
     ("inspect", "decoder", "train.stepps=3"): (
         "command line: train.stepps=3: train has no such key; did you mean 'steps'?"
     ),
+    ("train", "decoder", "gpt2"): "word='gpt2': expected MODEL, and found one more; leave it out",
+    ("doctor", "size=tiny"): "size=tiny: `scaling doctor` has no settings; leave it out",
+    ("export",): "RUN: expected RUN; see `scaling export --help`",
 }
 
 
-@pytest.mark.parametrize(("words", "told"), MISTAKES.items(), ids=map(" ".join, MISTAKES))
-def test_a_mistake_is_one_line_and_exit_2(words, told, capsys):
+@pytest.mark.parametrize(("words", "printed"), MISTAKES.items(), ids=map(" ".join, MISTAKES))
+def test_a_mistake_is_one_line_and_exit_2(words, printed, capsys):
     assert main(words) == 2
     captured = capsys.readouterr()
-    assert captured.err == f"scaling: {told}\n"
+    assert captured.err == f"scaling: {printed}\n"
     assert captured.out == ""
 
 
-def verb(monkeypatch, run):
-    class Command:
-        """A verb of the test's."""
+class Told(dict):
+    """What a verb of the tests was called with."""
 
-        run: Callable[..., int]
+    formats = ("terminal", "list")
+    code = 3
 
-        @staticmethod
-        def add_arguments(parser):
-            parser.add_argument("words", nargs="*")
-            parser.add_argument("--seed", type=int)
+    def to_json(self) -> dict[str, Any]:
+        return dict(self)
 
-    Command.run = staticmethod(run)
-    monkeypatch.setitem(VERBS, "trial", "a verb of the test's")
-    monkeypatch.setitem(sys.modules, "scaling.command.trial", Command)
+    def format(self, name: str) -> str:
+        return f"{name}: {sorted(self)}\n"
 
 
-def test_overrides_lose_their_dashes_and_flags_keep_theirs(monkeypatch):
-    seen = []
-    verb(monkeypatch, seen.append)
-    assert main(["trial", "--optimizer.lr=1", "a", "--seed=3", "size=tiny", "--row=GeLU"]) == 0
-    assert seen[0].words == ["optimizer.lr=1", "a", "size=tiny", "row=GeLU"]
-    assert seen[0].seed == 3
+def trial(
+    first: str,
+    second: str | None = None,
+    *overrides: str,
+    runs: str = "runs",
+    again: bool = False,
+    count: Annotated[int, Range(least=1, most=9)] | None = None,
+    how: Literal["one", "other"] = "one",
+    files: Sequence[str] = (),
+    several: tuple[str, ...] = (),
+    rename: Annotated[Mapping[str, str], Flag("map")] = {},
+    targets: Annotated[Sequence[Mapping[str, float]], Flag("target")] = (),
+    bounds: Mapping[str, tuple[float, float]] = {},
+    callbacks: PYTHON[Sequence[Any]] = (),
+    **settings: Any,
+) -> Told:
+    """Try it.
+
+    Args:
+        first: a word
+        second: another
+        again: 100% of it
+    """
+    given = {key: value for key, value in locals().items() if value not in (None, (), {}, False)}
+    return Told(given)
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "VERBS", (*VERBS, "trial"))
+    monkeypatch.setattr(scaling, "trial", verb(trial), raising=False)
+
+    def called(*words: str) -> dict[str, Any]:
+        return parsed("trial", words).function(*parsed("trial", words).words, **parsed("trial", words).options)
+
+    return called
+
+
+OPTIONS = [
+    f"--{name}" for name in ["again", "bounds", "count", "extend", "files", "format", "help", "how", "json", "map", "runs", "several", "target"]
+] + ["-h"]
+USUAL = {"first": "a", "runs": "runs", "how": "one"}
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (["a"], {}),
+        (["a", "b"], {"second": "b"}),
+        (["a", "size=tiny"], {"overrides": ("size=tiny",)}),
+        (
+            ["--optimizer.lr=1", "a", "--size=tiny", "--row=GeLU"],
+            {"overrides": ("optimizer.lr=1", "size=tiny", "row=GeLU")},
+        ),
+        (["a", "--count", "3", "b", "x.y=1"], {"count": 3, "second": "b", "overrides": ("x.y=1",)}),
+        (["--again", "a", "--how", "other"], {"again": True, "how": "other"}),
+        (["a", "--files", "f", "b", "--files", "g"], {"files": ["f", "g"], "second": "b"}),
+        (["a", "--several", "f", "g"], {"several": ["f", "g"]}),
+        (["a", "--map", "N=n", "D = d", "--map", "L=loss"], {"rename": {"N": "n", "D": "d", "L": "loss"}}),
+        (["a", "--target", "N=1e6", "D=2M", "--target", "C=1e9"], {"targets": [{"N": 1e6, "D": 2e6}, {"C": 1e9}]}),
+        (["a", "--bounds", "x=0:2", "y=:1"], {"bounds": {"x": (0, 2), "y": (float("-inf"), 1)}}),
+        (["a", "runs=/r"], {"runs": "/r"}),
+        (["--runs", "/r", "a"], {"runs": "/r"}),
+        (["a", "--files", "runs=3", "--runs=/r"], {"files": ["runs=3"], "runs": "/r"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_signature_is_a_command_line(call, words, more):
+    assert call(*words) == USUAL | more
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (["a", "--count", "10"], "count=10: expected a positive whole number up to 9"),
+        (["a", "--count", "x"], "argument --count: invalid int value: 'x'; see `scaling trial --help`"),
+        (
+            ["a", "--how", "none"],
+            "argument --how: invalid choice: 'none' (choose from one, other); see `scaling trial --help`",
+        ),
+        (["a", "--count", "1", "--count", "2"], "count: is given twice: 1 and 2; give it once"),
+        (["a", "--map", "N"], "map='N': is not NAME=VALUE; write --map NAME=VALUE …"),
+        (["a", "--map", "N=a", "N=b"], "map N: is given twice: a and b; give it once"),
+        (["a", "--bounds", "x=2"], "bounds x='2': is not LOW:HIGH; write --bounds x=0:2"),
+        (
+            ["a", "--callbacks", "x"],
+            f"there is no option --callbacks; {nearest('--callbacks', OPTIONS)} (see `scaling trial --help`)",
+        ),
+        (["a", "runs="], "runs: expected a folder; write runs=FOLDER"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_a_signature_refuses_is_one_line(call, capsys, words, printed):
+    assert main(["trial", *words]) == 2
+    assert capsys.readouterr().err.replace("'one', 'other'", "one, other") == f"scaling: {printed}\n"
+
+
+def test_a_range_holds_in_python_too(call):
+    with pytest.raises(ScalingError, match="count=0: expected a positive whole number up to 9"):
+        scaling.trial("a", count=0)
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ([], "{'first': 'a', 'runs': 'runs', 'how': 'one'}\n"),
+        (["--format", "list"], "list: ['first', 'how', 'runs']\n"),
+    ],
+)
+def test_a_result_is_printed_and_sets_the_exit_code(call, capsys, words, printed):
+    assert main(["trial", "a", *words]) == 3
+    assert capsys.readouterr().out == printed
+
+
+def test_a_json_document_has_the_number_of_its_schema(call, capsys):
+    assert main(["trial", "a", "--json"]) == 3
+    assert capsys.readouterr().out.startswith('{\n  "schema": 1,\n  "first": "a",')
 
 
 FULL = "/x/y: the operating system refused: No space left on device; free some space and run the same command again"
@@ -101,10 +220,12 @@ EXITS = [
 
 @pytest.mark.parametrize(("error", "code", "told"), EXITS, ids=lambda item: type(item).__name__)
 def test_exit_codes(monkeypatch, capsys, error, code, told):
-    def run(_):
+    def run() -> None:
+        """Fail."""
         raise error
 
-    verb(monkeypatch, run)
+    monkeypatch.setattr(cli, "VERBS", ("trial",))
+    monkeypatch.setattr(scaling, "trial", run, raising=False)
     assert main(["trial"]) == code
     assert capsys.readouterr().err == told
 
@@ -144,51 +265,26 @@ def test_an_error_is_told_with_its_place_in_one_line():
     )
 
 
-NEEDED = {
-    "plan": ["quickstart"],
-    "study": ["quickstart"],
-    "table": ["narang2021"],
-    "work": ["quickstart"],
-    "watch": ["quickstart"],
-    "report": ["quickstart"],
-    "agent": ["me/scaling/abcd1234"],
-    "pull": ["me/scaling"],
-    "data": ["list"],
-    "show": ["3fa9"],
-    "diff": ["3fa9", "71c0"],
-    "finetune": ["3fa9", "cola"],
-    "evaluate": ["3fa9"],
-    "predict-run": ["decoder", "--points", "points.csv"],
-    "predict": ["3fa9", "--input", "new.jsonl"],
-    "generate": ["3fa9"],
-    "look": ["3fa9", "--text", "a"],
-    "probe": ["3fa9", "ranks"],
-    "landscape": ["3fa9"],
-    "export": ["3fa9"],
-    "import": ["folder"],
-    "fit": ["points.csv"],
-}
-
-
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("spelling", [["runs=/shared/runs"], ["--runs=/shared/runs"], ["--runs", "/shared/runs"]])
-def test_the_folder_of_the_ledger_is_spelled_alike_on_every_command(verb: str, spelling: list[str]) -> None:
-    names = NEEDED.get(verb, [])
-    for words in ([*spelling, *names], [*names, *spelling], [*spelling, *names, *spelling]):
-        arguments = parsed(verb, words)
-        assert arguments.runs == "/shared/runs"
-        if "words" in arguments:
-            assert arguments.words[-1] == "runs=/shared/runs"
-            assert [word for word in arguments.words[:-1] if "runs" in word] == []
+def test_the_folder_of_the_ledger_is_spelled_alike_on_every_command(name: str, spelling: list[str]) -> None:
+    function = getattr(scaling, function_name(name))
+    parameters = cli.inspect.signature(function).parameters
+    needed = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    for words in ([*spelling, *needed], [*needed, *spelling]):
+        call = parsed(name, words)
+        if "runs" in parameters:
+            assert call.options["runs"] == "/shared/runs"
+            assert call.words == needed
+        elif "overrides" in parameters or "words" in parameters:
+            assert call.words[-1] == "runs=/shared/runs"
 
 
-def test_the_value_of_a_flag_that_looks_like_the_ledger_stays_its_value() -> None:
-    arguments = parsed("generate", ["3fa9", "--prompt", "runs=3", "--runs", "elsewhere"])
-    assert arguments.prompt == ["runs=3"]
-    assert arguments.runs == "elsewhere"
-
-
-@pytest.mark.parametrize("words", [["runs", "runs="], ["runs", "--runs="], ["export", "3fa9", "--runs"]])
-def test_a_ledger_without_a_folder_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_an_interrupt_during_the_import_is_no_traceback() -> None:
+    code = "import sys; sys.modules['scaling.cli'] = None\nimport builtins; real = builtins.__import__\n"
+    code += (
+        "def stop(name, *rest):\n    if name == 'scaling.cli': raise KeyboardInterrupt\n    return real(name, *rest)\n"
+    )
+    code += "builtins.__import__ = stop\nfrom scaling.__main__ import run; sys.exit(run())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

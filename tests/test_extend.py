@@ -65,7 +65,7 @@ def test_a_dataclass_joins(tmp_path, capsys):
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_takes_it(verb, capsys):
     with pytest.raises(SystemExit):
-        main([verb, "--help"])
+        main([*verb.split(), "--help"])
     assert "--extend" in capsys.readouterr().out
 
 

@@ -13,9 +13,9 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `deferred`, `number`, `batch` and others are files that later rooms share.
 FLOORS = """
-    version errors atomic parent deferred process standard_error json_lines number slots build outline shape batch
-    lightning config kernel nn model cost metric data objective law picture published fit_report coverage
-    ledger decode interop scoring training studies sweeps tables report inside api command cli __main__ __init__
+    version errors printing atomic parent deferred process standard_error json_lines number slots build outline shape
+    batch lightning config kernel nn model cost metric data objective law picture published fit_report coverage
+    ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {

@@ -5,10 +5,9 @@
 
 from pathlib import Path
 
-from scaling.config.arguments import print_remarks, split
+from scaling.config.arguments import print_remarks
 from scaling.config.layers import SECTIONS, load, setting
 from scaling.config.lookup import find, find_size, names, shipped
-from scaling.config.override import bare
 from scaling.config.reader import read
 from scaling.config.resolved import Config
 from scaling.config.table import TableFile, table_file
@@ -17,7 +16,6 @@ __all__ = [
     "SECTIONS",
     "Config",
     "TableFile",
-    "bare",
     "document",
     "find",
     "find_size",
@@ -27,7 +25,6 @@ __all__ = [
     "read",
     "setting",
     "shipped",
-    "split",
     "table_file",
 ]
 

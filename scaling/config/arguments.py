@@ -1,4 +1,4 @@
-"""The words of a command: names and overrides; and the remarks of a config, for standard error."""
+"""The remarks of a config, for standard error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,3 @@ def print_remarks(configs: Iterable[Config]) -> None:
     """Print what a row or the command line may have changed by half, each remark once, on standard error."""
     for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
         print(f"scaling: {remark}", file=sys.stderr, flush=True)
-
-
-def split(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Names, and overrides."""
-    names, overrides = [], []
-    for word in words:
-        (overrides if "=" in word else names).append(word)
-    return names, overrides

@@ -9,7 +9,7 @@ from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.overlay import gather
 from scaling.config.reader import parse, whole
 from scaling.config.scalar import scalar
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError
 
 _OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _FLOW = ("[", "{", '"', "'")
@@ -53,17 +53,3 @@ def overrides(words: Iterable[str], named: Sequence[str]) -> tuple[dict[str, Nod
     names = {key: node for key, node in pairs if key in named and node.mapping is None}
     rest = ((key, node) for key, node in pairs if key not in named or node.mapping is not None)
     return names, gather(rest, COMMAND_LINE, later_wins=True)
-
-
-def bare(word: str, sections: Sequence[str]) -> str:
-    """`--optimizer.lr=1` as `optimizer.lr=1`, so that argparse takes it for an override; other words as they are."""
-    key, equals, _ = word.removeprefix("--").partition("=")
-    section, dot, _ = key.partition(".")
-    if not word.startswith("--") or not (section in sections or (dot and equals)):
-        return word
-    node = Node(word, COMMAND_LINE)
-    if section not in sections:
-        raise node.error("there is no such section", key=section, fix=nearest(section, sections))
-    if not equals:
-        raise node.error("an override needs a value", key=key, fix=f"write --{key}=VALUE")
-    return word.removeprefix("--")

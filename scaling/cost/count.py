@@ -150,21 +150,6 @@ class Cost:
             "memory_bytes_one_window_float32_adam": self.memory(),
         }
 
-    def _repr_html_(self) -> str:
-        document = self.to_json()
-        rows = {"all": document, **document["by_slot"]}
-        titles = {
-            "parameters": "parameters",
-            "flops_forward_per_token": "FLOPs per token, forward",
-            "flops_train_per_token": "FLOPs per token, training",
-        }
-        head = "".join(f"<th>{title}</th>" for title in ("", *titles.values()))
-        body = "".join(
-            f"<tr><th>{name}</th>{''.join(f'<td>{row[key]:,.0f}</td>' for key in titles)}</tr>"
-            for name, row in rows.items()
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
     def __repr__(self) -> str:
         return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
 

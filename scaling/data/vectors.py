@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import IO
 
 import numpy as np
 
-from scaling import atomic
 from scaling.data.corpus.diagnosis import opened
 from scaling.errors import ScalingError
+from scaling.number import plural
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with
 
@@ -30,14 +30,6 @@ def read(file: Path, width: int, wanted: Callable[[str], bool]) -> dict[str, np.
         raise ScalingError("there is no such file", file=file) from None
 
 
-def write(file: Path, vectors: Mapping[str, np.ndarray]) -> None:
-    """word2vec's text format."""
-    width = len(next(iter(vectors.values()), ()))
-    lines = [f"{len(vectors)} {width}"]
-    lines += [" ".join([word, *(f"{number:.6g}" for number in vector)]) for word, vector in vectors.items()]
-    atomic.write(file, "\n".join(lines) + "\n")
-
-
 def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.ndarray]]:
     for number, raw in enumerate(content, 1):
         try:
@@ -45,7 +37,7 @@ def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.
         except UnicodeDecodeError:
             fix = "name a binary file .bin"
             raise ScalingError("it is not UTF-8", file=file, line=number, fix=fix) from None
-        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() and len(field) < 20 for field in fields):
             _check(int(fields[1]), width, file, number)
             continue
         if number == 1:
@@ -55,9 +47,12 @@ def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.
         if len(fields) <= width:
             _check(len(fields) - 1, width, file, number)
         try:
-            vector = np.array(numbers, np.float32)
+            with np.errstate(over="ignore"):
+                vector = np.array(numbers, np.float32)
         except ValueError:
-            raise ScalingError("a vector has something that is no number", file=file, line=number) from None
+            vector = np.array([np.nan])
+        if not np.isfinite(vector).all():
+            raise ScalingError("a vector has something that is no finite number", file=file, line=number)
         yield word, vector
 
 
@@ -84,7 +79,9 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
 def _check(own: int, width: int, file: Path, line: int) -> None:
     if own != width:
         fix = f"take size.width={own}, or vectors of {width}"
-        raise ScalingError(f"the vectors have {own} numbers, and the model's {width}", file=file, line=line, fix=fix)
+        raise ScalingError(
+            f"the vectors have {plural(own, 'number')}, and the model's {width}", file=file, line=line, fix=fix
+        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from scaling.law.held_out import HeldOut
 from scaling.law.interval import Interval
 from scaling.law.points import MEANINGS, NOT_STATED, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.predictions import percent
+from scaling.number import plural
 
 FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 
@@ -103,7 +104,7 @@ def _points(fit: Fit, statements: Mapping[str, str]) -> Iterator[Answer]:
     yield Answer(POINTS, SETUP_QUESTIONS["noise"], _seeds(fit) if repeated else statements.get("noise"))
     if "run" in points:
         runs = len(set(points["run"].tolist()))
-        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {runs} runs"
+        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {plural(runs, 'run')}"
         yield Answer(POINTS, "Are they final losses, or points along training?", kind)
     else:
         yield Answer(POINTS, "Are they final losses, or points along training?", None)
@@ -118,7 +119,7 @@ def _seeds(fit: Fit) -> str:
     target = points[form.target].astype(float)
     means = np.bincount(group, target) / np.bincount(group)
     freedom = len(target) - len(means)
-    return f"{np.sqrt(((target - means[group]) ** 2).sum() / freedom):.2g} ({freedom} degrees of freedom)"
+    return f"{np.sqrt(((target - means[group]) ** 2).sum() / freedom):.2g} ({plural(freedom, 'degree')} of freedom)"
 
 
 def _fitting(fit: Fit, intervals: Mapping[str, Interval] | None, held_out: HeldOut | None) -> Iterator[Answer]:
@@ -154,5 +155,5 @@ def _errors(held_out: HeldOut) -> str:
     covered = coverage(document)
     relative = document["largest_relative_error"]
     size = f"relative error {relative:.2%}" if np.isfinite(relative) else f"error {document['largest_error']:.4f}"
-    error = f"{document['n']} runs, largest {size}"
+    error = f"{plural(document['n'], 'run')}, largest {size}"
     return error + (f", {covered}" if covered else "")

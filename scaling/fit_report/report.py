@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from scaling.errors import ScalingError
 from scaling.fit_report.checklist import FITTING, FORM, Answer, checklist, missing, tested
 from scaling.law.back_test import BackTest, Refit, back_test
 from scaling.law.competing import CompetingOptimum, Competitor, competing_optima, competitors, residual_scale
 from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit, check_columns
+from scaling.law.forms import Form
 from scaling.law.forms.composed import PREFIX
 from scaling.law.frontier import SERVED, data_left, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
@@ -21,9 +23,9 @@ from scaling.law.identification import is_wide, is_wide_size
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.isoflop import IsoFlop, Minimum
 from scaling.law.loss_unit import unit_of_term
-from scaling.law.points import Points
+from scaling.law.points import POSITIVE, Points
 from scaling.law.power_law_fit import PowerLawFit
-from scaling.law.predictions import EXAMPLES, Prediction, is_identified, predict_runs
+from scaling.law.predictions import Prediction, is_identified, predict_runs
 from scaling.law.two_step import TwoStep
 
 OF_EACH_STEP = (FORM, FITTING)
@@ -289,9 +291,9 @@ def fit_report(
         method = None
     bounds = {} if method is None else intervals(fit, method, level=level, seed=seed)
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=seed)
-    budgets = [target for target in targets if _is_budget(fit, target)]
+    budgets = [target for target in targets if _is_budget(fit.form, target)]
     others = competitors(fit) if budgets else ()
-    rows = [_row(fit, target) for target in targets if target not in budgets]
+    rows = [target for target in targets if target not in budgets]
     return FitReport(
         fit,
         level,
@@ -357,9 +359,20 @@ def _ranges(fit: Fit) -> dict[str, list[float]]:
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
 
-def _is_budget(fit: Fit, target: Mapping[str, float]) -> bool:
-    """C without N and D, under a law of these, asks for the compute-optimal run."""
-    return "C" in target and set(target) <= {"C", SERVED} and set(fit.form.inputs) == {"N", "D"}
+def check_target(form: Form, target: Mapping[str, float]) -> None:
+    """Refuse what is neither a row of the law's columns nor a budget."""
+    if not _is_budget(form, target):
+        check_columns(form, target, key="target")
+    for name in POSITIVE & target.keys():
+        if target[name] <= 0:
+            what, fix = "must be positive", f"write {name}=1e9"
+            raise ScalingError(what, key=f"target {name}", value=target[name], fix=fix)
+
+
+def _is_budget(form: Form, target: Mapping[str, float]) -> bool:
+    """C without N and D, under a law of the loss in these, asks for the compute-optimal run."""
+    is_alone = "C" in target and set(target) <= {"C", SERVED}
+    return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"
 
 
 def budget_optimum(
@@ -382,12 +395,6 @@ def budget_optimum(
     data = data_left(compute, size, served=served)
     (prediction,) = predict_runs(fit, [{"N": size, "D": data}], level, None)
     return BudgetOptimum(compute, size, data, prediction.estimate, prediction, served, scale, competing)
-
-
-def _row(fit: Fit, target: Mapping[str, float]) -> dict[str, float]:
-    row = {name: float(value) for name, value in target.items()}
-    check_columns(fit.form, row.keys() - {EXAMPLES}, key="target")
-    return row
 
 
 @dataclass(frozen=True)

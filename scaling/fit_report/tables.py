@@ -9,6 +9,7 @@ from typing import Any
 
 from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.predictions import percent, titles
+from scaling.number import plural
 from scaling.picture.labels import short
 
 Document = Mapping[str, Any]
@@ -249,7 +250,7 @@ def _no_answers(document: Document, rows: Sequence[Mapping[str, Any]], inputs: S
 def tried(document: Document) -> str:
     """`16 points, N 5.9k to 97k, D 700k to 4M`: what a law was fitted to."""
     ranges = (f"{name} {short(low)} to {short(high)}" for name, (low, high) in document["ranges"].items())
-    return ", ".join([f"{document['n']} points", *ranges])
+    return ", ".join([plural(document["n"], "point"), *ranges])
 
 
 def heading(document: Document) -> Iterator[str]:
@@ -279,7 +280,7 @@ def diagnostics(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if clusters:
         rho = clusters.get("correlation")
         how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
-        counted = f"{clusters['count']} {'clusters' if rho is None else 'groups'}{how}"
+        counted = plural(clusters["count"], "cluster" if rho is None else "group") + how
         yield f"errors of the points of one {clusters['column']} belong together: {counted}", ""
     pooled = document["points"]["pooled"]
     if pooled:

@@ -5,19 +5,28 @@ language, or from the syntax trees of Python.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.data.python_tree import statements
+from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.errors import ScalingError
 from scaling.inside.look import framed
+from scaling.training.finetune import Pretrained, corpus, unfinetuned
 
+RANKS, SUCCESSOR, TREE = "ranks", "successor", "python_tree"
+"""What a run's own data can be probed for: the rank of each symbol of a synthetic language and the likeliest symbol
+after it; the depth in Python's syntax tree.
+"""
 TAGS = 4  # ranks 0, 1, 2 and all further ones
 DEEPEST = 8  # depths from 1; the last covers all further ones
 
@@ -68,9 +77,6 @@ class Reading:
 
 def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
     """The words of a task of tags, each at its last token where the model reads back, else at its first."""
-    if source.task.answer != "tags":
-        what = f"the answers are {source.task.answer}, and a probe predicts tags"
-        raise ScalingError(what, key="TASK", fix="take a task whose answer is tags, as conll2003")
     for number, example in enumerate(source.examples):
         if example.answer is None:
             continue
@@ -126,6 +132,35 @@ def of_python(documents: Iterable[tuple[int, Any]], codec: Codec, reading: Readi
             depths = np.minimum([word.depth for word in statement.words], DEEPEST).astype(np.int64)
             words = [statement.text[word.start : word.stop] for word in statement.words]
             yield reading.labelled(encoding.ids, places, depths - 1, words)
+
+
+def texts_of(
+    source: Pretrained, task: str, words: Sequence[str], runs: str | Path
+) -> tuple[Sequence[str], Callable[[str, Reading], Iterator[Labelled]]]:
+    """The classes of a task and the texts of a split of it: of a task of tags, or of what a run's own data can be
+    probed for.
+    """
+    folder = root(runs)
+    if words and task in (RANKS, SUCCESSOR, TREE):
+        raise ScalingError("it does not apply to what is known of the run's own data", key=words[0], fix="leave it out")
+    if task in (RANKS, SUCCESSOR):
+        if source.data.get("kind") != "Synthetic":
+            fix = "take a run that was trained on data=synthetic"
+            raise ScalingError("only a synthetic language has ranks", key="TASK", value=task, fix=fix)
+        law, of = build("data", source.data), of_ranks if task == RANKS else of_successors
+        return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of, law)
+    if task == TREE:
+        if (source.data.get("corpus") or {}).get("kind") != "Python" or source.tokenizer is None:
+            fix = "take a run that was trained on data=python"
+            raise ScalingError("the run was not trained on Python", key="TASK", value=task, fix=fix)
+        data, codec = build("data", corpus(source, None, runs=runs)), Codec.load(source.tokenizer)
+        depths = [str(depth) for depth in range(1, DEEPEST + 1)]
+        return depths, lambda split, reading: of_python(data.open(split, folder).documents(), codec, reading)
+    data = build("data", unfinetuned(source, task, words, runs=runs))
+    if data.answer != "tags":
+        what, fix = f"the answers are {data.answer}, and a probe predicts tags", "take a task of tags, as conll2003"
+        raise ScalingError(what, key="TASK", value=task, fix=fix)
+    return data.goal.labels, lambda split, reading: of_task(data.open(split, folder), reading)
 
 
 def some(texts: Iterable[Labelled], limit: int) -> list[Labelled]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,14 @@ from torch import Tensor
 
 from scaling import atomic
 from scaling.batch import Batch
+from scaling.build import build
+from scaling.data.batches import evaluation
+from scaling.data.source import Vocabulary
+from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
+from scaling.training.finetune import Pretrained
 
 
 def direction(model: Family, seed: int) -> dict[str, Tensor]:
@@ -41,10 +46,6 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     """[side side] the loss in nats per target at θ + a d₁ + b d₂, a (rows) and b from −reach to reach. The model is as
     it was afterwards.
     """
-    if side < 1 or side % 2 == 0:
-        raise ScalingError("expected an odd number, so that the model is in the middle", key="--side", value=side)
-    if not reach > 0:
-        raise ScalingError("expected a positive number", key="--reach", value=reach)
     model.eval()
     device = next(model.parameters()).device
     batches = [batch.to(device) for batch in batches]
@@ -68,6 +69,29 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     return loss
 
 
+def held_out(source: Pretrained, windows: int, runs: str | Path) -> list[Batch]:
+    """Batches of the validation split of the data that a run was trained on."""
+    data = build("data", source.data)
+    train, validation = (data.open(split, root(runs)) for split in ("train", "validation"))
+    line, length = source.sections["objective"], source.size["length"]
+    objective = build("objective", line, Vocabulary.of(train), length, source.family)
+    batches, count = evaluation(validation, objective, min(16, windows), windows)
+    return [batches.batch(step) for step in range(count)]
+
+
+def rises(loss: np.ndarray) -> dict[str, float]:
+    """The `loss` in the middle, its mean rise on the `border`, and the `roughness`: the root mean square of its second
+    differences, over the range.
+    """
+    middle, last = len(loss) // 2, len(loss) - 1
+    edge = np.zeros(loss.shape, bool)
+    edge[[0, last]] = edge[:, [0, last]] = True
+    bends = np.concatenate([np.diff(loss, 2, axis=axis).ravel() for axis in (0, 1)]) if last > 1 else np.zeros(1)
+    span, centre = max(float(np.ptp(loss)), 1e-12), float(loss[middle, middle])
+    roughness = float(np.sqrt((bends**2).mean())) / span
+    return {"loss": centre, "border": float(loss[edge].mean()) - centre, "roughness": roughness}
+
+
 def hash_of(name: str, seed: int) -> int:
     """A seed of 63 bits for a name."""
     from hashlib import blake2b
@@ -75,7 +99,7 @@ def hash_of(name: str, seed: int) -> int:
     return int.from_bytes(blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
 
 
-def save(landscapes: dict[str, np.ndarray], reach: float, path: Path) -> None:
+def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None:
     """Contours of several landscapes on one scale of colours: a PNG, PDF or SVG."""
     import io
 

@@ -57,7 +57,7 @@ class Look:
         """The number of the map and of the head that a text names, as `3.5` or `cross.3.5`: layer, head, from 0."""
         every = [f"{name}.{number}" for name, each in zip(self.names, self.maps) for number in range(each.heads)]
         if head not in every:
-            raise ScalingError("there is no such head", key="--head", value=head, fix=nearest(head, every))
+            raise ScalingError("there is no such head", key="head", value=head, fix=nearest(head, every))
         name, _, number = head.rpartition(".")
         return self.names.index(name), int(number)
 
@@ -82,13 +82,13 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
         given, limit = len(tokens[name]), tower.shape.length
         if given > limit:
             what = f"{given:,} tokens are more than the {limit:,} that its {name} reads"
-            raise ScalingError(what, key="--text", fix="shorten the text")
+            raise ScalingError(what, key="text", fix="shorten the text")
         if not given:
-            raise ScalingError("there is nothing to look at", key="--text", value="", fix="write some text")
+            raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
     rows = {name: torch.tensor([list(row)], device=device) for name, row in tokens.items()}
     largest, limit = max(int(row.max()) for row in rows.values()), _writing(model).shape.vocabulary
     if largest >= limit:
-        raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="--text")
+        raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="text")
     if model.family == "encoder_decoder":
         written = rows["decoder"]
         return Batch(written, torch.full_like(written, IGNORE), source=rows["encoder"])

@@ -206,13 +206,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
     """The formats that a config.json may be of, first the one that it names."""
-    kind, named = config.get("model_type"), config.get("architectures") or ()
+    kind, named = config.get("model_type"), config.get("architectures")
+    if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+        raise ScalingError("expected a list of names", file=path, key="architectures", value=named)
     available = formats().values()
     candidates = [form for form in available if form.config["model_type"] == kind]
     if not candidates:
         kinds = {form.config["model_type"] for form in available}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
-    candidates.sort(key=lambda form: form.architecture not in named)
+    candidates.sort(key=lambda form: form.architecture not in (named or ()))
     contradictions = [_contradictions(form, config) for form in candidates]
     fitting = [form for form, keys in zip(candidates, contradictions, strict=True) if not keys]
     if fitting:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build
+from scaling.build import build, check
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop.format import Format
@@ -28,6 +28,7 @@ from scaling.model.blank import blank
 from scaling.model.tuned import build_model
 from scaling.nn.tuning import LoRA
 from scaling.nn.tuning.added import maps
+from scaling.number import BelowOne, PositiveFloat
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base_sha256"  # in the file's metadata: of the base's tensors under our names
@@ -45,6 +46,12 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "arrow_config": (),
     "corda_config": (),
     "megatron_config": (),
+}
+_TYPES: dict[str, Any] = {
+    "base_model_name_or_path": str,
+    "lora_alpha": PositiveFloat,
+    "lora_dropout": BelowOne,
+    "alpha_pattern": Mapping[str, PositiveFloat],
 }
 _REPLACED = ("pissa", "olora", "corda", "loftq")  # starts that change the base's matrices
 _TASKS = {"Encoder": None, "Decoder": "CAUSAL_LM", "EncoderDecoder": "SEQ_2_SEQ_LM"}
@@ -201,6 +208,17 @@ def _config(folder: Path) -> dict[str, Any]:
     for key, plain in _PLAIN.items():
         if config.get(key) is not None and config[key] not in plain:
             raise ScalingError("no tuning corresponds to it", file=path, key=key, value=config[key])
+    try:
+        for key in _TYPES.keys() & config.keys():
+            if config[key] is not None or key == "lora_alpha":
+                check(key, config[key], _TYPES[key])
+        for pattern in config.get("alpha_pattern") or ():
+            re.compile(f"({pattern})")
+    except re.error as error:
+        what = f"expected patterns of names: {error}"
+        raise ScalingError(what, file=path, key="alpha_pattern", value=error.pattern) from None
+    except ScalingError as error:
+        raise error.at(file=path) from None
     start = config.get("init_lora_weights")
     if isinstance(start, str) and start.startswith(_REPLACED):
         what = "this start changes the base's matrices"

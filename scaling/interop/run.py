@@ -32,6 +32,7 @@ from scaling.ledger.result import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.tuned import build_model, sections
+from scaling.number import plural
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
@@ -85,7 +86,7 @@ def averaged(name: str | Path, runs: str | Path, count: int) -> Run:
     steps = sorted(step for step in there if step <= last.place["step"])[-count:]
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
-        raise ScalingError(f"the run has {len(steps)} checkpoints", key="--average", value=count, fix=fix)
+        raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
     every = [read(folder, runs, step).described.tensors for step in steps]
     mean = {name: torch.stack([tensors[name].double() for tensors in every]).mean(0).float() for name in every[0]}
     return replace(last, described=replace(last.described, tensors=mean))

@@ -82,5 +82,6 @@ def _clusters(fit: Fit) -> np.ndarray:
     if isinstance(fit.problem.shared, SharedErrors):
         return fit.problem.shared.groups
     if fit.clusters is None:
-        raise ScalingError("a bootstrap by run needs to know the runs", fix="fit with clusters='run' or 'seed'")
+        what = "resamples clusters, and none are named"
+        raise ScalingError(what, key="intervals", value="bootstrap_run", fix="add --cluster run")
     return fit.clusters

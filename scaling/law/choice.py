@@ -94,7 +94,7 @@ def candidates(points: Points, target: str | None = None) -> list[Form]:
             file=points.source or None,
             key="law",
             value="auto",
-            fix="name yours by --map N=COLUMN D=COLUMN loss=COLUMN; `scaling explain law` lists each law's columns",
+            fix=f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
         )
     return [form for form in chosen if not any(set(form.inputs) < set(other.inputs) for other in chosen)]
 

@@ -16,6 +16,7 @@ from scaling.law.loss_unit import in_nats, refuse_unlikely_nats
 from scaling.law.parse_number import is_empty, numeric, parse_column, parse_number
 from scaling.law.points import MEANINGS, POSITIVE, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.row_condition import Condition, condition
+from scaling.number import plural
 
 SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
 """Formulas as the papers write them; any other is one of `expression.py`."""
@@ -98,9 +99,16 @@ def from_frame(frame: Any, **choices: Any) -> Points:
     return from_columns({str(name): list(frame[name]) for name in frame.columns}, **choices)
 
 
-def clustered_by(points: Points) -> str | None:
-    """The column that names runs of several points each, whose errors belong together."""
-    return next((name for name in RUNS if name in points and 1 < len(set(points[name])) < len(points)), None)
+def groups_of(points: Points, clusters: str | None, shared: str | None) -> dict[str, str | None]:
+    """The columns of points whose errors belong together, and of runs that share an error; `none` asks for none.
+
+    By default the trunk is shared where it repeats; else the points of one run are a cluster where a run has several.
+    """
+    if shared is None and clusters is None:
+        shared = shared_by(points)
+    if clusters is None and shared in (None, "none"):
+        clusters = next((name for name in RUNS if name in points and 1 < len(set(points[name])) < len(points)), None)
+    return {name: None if of == "none" else of for name, of in (("clusters", clusters), ("shared", shared))}
 
 
 def shared_by(points: Points) -> str | None:
@@ -348,7 +356,7 @@ def _refuse_duplicates(points: Points) -> None:
     if twice:
         example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
         raise ScalingError(
-            f"{len(twice)} runs are in the table more than once, the first {example}",
+            f"{plural(len(twice), 'run')} {'is' if len(twice) == 1 else 'are'} in the table more than once: {example}",
             file=points.source or None,
             fix="keep one row a run, or give each its own `run` or `seed`",
         )

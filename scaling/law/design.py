@@ -16,6 +16,7 @@ from scaling.law.problem import Problem
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Quantity
 from scaling.law.shared_errors import SharedErrors
+from scaling.number import plural
 
 STARTS, REFINED = 128, 6
 
@@ -71,7 +72,8 @@ def expected_interval(
     freedom = len(problem.observed) - len(problem.free)
     if freedom < 1:
         raise ScalingError(
-            f"{len(problem.observed)} runs cannot bound {len(problem.free)} parameters", fix="plan more runs"
+            f"{plural(len(problem.observed), 'run')} cannot bound {len(problem.free)} parameters",
+            fix="plan more runs",
         )
     variance = np.array([noise**2])
     value, error, _ = standard_error(problem, target, u[None], Noise(np.array([noise]), variance, variance))
@@ -168,7 +170,7 @@ def _greedy(rows: np.ndarray, slope: np.ndarray, cost: np.ndarray, budget: float
         chosen[np.where(affordable, gain / cost, -1.0).argmax()] += 1
     if chosen.sum() <= p:
         raise ScalingError(
-            f"the budget pays for {int(chosen.sum())} runs, and the law has {p} parameters",
+            f"the budget pays for {plural(int(chosen.sum()), 'run')}, and the law has {p} parameters",
             key="budget",
             value=budget,
             fix="raise the budget or add smaller candidates",

@@ -33,10 +33,12 @@ class Extrapolation:
         return bool(self.decades)
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{abs(far):.2g} decades {'above the largest' if far > 0 else 'below the smallest'} {name}"
-            for name, far in self.decades.items()
-        )
+        def distance(far: float) -> str:
+            size = f"{abs(far):.2g}"
+            side = "above the largest" if far > 0 else "below the smallest"
+            return f"{size} {'decade' if size == '1' else 'decades'} {side}"
+
+        return ", ".join(f"{distance(far)} {name}" for name, far in self.decades.items())
 
     def to_json(self) -> dict[str, Any]:
         return {"decades_outside": dict(self.decades), "tested": self.is_tested}

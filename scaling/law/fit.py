@@ -15,7 +15,7 @@ from scaling.law.forms import Form, named
 from scaling.law.likelihood import Ends, bound
 from scaling.law.multi_start import draw, prepare, search
 from scaling.law.objective import Objective, named_objective
-from scaling.law.points import Points
+from scaling.law.points import EXAMPLES, PROPORTIONS, Points
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import parameter
 from scaling.law.residual_tests import seed_scatter
@@ -240,9 +240,10 @@ def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndar
 
 
 def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> None:
-    """Refuse names that are not the law's columns, all of them, each with the nearest."""
+    """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
+    extra = {EXAMPLES} if form.target in PROPORTIONS else set()
     for name in (names := list(names)):
-        if name not in form.inputs:
+        if name not in form.inputs and name not in extra:
             raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
         if name not in names:

@@ -42,8 +42,16 @@ def column_held_out(points: Points) -> np.ndarray | None:
     return mask if mask.any() else None
 
 
-def split_held_out(points: Points, text: str) -> tuple[Points, Points]:
-    """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N."""
+def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | None]:
+    """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N, or `none`.
+
+    By default, and under `largest`, those that the table's own column holds out.
+    """
+    if text in (None, "largest"):
+        mask = column_held_out(points)
+        return (points, None) if mask is None else points.hold_out(mask)
+    if text == "none":
+        return points, None
     if is_condition(text):
         mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
     else:

@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from scaling.errors import ScalingError
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -112,5 +114,8 @@ def named_objective(name: str, delta: float | None = None, over: float | None = 
     With `over`, predictions that are too high cost that many times as much (asymmetric least squares: Newey and Powell
     1987, Econometrica 55; under absolute errors the quantile 1/(1 + over), Koenker and Bassett 1978, Econometrica 46).
     """
-    chosen = OBJECTIVES[name]() if delta is None else {"log_huber": LogHuber, "huber": Huber}[name](delta)
+    huber = {"log_huber": LogHuber, "huber": Huber}
+    if delta is not None and name not in huber:
+        raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
+    chosen = OBJECTIVES[name]() if delta is None else huber[name](delta)
     return chosen if over in (None, 1.0) else replace(chosen, name=f"{chosen.name}, over × {over:g}", over=over)

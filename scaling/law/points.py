@@ -6,6 +6,8 @@ two validation sets make two tables; `columns.py` refuses one that mixes them.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,6 +16,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.law.parse_number import numeric
+from scaling.number import plural
 
 MEANINGS = MappingProxyType(
     {
@@ -59,6 +62,16 @@ MEANINGS = MappingProxyType(
 )
 """The columns a law may ask for, in the papers' letters."""
 
+USUAL_NAMES = MappingProxyType(
+    {
+        "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
+        "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
+        "C": ("flops", "compute", "train_flops", "training_flops"),
+        "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
+    }
+)
+"""What tables call these columns, in small letters."""
+
 POSITIVE = frozenset(
     {
         *("N", "D", "C", "loss", "U", "S", "B", "lr", "M", "width", "depth", "S_min", "C_min", "B_crit", "S1"),
@@ -75,6 +88,8 @@ SIGNED = frozenset({"loss_u"})
 
 PROPORTIONS = frozenset({"accuracy", "error"})
 """Columns that are means over examples which count as 0 or 1."""
+
+EXAMPLES = "examples"
 
 NOT_STATED = "not stated"
 
@@ -122,12 +137,7 @@ class Points:
         return name in self.columns
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self.columns:
-            raise ScalingError(
-                f"there is no column {name!r}{self._meaning(name)}",
-                file=self.source or None,
-                fix=f"name yours by --map {name}=COLUMN ({nearest(name, self.columns)})",
-            )
+        self.refuse_absent([name])
         return self.columns[name]
 
     @property
@@ -203,9 +213,9 @@ class Points:
             )
         return column
 
-    def require(self, inputs: Sequence[str], parameters: int) -> None:
+    def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
-        self._refuse_absent(inputs)
+        self.refuse_absent(inputs if target is None else (*inputs, target))
         for name in inputs:
             self.numbers(name)
         place = self.source or None
@@ -227,25 +237,31 @@ class Points:
         scales = len(np.unique(np.column_stack([self.numbers(name) for name in inputs]), axis=0))
         if scales < parameters:
             raise ScalingError(
-                f"{scales} distinct scales ({', '.join(inputs)}) cannot determine {parameters} parameters",
+                f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters",
                 file=place,
-                fix=f"add {parameters - scales} scales or more, or fit a law with fewer parameters",
+                fix=f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters",
             )
 
     def count(self) -> str:
         split = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
         return f"{self.used} used{split} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
 
-    def _refuse_absent(self, names: Sequence[str]) -> None:
-        """Every column that a law needs and the table lacks, in one message."""
+    def refuse_absent(self, names: Sequence[str]) -> None:
+        """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
         absent = [name for name in names if name not in self]
-        if len(absent) > 1:
-            mapped = " ".join(f"{name}=COLUMN" for name in absent)
-            raise ScalingError(
-                f"there are no columns {', '.join(f'{name!r}{self._meaning(name)}' for name in absent)}",
-                file=self.source or None,
-                fix=f"name yours by --map {mapped} (of {', '.join(self.columns)})",
-            )
+        if absent:
+            described = ", ".join(f"{name!r}" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in absent)
+            option = self.map_option(absent)
+            choices = nearest(absent[0], self.columns) if len(absent) == 1 else f"of {', '.join(self.columns)}"
+            fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
+            what = f"there is no column {described}" if len(absent) == 1 else f"there are no columns {described}"
+            raise ScalingError(what, file=self.source or None, fix=fix)
 
-    def _meaning(self, name: str) -> str:
-        return f" ({MEANINGS[name]})" if name in MEANINGS else ""
+    def map_option(self, names: Sequence[str]) -> str:
+        """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
+        pairs = []
+        for name in names:
+            usual = {name.casefold(), *USUAL_NAMES.get(name, ())}
+            likely = [column for column in self.columns if re.split(r"[./]", column)[-1].casefold() in usual]
+            pairs.append(shlex.quote(f"{name}={likely[0] if len(likely) == 1 else 'COLUMN'}"))
+        return f"--map {' '.join(pairs)}"

@@ -19,11 +19,10 @@ from scaling.law.fit import Fit
 from scaling.law.identification import is_wide_prediction
 from scaling.law.interval import Interval, Method, intervals
 from scaling.law.noise import student
-from scaling.law.points import PROPORTIONS, SIGNED, Points
+from scaling.law.points import EXAMPLES, PROPORTIONS, SIGNED, Points
 from scaling.law.quantity import prediction
 from scaling.law.two_step import TwoStep
 
-EXAMPLES = "examples"
 STEP = 1e-4  # of the loss, for the sign of the slope of a law of a task
 
 

@@ -40,7 +40,7 @@ def validated_problem(
             file=points.source or None,
             fix="keep one row a run (--best-by run), or some of them (--where)",
         )
-    points.require(form.inputs, len(form.parameters) - len(fixed))
+    points.require(form.inputs, len(form.parameters) - len(fixed), form.target)
     columns = {name: points.numbers(name) for name in form.inputs}
     form.check(columns)
     target = points.numbers(form.target)
@@ -62,7 +62,8 @@ def validated_problem(
     _refuse_rising(form, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
     if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
-        raise ScalingError("weights are one positive number a point", key="weights", fix="leave out the other points")
+        what, fix = "weights are one positive number a point", "leave the other points out by --where 'COLUMN>0'"
+        raise ScalingError(what, file=points.source or None, key="weight", value=float(weight.min()), fix=fix)
     weight = weight / weight.mean()
     labels = points[clusters] if isinstance(clusters, str) else clusters
     codes = np.zeros(len(points), int) if labels is None else np.unique(labels, return_inverse=True)[1]

@@ -98,14 +98,15 @@ def _encoded(value: Any, style: json.JSONEncoder) -> str:
     try:
         return style.encode(value)
     except ValueError:
-        return style.encode(_spelled(value))
+        return style.encode(spelled(value))
 
 
-def _spelled(value: Any) -> Any:
+def spelled(value: Any) -> Any:
+    """The value with numbers that are not finite as strings, as JSON holds them."""
     if isinstance(value, Mapping):
-        return {key: _spelled(item) for key, item in value.items()}
+        return {key: spelled(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_spelled(item) for item in value]
+        return [spelled(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

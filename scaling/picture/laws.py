@@ -14,6 +14,7 @@ from scaling.law.points import Points
 from scaling.law.predictions import Prediction, titles
 from scaling.law.sensitivity import DELTAS
 from scaling.law.sensitivity import sensitivity as sensitivity_of
+from scaling.number import plural
 from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
 from scaling.picture.labels import caption, label, levels, short
 from scaling.picture.palette import BLACK, GREY, KINDS, ordered
@@ -63,7 +64,7 @@ def loss_against(fit: Fit, axis: str, *, predict: Predict | None = None, held_ou
             subset = [table.where(table[third] == value) for table in tables]
             panels.append(_panel(fit, subset, axis, others[:1], {third: float(value)}, predict))
             left -= len(subset[0])
-        sentences.append(f"{left} points at other {third} are not drawn.")
+        sentences.append(f"{plural(left, 'point')} at other {third} {'is' if left == 1 else 'are'} not drawn.")
     return Picture(tuple(panels), caption(points, form.inputs, *sentences), f"{form.target} against {axis}")
 
 
@@ -324,7 +325,7 @@ def extrapolation(fit: Fit, held_out: Points, *, predict: Predict | None = None,
         ),
     )
     largest = f"{np.abs(off).max():.2f}%" if in_percent else f"{np.abs(off).max():.2g}"
-    sentences = [f"{form.formula}; {len(held_out)} runs held out, largest error {largest}."]
+    sentences = [f"{form.formula}; {plural(len(held_out), 'run')} held out, largest error {largest}."]
     if runs:
         sentences.append(f"Bars: {titles(_level(predictions))[1]}.")
     return Picture((losses, errors), caption(points, form.inputs, *sentences), "extrapolation")

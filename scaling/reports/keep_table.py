@@ -12,6 +12,7 @@ from scaling.errors import ScalingError
 from scaling.number import plural
 from scaling.reports.numbers import scientific, span
 from scaling.tables import points
+from scaling.tables.downstream import ALL
 from scaling.tables.form import markdown
 from scaling.tables.lines import Printed
 from scaling.tables.results import MISSING, Point, Results
@@ -54,11 +55,10 @@ def _words(show: Printed, results: Results) -> str:
 
 
 def _downstream(show: Printed, results: Results) -> list[str]:
-    """The flag of the tasks that were measured, with their names where they are not those of the table."""
+    """The option of the tasks that were measured."""
     measured = [column.name for column in results.downstream if column.metric is not None]
     own = [column.name for column in show.table.downstream if column.tasks]
-    names = [] if set(measured) == set(own) else [",".join(measured)]
-    return ["--downstream", *names] if measured else []
+    return ["--downstream", ALL if set(measured) == set(own) else ",".join(measured)] if measured else []
 
 
 def _effort(results: Results, rows: int) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scaling.build import build
 from scaling.data.codec import Codec
+from scaling.errors import ScalingError
 from scaling.metric.metric import Metric, ratio
 from scaling.scoring.request import Request
 
@@ -94,6 +97,27 @@ def windows(
             context = [*text[max(0, place - (length - len(end))) : place], *end]
         yield Request(tuple(context), tuple(part))
         place += len(part)
+
+
+def prepared(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
+    """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that one."""
+    first, is_text, own = None, "tokenizer" in data, {"kind": "File", "path": str(file)}
+    for line in (data, {**data, "tokenizer": own}) if is_text else ():
+        try:
+            source = build("data", line).open(split, folder)
+        except ScalingError as error:
+            first = first or error
+            continue
+        is_text = hasattr(source, "documents")
+        if is_text and source.tokenizer == sha256:
+            return source
+    if first is not None and first.key != "data":
+        raise first
+    what = "it has not been prepared with the run's tokenizer"
+    fix = f"run `scaling data prepare {name or ''} data.tokenizer='{{kind: File, path: {file}}}'` with the same runs="
+    if not is_text:
+        what, fix = "it is no corpus of texts", "name data whose documents are tokenized, as `python`"
+    raise ScalingError(what, key="CORPUS", value=name or "its own", fix=fix)
 
 
 def costs(scorer: Scorer, group: Sequence[Pair], stride: int) -> list[float]:

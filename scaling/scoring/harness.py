@@ -34,9 +34,9 @@ from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.data.corpus.reading import quiet_datasets
 from scaling.decode import Until, generate, prompts
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError
 from scaling.scoring.likelihood import Scorer, batches
-from scaling.scoring.registry import YAML
+from scaling.scoring.registry import YAML, unknown
 from scaling.scoring.request import Request
 
 LOGGERS = ("lm_eval", "datasets", "evaluate", "huggingface_hub", "httpx", "transformers", "absl")
@@ -192,7 +192,7 @@ def run_tasks(
             with _one_line([name], model):
                 own = manager.load(name)
             if again := sorted(loaded["tasks"].keys() & own["tasks"].keys()):
-                raise ScalingError("a task is named twice", key="--harness", value=again[0], fix="name it once")
+                raise ScalingError("a task is named twice", key="TASK", value=again[0], fix="name it once")
             for key, entries in loaded.items():
                 entries.update(own.get(key, {}))
         tasks = loaded["tasks"].values()
@@ -228,7 +228,7 @@ def _set_up(task: Task, shots: int | None) -> None:
     """The examples before each question, as the harness's own command sets them: a task that states 0 keeps it."""
     if getattr(task, "UNSAFE_CODE", False):
         fix = "export the run, and give this task to lm_eval itself"
-        raise ScalingError("the task runs code that a model writes", key="--harness", value=task.task_name, fix=fix)
+        raise ScalingError("the task runs code that a model writes", key="TASK", value=task.task_name, fix=fix)
     stated = task.get_config("num_fewshot")
     task.set_config("num_fewshot", (stated or 0) if shots is None or stated == 0 else shots)
     task.set_fewshot_seed(DEFAULT_OTHER_SEED)
@@ -275,8 +275,7 @@ def _resolved(names: Sequence[str]) -> tuple[TaskManager, list[str]]:
         else:
             matching = manager.match_tasks([name])
             if not matching:
-                what = "the harness has no such task"
-                raise ScalingError(what, key="--harness", value=name, fix=nearest(name, manager.all_tasks))
+                raise unknown(name, manager.all_tasks)
             named += matching
     return manager, list(dict.fromkeys(named))
 
@@ -287,7 +286,7 @@ def _read(file: Path) -> dict[str, Any]:
         return load_yaml(file, resolve_func=False)
     except FileNotFoundError as error:
         missing = Path(error.filename or file)
-        raise ScalingError("there is no such file", key="--harness", file=missing) from None
+        raise ScalingError("there is no such file", key="TASK", file=missing) from None
     except Exception as error:  # of the parser, which has many
         raise ScalingError(f"it is no task of the harness: {' '.join(str(error).split())}", file=file) from None
 
@@ -298,7 +297,7 @@ def _whole(folder: Path) -> list[str]:
     inside = {member for name in index.all_groups for member in _members(index.task_index[name].cfg or {})}
     names = [name for name in (*index.all_groups, *index.all_subtasks) if name not in inside]
     if not names:
-        raise ScalingError("the folder has no task of the harness", key="--harness", value=str(folder))
+        raise ScalingError("the folder has no task of the harness", key="TASK", value=str(folder))
     return names
 
 
@@ -352,4 +351,4 @@ def _one_line(names: Sequence[str], model: HarnessModel) -> Iterator[None]:
         reason = " ".join(str(error).split())[:300]
         what = f"the harness stopped: {type(error).__name__}: {reason}"
         fix = "check the network" if isinstance(error, ConnectionError) else "check the task and its data"
-        raise ScalingError(what, key="--harness", value=",".join(names), fix=fix) from error
+        raise ScalingError(what, key="TASK", value=",".join(names), fix=fix) from error

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,7 +16,7 @@ import numpy as np
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError
 from scaling.metric.metric import Metric, ratio
 from scaling.number import plural
 from scaling.scoring.request import requests
@@ -44,17 +46,9 @@ class Prompting:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for flag, value, choices in (
-            ("--formulation", self.formulation, get_args(Formulation)),
-            ("--frame", self.frame, get_args(Frame)),
-        ):
-            if value not in choices:
-                raise ScalingError("there is no such choice", key=flag, value=value, fix=nearest(value, choices))
-        if self.shots < 0:
-            raise ScalingError("expected no negative number", key="--shots", value=self.shots)
         if self.formulation == "letters" and self.frame == "none":
             fix = "take --frame question"
-            raise ScalingError("letters answer a question", key="--frame", value=self.frame, fix=fix)
+            raise ScalingError("letters answer a question", key="frame", value=self.frame, fix=fix)
 
     def question(self, question: Question) -> str:
         """What the model reads, up to where an answer begins."""
@@ -70,7 +64,7 @@ class Prompting:
         if self.formulation == "letters":
             if len(question.options) > len(ascii_uppercase):
                 what = f"there are {len(question.options)} options, and {len(ascii_uppercase)} letters"
-                raise ScalingError(what, key="--formulation", value="letters", fix="take cloze")
+                raise ScalingError(what, key="formulation", value="letters", fix="take cloze")
             return [f" {letter}" for letter in ascii_uppercase[: len(question.options)]]
         return [f" {option.strip()}" for option in question.options]
 
@@ -171,6 +165,23 @@ class Choosing(Metric):
         return {**right, "bits_per_byte": ratio(sums[:, count + 1] / np.log(2), sums[:, count + 2])}
 
 
+def posed(
+    data: Any, split: str, folder: Path, prompting: Prompting, limit: int | None
+) -> tuple[str, dict[int, Question]]:
+    """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
+    asked = questions(data.open(split, folder))
+    head = ""
+    if prompting.shots:
+        train = asked if split == "train" else questions(data.open("train", folder))
+        shots = drawn(train, prompting.shots, prompting.seed)
+        head = prompting.head([train[index] for index in shots])
+        asked = {index: question for index, question in asked.items() if split != "train" or index not in shots}
+    if not asked:
+        fix = "take another split"
+        raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
+    return head, dict(islice(asked.items(), limit))
+
+
 def questions(source: Examples) -> dict[int, Question]:
     """The examples of a split whose answer is known, by number."""
     if source.task.answer not in ("class", "options"):
@@ -184,7 +195,7 @@ def drawn(examples: Mapping[int, Question], shots: int, seed: int) -> list[int]:
     """The numbers of the examples of a prompt: `shots` of the split, by the seed alone."""
     if shots > len(examples):
         what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(examples):,}"
-        raise ScalingError(what, key="--shots", value=shots, fix="take fewer")
+        raise ScalingError(what, key="shots", value=shots, fix="take fewer")
     numbers = np.array(sorted(examples))
     return np.random.default_rng(seed).permutation(numbers)[:shots].tolist()
 

@@ -26,12 +26,13 @@ from scaling.ledger.attempt import now
 from scaling.number import plural
 from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.findings import variant
-from scaling.studies.plan import Plan, Run, trunk_of
+from scaling.studies.plan import Plan, Run, plan, trunk_of
 from scaling.studies.predicted_interval import NOISE, PUBLISHED, outside
-from scaling.studies.question import Line, Question
+from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.record import enter
 from scaling.studies.run_status import settled
+from scaling.studies.tasks import with_tasks
 from scaling.training.point import point
 
 SEEDS = 3
@@ -142,6 +143,27 @@ class Field:
         supposed = Look(beliefs, None, noise, prior_correlation(), 0)
         return expected_path(self.goal, self.candidates, supposed, budget, to)
 
+    def simulated(self, budget: float | None) -> tuple[Plan, dict[str, Any]]:
+        """The plan of the runs that are expected to be chosen, and what they are expected to reach."""
+        goal, budget = self.goal, self.grid_cost if budget is None else budget
+        document: dict[str, Any] = {"goal": goal.text, "budget": budget, "candidates": len(self.runs)}
+        reach = self.expected(budget, goal.half_width)
+        if reach is None:
+            reason = "nothing is known of the law's parameters; write suppose: into the study"
+            return self.plan, {**document, "reason": reason}
+        chosen = [self.runs[row] for row in reach.rows]
+        return restricted(self.plan, {run.run for run in self.plan.runs if run.held_out or run in chosen}), {
+            **document,
+            "reached": reach.half_width <= goal.half_width,
+            "half_width": goal.finite(reach.half_width),
+            "C": reach.cost,
+            "decisions": [
+                {"name": run.name, "expected_half_width": goal.finite(width)}
+                for run, width in zip(chosen, reach.half_widths, strict=True)
+            ],
+            "sentence": self.sentence(reach, budget),
+        }
+
     def refuse_out_of_reach(self, budget: float) -> None:
         """Refuse a goal that the candidates are not expected to reach within the budget, with what they can reach."""
         reach = self.expected(budget, self.goal.half_width)
@@ -168,6 +190,29 @@ class Field:
         return (
             f"{self.goal.text} is out of reach: all {len(self.runs)} candidates, {whole.cost:.3g} FLOPs, give {width}"
         )
+
+
+def decider(
+    source: Source,
+    at: str | None,
+    words: Sequence[str],
+    goal: Goal,
+    budget: float | None,
+    workers: int | None,
+    tasks: Sequence[str],
+) -> Decider:
+    """What chooses the runs of an adaptive study; refused where its goal is out of reach."""
+    from scaling.studies.size import sized  # it imports torch, which `scaling watch` does without
+
+    question = extended(read(source, at, words), goal, budget, words)
+    with placed(source, at, words):
+        field = Field(with_tasks(plan(question, words), tasks), goal)
+    goal.quantity(field.forms[0])
+    budget = field.grid_cost if budget is None else budget
+    ledger = field.plan.ledger()
+    if not decisions(ledger, question.name):
+        field.refuse_out_of_reach(budget)
+    return Decider(ledger, field, budget, sized(field.plan, workers).workers)
 
 
 class Decider:

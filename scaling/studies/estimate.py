@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from scaling.config import print_remarks
 from scaling.errors import ScalingError, nearest
-from scaling.studies.calibration import Speed
+from scaling.studies.calibration import Speed, calibrate
 from scaling.studies.memory import Layout, memory
 from scaling.studies.plan import Plan, Run
 from scaling.training.evaluation import FORWARD
@@ -38,11 +40,42 @@ def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None
     shipped = devices()
     if name not in shipped:
         raise ScalingError("there is no such device", key="--on", value=name, fix=nearest(name, shipped))
-    if not 0 < utilisation <= 1:
-        raise ScalingError(
-            "expected a fraction from 0 to 1", key="--utilisation", value=utilisation, fix="0.4 is usual"
-        )
     return Elsewhere(name, shipped[name], layout, utilisation, price)
+
+
+def costs(
+    planned: Plan, data: str = "prepared", places: Sequence[Elsewhere] = (), outlook: bool = True
+) -> dict[str, Any]:
+    """The costs of a plan, and with `outlook` what its runs are expected to identify (docs/json.md)."""
+    from scaling.studies.findings import read_fit
+    from scaling.studies.identifiability import shortfall
+    from scaling.studies.predicted_interval import predicted_interval
+    from scaling.studies.size import sized
+
+    question, folder = planned.question, Path(planned.runs[0].experiment.config["runs"])
+    workers = sized(planned).workers
+    print_remarks(run.experiment.config for run in planned.runs)
+    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration", workers)
+    rows = estimates(planned, speed, places)
+    document = {
+        "study": question.name,
+        "question": question.question,
+        "data": data,
+        "runs": rows,
+        "total": {**totals(planned, rows, speed, places), "workers": workers},
+        "shortfall": None,
+        "outlook": None,
+    }
+    if outlook:
+        missing = shortfall(question, planned.fitted)
+        # The law is supposed as an earlier fit of the study found it, where the points identified all of it.
+        before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
+        same = (before.get("law"), before.get("question")) == (question.law, question.question)
+        known = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
+        vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
+        document["shortfall"] = None if missing is None else missing.to_json()
+        document["outlook"] = predicted_interval(question, rows, known, vocabularies)
+    return document
 
 
 def estimates(plan: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:

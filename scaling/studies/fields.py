@@ -62,7 +62,7 @@ def scales(config: Config) -> dict[str, dict[str, Any]]:
     return {name: layer(config, f"at.{name}") for name in layer(config).get("at", {})}
 
 
-def check(config: Config, path: Path, fields: Line, at: str | None) -> None:
+def check(config: Config, path: Path | None, fields: Line, at: str | None) -> None:
     """Refuse fields of one scale that do not go together: what is needed, and what the law does not know."""
 
     def error(key: str, what: str, fix: str | None = None) -> ScalingError:

@@ -11,6 +11,7 @@ import numpy as np
 
 from scaling.law import Form, named
 from scaling.law.diagnostics import POINTS_A_PARAMETER
+from scaling.number import plural
 from scaling.studies.question import Question
 from scaling.training.experiment import Experiment
 from scaling.training.point import point
@@ -34,7 +35,7 @@ class Shortfall:
     """Of the smallest grid: the number of values on each axis."""
 
     def __str__(self) -> str:
-        what = f"{self.points} points cannot identify the {self.parameters} parameters of the law"
+        what = f"{plural(self.points, 'point')} cannot identify the {plural(self.parameters, 'parameter')} of the law"
         if self.separable < self.parameters:
             why = f"they separate only {self.separable}"
         else:

@@ -14,6 +14,8 @@ from scaling.law.interval import Interval
 from scaling.law.next_run import LEVEL, Look, look, variance
 from scaling.law.repeated_looks import level_at_a_look
 from scaling.ledger import Ledger
+from scaling.number import plural
+from scaling.printing import interval
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
@@ -49,15 +51,10 @@ class LiveLaw:
     def __str__(self) -> str:
         if self.one_look is None:
             return f"no interval yet: {self.reason}"
-        estimate = f"{self.quantity} = {self.one_look.estimate:.4g} ({self.law}, {self.finished} runs)"
-        always = "open" if self.interval is None else _ends(self.interval)
-        return f"{estimate}: 95% interval under repeated looks {always}; of one look {_ends(self.one_look)}"
-
-
-def _ends(interval: Interval) -> str:
-    low = "open" if interval.open_below else f"{interval.low:.4f}"
-    high = "open" if interval.open_above else f"{interval.high:.4f}"
-    return f"[{low}, {high}]"
+        estimate = f"{self.quantity} = {self.one_look.estimate:.4g} ({self.law}, {plural(self.finished, 'run')})"
+        always = "open" if self.interval is None else interval(self.interval.to_json())
+        one_look = interval(self.one_look.to_json())
+        return f"{estimate}: 95% interval under repeated looks {always}; of one look {one_look}"
 
 
 class LiveFit:
@@ -91,7 +88,9 @@ def _look(plan: Plan, made: Sequence[Decision], losses: Mapping[str, float]) -> 
     law = field.forms[0].name
     if seen.interval is None:
         parameters = len(field.forms[0].parameters)
-        return LiveLaw(len(losses), law, reason=f"{len(losses)} runs, and the law has {parameters} parameters")
+        return LiveLaw(
+            len(losses), law, reason=f"{plural(len(losses), 'run')}, and the law has {parameters} parameters"
+        )
     interval = under_repeated_looks(field, rows, seen, planned=not made)
     return LiveLaw(len(losses), law, field.goal.text.partition("±")[0].strip(), interval, seen.interval)
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from scaling import build
 from scaling.config import Config, document, find, load
+from scaling.config.node import COMMAND_LINE, Node, Origin
 from scaling.config.scalar import quantity
 from scaling.config.table import table_file
 from scaling.errors import ScalingError, nearest
@@ -27,7 +29,12 @@ PLAIN = (str, int, float)
 COMPARED = ("evaluate.windows=whole_at_end", "evaluate.windows=null")
 """Words that a plan adds to its runs, by which they are the same run: the first today, the second until 2026-11-24."""
 
+OF_A_RUN = re.compile(r"(?:at\.([\w-]+)\.)?(set|(?:grid|held_out)(?:\.\d+)?(?:\.axes)?)\.(.+)")
+"""Where a study has keys of its runs: the scale, the part, and the key, which in an axis is followed by a number."""
+
 Line = Mapping[str, Any]
+Source = str | Path | Line
+"""A study: the name of a shipped one, a path, or its fields with a `name`."""
 
 
 @dataclass(frozen=True)
@@ -94,23 +101,83 @@ def compared(base: str, words: tuple[str, ...], default: Any = None) -> tuple[st
     return (COMPARED[0], *words) if default == "auto" else words
 
 
-def read(name: str, at: str | None = None, words: Sequence[str] = ()) -> Question:
-    """The study of a name among the shipped ones, or of a path, at one of its scales.
+def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Question:
+    """A study at one of its scales.
 
     Scale and `words`, which hold for every run, make it another study, so its name contains them.
     """
-    path = find("study", name)
-    config = document(path)
+    config, stem, path = _opened(source)
     layers = {None: fields.layer(config), **fields.scales(config)}
     if at not in layers:
         raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
     own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
     laws = own.pop("law", [])
-    return Question(**{**own, "laws": laws, "name": named(path.stem, at, words), "at": at})
+    return Question(**{**own, "laws": laws, "name": named(stem, at, words), "at": at})
 
 
-def _scaled(config: Config, path: Path, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
+def _opened(source: Source) -> tuple[Config, str, Path | None]:
+    """The document of a study, its name, and its file."""
+    if not isinstance(source, Mapping):
+        path = find("study", str(source))
+        return document(path), path.stem, path
+    config = Config.of(Node.of({key: source[key] for key in source if key != "name"}, Origin("the study")))
+    for key in config.origin:
+        if not isinstance(config[key], dict | list | str | int | float | None):
+            raise config.error(key, "expected text, a number, true, false or null")
+    name = source.get("name", "study")
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
+        raise ScalingError("expected letters, digits, '.', '_' and '-'", file="the study", key="name", value=name)
+    return config, name, None
+
+
+@contextmanager
+def placed(source: Source, at: str | None, words: Sequence[str]) -> Iterator[None]:
+    """Report a mistake in the keys of runs at the line of the study, at this scale, that has the key. Mistakes in
+    `words` are left as they are.
+    """
+    try:
+        yield
+    except ScalingError as error:
+        ours = error.file in (None, COMMAND_LINE.file)
+        if ours and error.key and not any(_is_of(error.key, word.partition("=")[0]) for word in words):
+            _place(error, error.key, _opened(source)[0], at)
+        raise
+
+
+def _place(error: ScalingError, key: str, config: Config, at: str | None) -> None:
+    """Fill in the file, the line and the whole key of a run's key."""
+
+    def rank(match: re.Match[str]) -> tuple[Any, ...]:
+        """The key or the longest above it, else one below it; of equals the scale's, the one of the value, an axis."""
+        own, value = _run_key(match), _numbers(config[match[0]])
+        is_value = error.has_value and str(value) == str(error.value)
+        return len(own) if _is_of(key, own) else 0, match[1] is not None, is_value, match[2] != "set"
+
+    matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where)) and match[1] in (None, at)]
+    related = [match for match in matches if _is_of(key, own := _run_key(match)) or _is_of(own, key)]
+    if related:
+        best = max(related, key=rank)
+        where, error.key = best[0], best[0][: best.start(3)] + key
+    elif key in fields.KEYS or error.file is not None:
+        field = key if key in fields.KEYS else "grid"
+        where = scaled if at is not None and (scaled := f"at.{at}.{field}") in config.origin else field
+    else:
+        return
+    place = config.error(where, error.what)
+    error.file, error.line = place.file, place.line
+
+
+def _run_key(match: re.Match[str]) -> str:
+    """The key of a run that a key of the study sets: `size.width` of `grid.size.0.width`."""
+    return match[3] if match[2] == "set" else re.sub(r"\.\d+(?=\.|$)", "", match[3], count=1)
+
+
+def _is_of(key: str, above: str) -> bool:
+    return key == above or key.startswith(f"{above}.")
+
+
+def _scaled(config: Config, path: Path | None, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
     """The fields of a study at one of its scales, which go together."""
     top, scale = layers[None], {} if at is None else layers[at]
     line = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}

@@ -13,17 +13,18 @@ from scaling.studies.calibration import calibrate
 from scaling.studies.estimate import estimates, totals
 from scaling.studies.fields import SMALL
 from scaling.studies.plan import Plan, plan
-from scaling.studies.question import read
+from scaling.studies.question import Source, placed, read
 from scaling.studies.size import sized
 
 
-def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
+def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
     """The plan of a study, and why it is smaller than was asked for, where it is.
 
     A study keeps the scale that it started with: the machine is timed before the first run alone.
     """
-    question = read(name, at, words)
-    planned = plan(question, words)
+    question = read(source, at, words)
+    with placed(source, at, words):
+        planned = plan(question, words)
     if question.minutes is None or at is not None or torch.cuda.is_available():
         return planned, None
     ledger = planned.ledger()
@@ -38,7 +39,9 @@ def choose_scale(name: str, at: str | None, words: Sequence[str], workers: int |
         )
     if scale is None:
         return planned, None
-    return plan(replace(read(name, scale, words), name=question.name), words), f"a smaller grid: {why}"
+    with placed(source, scale, words):
+        smaller = plan(replace(read(source, scale, words), name=question.name), words)
+    return smaller, f"a smaller grid: {why}"
 
 
 def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:

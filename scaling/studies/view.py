@@ -13,6 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from scaling.number import plural
+from scaling.printing import span
 from scaling.studies.progress import Progress
 
 MOST_ROWS = 20
@@ -21,10 +23,18 @@ WIDTH = 40  # of a run's name
 Tell = Callable[[Progress], None]
 
 
+def step(what: object) -> None:
+    """Print a step that takes time, or a remark, on standard error."""
+    print(f"scaling: {what}", file=sys.stderr, flush=True)
+
+
 @contextmanager
-def view() -> Iterator[Tell]:
-    """What suits standard error: hears how far the study is."""
+def listener(progress: bool = True) -> Iterator[Tell]:
+    """A callback that shows how far a study is in the way that suits standard error; without `progress`, nothing."""
     clock = Clock()
+    if not progress:
+        yield lambda now: None
+        return
     if not sys.stderr.isatty():
         yield Lines(clock)
         return
@@ -57,9 +67,9 @@ class Lines:
 
 
 def summary(now: Progress) -> str:
-    first = f" ({now.trunks} trunk{'s' if now.trunks > 1 else ''} to train first)" if now.trunks else ""
+    first = f" ({plural(now.trunks, 'trunk')} to train first)" if now.trunks else ""
     failed = f", {now.failed} failed" if now.failed else ""
-    return f"{now.settled - now.failed} of {now.planned} runs{failed}{first}, {now.share:.0%} of the compute"
+    return f"{now.settled - now.failed} of {plural(now.planned, 'run')}{failed}{first}, {now.share:.0%} of the compute"
 
 
 def picture(now: Progress, clock: Clock) -> Group:
@@ -77,9 +87,3 @@ def picture(now: Progress, clock: Clock) -> Group:
         table.add_row(Text(active.name), step, loss, speed, left, row.host or "")
     bar = ProgressBar(total=1.0, completed=now.share, width=60)
     return Group(bar, Text(f"{summary(now)}, {clock.text(now)}"), table)
-
-
-def span(seconds: float) -> str:
-    whole = int(seconds)
-    hours = f"{whole // 3600}:{whole // 60 % 60:02d}" if whole >= 3600 else f"{whole // 60}"
-    return f"{hours}:{whole % 60:02d}"

@@ -37,8 +37,6 @@ LOOK = 0.1  # seconds between looks at the run
 GRACE = 3.0  # seconds in which the server may still answer once a signal has come
 TRIES = 3  # of a run by one agent, where its process dies or fails
 
-Tell = Callable[[Assignment, str, str | None], None]
-
 
 @dataclass
 class Agent:
@@ -50,7 +48,7 @@ class Agent:
     environment: Mapping[str, str]  # of the runs
     ledger: Ledger
     roster: Roster
-    tell: Tell
+    tell: Callable[[str], None]
     count: int | None = None
     tries: dict[str, int] = field(default_factory=dict)
     taken: int = 0
@@ -62,7 +60,7 @@ class Agent:
         path: Path,
         overrides: Sequence[str],
         environment: Mapping[str, str],
-        tell: Tell,
+        tell: Callable[[str], None],
         count: int | None = None,
     ) -> Agent:
         """An agent of a sweep that the server knows, over the ledger that the sweep's command and overrides name."""
@@ -214,7 +212,8 @@ class Agent:
         self.failed.pop(assignment.name, None)
         if outcome in ("failed", "refused"):
             self.failed[assignment.name] = f"{outcome}: {reason}"
-        self.tell(assignment, outcome, reason)
+        why = f": {reason}" if reason else ""
+        self.tell(f"{assignment.name}: run {assignment.run or '-'} {outcome}{why}")
 
 
 def _answer(ask: Callable[[], list[dict[str, Any]]], grace: float = GRACE) -> list[dict[str, Any]] | None:

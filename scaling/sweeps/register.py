@@ -12,11 +12,12 @@ from scaling.sweeps.file import Sweep
 from scaling.sweeps.server import BUSY, Server
 
 
-def register(sweep: Sweep) -> str | None:
-    """The path `entity/project/id` of the sweep as it was registered; None where there is no key, and nothing sent."""
+def register(sweep: Sweep) -> str:
+    """The path `entity/project/id` of the sweep as it was registered. Without a key nothing is sent."""
     server = Server.of_client()
     if server is None:
-        return None
+        fix = "`wandb login`, --local to run it here, or --dry-run to check it alone"
+        raise ScalingError("there is no W&B key: nothing was sent", fix=fix)
     own = server.entity()
     project = os.environ.get("WANDB_PROJECT") or sweep.tree.get("project") or "scaling"
     entity = os.environ.get("WANDB_ENTITY") or sweep.tree.get("entity") or own

@@ -13,6 +13,8 @@ from scaling.config.lookup import exists
 from scaling.errors import ScalingError, nearest
 from scaling.training.finetune import name_of, named
 
+ALL = "all"
+"""The word for every column of a table that has tasks."""
 OWN = ("task", "published")
 """Keys of a column; all others are keys of its finetuned runs."""
 
@@ -125,13 +127,21 @@ def _beside(folder: Path, task: str) -> str:
     return str(path.resolve()) if Path(task).suffix and exists(path) and path.is_file() else task
 
 
+def split(words: Iterable[str]) -> list[str]:
+    """The names in words such as `cola,sst2`."""
+    return [name.strip() for word in words for name in word.split(",") if name.strip()]
+
+
 def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collection[str]) -> tuple[Downstream, ...]:
-    """The columns that these words name: headings or tasks among a table's `own` columns, which keep their keys, and
-    other tasks.
+    """The columns that these words name: `all`, headings or tasks among a table's `own` columns, which keep their keys,
+    and other tasks.
     """
     settings = {task: keys for column in own for task, keys in column.tasks.items()}
     columns: dict[str, Downstream] = {}
     for name in names:
+        if name == ALL:
+            columns |= {column.name: column for column in own if column.tasks}
+            continue
         meant = [column for column in own if column.tasks and _is_named(column, name)]
         task = next((task for task in settings if name in (task, name_of(task))), name)
         if not meant:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from scaling import printing
 from scaling.fit_report.formats import latex_text, markdown_text
 from scaling.tables.cells import columns
 from scaling.tables.lines import Line, Printed, notes
@@ -36,20 +37,12 @@ def titles(printed: Printed) -> list[str]:
 
 def terminal(printed: Printed) -> str:
     """Columns as wide as their widest cell, for whatever width the terminal scrolls to."""
-    head = titles(printed)
     groups = list(headed(printed))
-    every = [head, *(row for _, rows in groups for row in rows)]
-    widths = [max(len(row[index]) for row in every) for index in range(len(head))]
-
-    def aligned(row: Sequence[str]) -> str:
-        first, *rest = row
-        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:]))]
-        return "  ".join(cells).rstrip()
-
-    lines = [printed.table.title, "", aligned(head)]
+    head, *rest = printing.columns(titles(printed), [row for _, rows in groups for row in rows]).split("\n")
+    lines = [printed.table.title, "", head]
     for heading, rows in groups:
         lines += ["", heading] if heading else []
-        lines += [aligned(row) for row in rows]
+        lines += [rest.pop(0) for _ in rows]
     return "\n".join([*lines, "", *notes(printed)]).rstrip() + "\n"
 
 

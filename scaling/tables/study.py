@@ -1,4 +1,4 @@
-"""A table's runs as a study: rows times seeds, with as many seeds as the table asks for; and their finetunings."""
+"""A table's runs as a study: rows times seeds, and their finetunings; planned, trained, and read."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from scaling.config import SECTIONS, load
-from scaling.errors import ScalingError
+from scaling.config import SECTIONS, load, print_remarks
+from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
-from scaling.studies.plan import Plan, Run
+from scaling.number import plural
+from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import Question, compared
+from scaling.studies.record import enter
 from scaling.studies.tasks import task_plan, unstarted
+from scaling.tables import points
 from scaling.tables.downstream import Downstream
-from scaling.tables.results import FINISHED, MISSING, Results, by_key
+from scaling.tables.results import FINISHED, MISSING, Results, by_key, joined, results
+from scaling.tables.scores import base_of
 from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
+
+if TYPE_CHECKING:
+    from scaling.studies.launch import Unfinished
 
 INHERITED = ("seed", "log.wandb", "log.project")
 """Keys of a run that its finetunings have too: another seed draws another head and another order of the examples."""
@@ -109,6 +117,93 @@ def finetunings(ledger: Ledger, plan: Plan, columns: Sequence[Downstream]) -> Pl
     data = {task: load("decoder", [f"data={named(task)}"]).tree["data"] for task in tasks}
     name = f"{plan.question.name}-{_digest([[name_of(task), tasks[task], data[task]] for task in sorted(tasks)])}"
     return task_plan(ledger, replace(plan, question=replace(plan.question, name=name, tasks=tasks)), INHERITED)
+
+
+def held(
+    table: Table,
+    words: Sequence[str],
+    source: str | Path | None,
+    study: str | None = None,
+    columns: Sequence[Downstream] = (),
+    *,
+    others: bool = False,
+) -> Results:
+    """The runs of the table that a ledger, kept points or W&B hold, with the scores in these columns and in its own;
+    `others`: of each further task that a ledger holds.
+    """
+    runs = table.load(table.baseline, words)["runs"]
+    if isinstance(source, str) and source.startswith("wandb:"):
+        from scaling.sweeps.pull.pull import pull
+
+        project = source.removeprefix("wandb:")
+        if project.count("/") == 2:  # a sweep, which is a study of its own
+            asked, study = None, study or project.rpartition("/")[2]
+        else:
+            asked = plan(question(table, words, study), words)
+            study = asked.question.name
+        source = pull(project, None, runs, asked)["folder"]
+    folder = Path(source or runs)
+    if folder.suffix == ".csv":
+        return points.read(folder, table).with_columns(columns)
+    ledger = Ledger.open(folder)
+    found = results(ledger, table, study, columns, others=others)
+    if source and not found.points:
+        bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
+        raise ScalingError(
+            f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else ""),
+            file=ledger.root,
+            key="--from",
+            fix="name the table that was trained, or the folder of its runs",
+        )
+    return found
+
+
+def trained(
+    table: Table,
+    words: Sequence[str],
+    source: str | Path | None = None,
+    study: str | None = None,
+    columns: Sequence[Downstream] = (),
+    *,
+    workers: int | None = None,
+    retry_failed: bool = False,
+    progress: bool = True,
+) -> tuple[Results, Unfinished | None]:
+    """The results of the table's runs, and which runs have none: those that `source` lacks are trained, and each is
+    finetuned on the tasks of the columns.
+    """
+    from scaling.studies.launch import train
+    from scaling.studies.view import listener, step
+
+    planned, kept = plan(question(table, words, study), words), None
+    if source:
+        kept = held(table, words, source, None, columns)
+        planned = lacking(planned, kept, str(source), columns)
+        if not planned.runs:
+            return kept, None
+    check(planned, columns)
+    ledger = planned.ledger()
+
+    def work(entered: Plan, runs: str) -> Unfinished | None:
+        name = entered.question.name
+        enter(ledger, name, entered)
+        if progress:
+            step(f"study {name}: {runs} in {ledger.root}")
+        with listener(progress) as heard:
+            return train(ledger, name, entered, heard, workers=workers, retry_failed=retry_failed)
+
+    if progress:
+        print_remarks(run.experiment.config for run in planned.runs)
+    missing = work(planned, plural(len(planned.runs), "run"))
+    finetuned = finetunings(ledger, planned, columns) if columns and (missing is None or missing.code != DISK) else None
+    if finetuned is not None:
+        of_tasks = plural(len(finetuned.question.tasks), "task")
+        missing_scores = work(finetuned, f"{plural(len(finetuned.runs), 'finetuning')} of {of_tasks}")
+        missing = missing or missing_scores
+    if missing is not None and progress:
+        step(f"the table is not done: {missing}")
+    found = results(ledger, table, planned.question.name, columns)
+    return (joined(kept, found) if kept else found), missing
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from scaling.build import check
 from scaling.config import Config, TableFile, load, shipped, table_file
 from scaling.config.lookup import SUFFIXES
+from scaling.config.override import override
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
 from scaling.tables import downstream
@@ -141,6 +142,12 @@ class Table:
         if not names:
             return self
         return replace(self, rows=tuple(row for row in self.rows if row.name in names))
+
+    def seeded(self, words: Sequence[str]) -> tuple[Table, list[str]]:
+        """The table with the seeds of a word `seeds=3`, and the other words, which are overrides of its rows."""
+        seeds = [override(word)[1].plain() for word in words if word.startswith("seeds=")]
+        others = [word for word in words if not word.startswith("seeds=")]
+        return (replace(self, seeds=Seeds.of(seeds[-1])) if seeds else self), others
 
 
 def read(name: str) -> Table:

@@ -316,11 +316,15 @@ class Finetuned:
 
 
 def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Finetuned:
-    """A finetuned run with its own task, or with another that has the same answers and labels."""
+    """A finetuned run with its own task, or with another that has the same answers and labels; a task with `=` is an
+    override.
+    """
+    if task is not None and "=" in task:
+        task, words = None, [task, *words]
     source = pretrained(run, runs)
     own = source.data
     if not source.is_finetuned:
-        fix = "name a run of `scaling finetune`, or of `scaling evaluate` a task after the run"
+        fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
         raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
     base = {"model": source.model, "size": source.size, "runs": str(runs)}
     if task is None:
@@ -355,7 +359,7 @@ def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, run
 def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a corpus that is named, or of the one that a run was trained on."""
     if name is None and not source.data:
-        raise ScalingError("what it was trained on is not known here", key="--corpus", fix="name prepared data")
+        raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
     return _data(source, {"data": name or source.data}, words, runs)
 
 
@@ -377,10 +381,3 @@ def _is_task(data: Mapping[str, Any]) -> bool:
 def _listed(value: Any) -> Any:
     """The names of labels, however they are written."""
     return list(dict.fromkeys(map(str, value.values()))) if isinstance(value, Mapping) else value
-
-
-def named_run(run: str, task: str | None, words: Sequence[str], runs: str | Path) -> Finetuned:
-    """The finetuned run and the task that the words of a command name; a task that is left out is the run's own."""
-    if task is not None and "=" in task:
-        task, words = None, [task, *words]
-    return finetuned(run, task, words, runs=runs)

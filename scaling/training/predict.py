@@ -72,7 +72,7 @@ class Predictor:
         outputs, model = Outputs(batches, count, models=models), models[0]
         if self.others and not outputs.written:
             fix = "leave it out, or take models that write their answers"
-            raise ScalingError("the head of a task predicts by itself", key="--ensemble", fix=fix)
+            raise ScalingError("the head of a task predicts by itself", key="ensemble", fix=fix)
         for step in range(count):
             batch = batches.batch(step).to(self.device)
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
@@ -86,7 +86,7 @@ def _check_together(run: Run, other: Run, own: Finetuned, its: Finetuned, runs: 
     kinds_of = [(each["model"]["kind"], each["size"]["vocabulary"]) for each in sections]
     if tokens[0] != tokens[1] or kinds_of[0] != kinds_of[1]:
         what, fix = "it is of another family or vocabulary than the run", "name runs of the same task and tokenizer"
-        raise ScalingError(what, key="--ensemble", value=its.folder.name, fix=fix)
+        raise ScalingError(what, key="ensemble", value=its.folder.name, fix=fix)
 
 
 def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:

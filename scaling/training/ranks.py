@@ -17,6 +17,7 @@ import torch
 import torch.distributed as distributed
 
 from scaling.config import Config
+from scaling.number import plural
 
 PULSE = "SCALING_PULSE"  # the file descriptor at which a rank reports to its supervisor that it makes progress
 
@@ -71,7 +72,8 @@ def rank_count(config: Config) -> int:
     if not isinstance(devices, int) or devices < 1:
         raise config.error("train.devices", "expected a number of devices, or auto")
     if devices > (gpus or os.cpu_count() or 1):
-        what = f"there are {gpus} GPUs" if gpus else f"there is no GPU, and there are {os.cpu_count()} cores"
+        cores = f"no GPU and {plural(os.cpu_count() or 1, 'core')}"
+        what = f"the machine has {plural(gpus, 'GPU') if gpus else cores}"
         raise config.error("train.devices", what, "take fewer, or auto")
     return devices
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from scaling.errors import ScalingError
-from scaling.number import BelowOne, Fraction, NonNegativeInt, PositiveFraction
+from scaling.number import BelowOne, Fraction, NonNegativeInt, PositiveFraction, plural
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
 AUTO = 0.1  # of the run's steps, at most the schedule's `longest`
@@ -42,7 +42,7 @@ def check(schedule: Schedule, steps: int) -> None:
     """Refuse a warmup that does not end before the run does; a schedule that starts at its peak has none to end."""
     if warmup_steps(schedule, steps) >= steps and schedule.factor(0, steps) < 1:
         raise ScalingError(
-            f"the warmup does not end within the run's {steps} steps",
+            f"the warmup does not end within the run's {plural(steps, 'step')}",
             key="schedule.warmup",
             value=schedule.warmup,
             fix="take auto, a fraction of the run (10%), or train longer",

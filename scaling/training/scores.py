@@ -17,7 +17,7 @@ from torch import Tensor
 from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Batches
 from scaling.decode import Greedy, aligned, generate, prompt
-from scaling.metric import bootstrap
+from scaling.metric import bootstrap, paired_bootstrap
 from scaling.model.family import Family
 
 NONE = -1  # where a written answer has ended
@@ -128,6 +128,25 @@ def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dic
     if written:
         report["invalid"] = sum(value is None for value in outputs) / len(outputs)
     return report
+
+
+def compared(source: Any, predictions: Mapping[int, Any], others: Mapping[int, Any]) -> dict[str, Any]:
+    """The score of another run's predictions of the examples whose answer is known, `score_against`, and the paired
+    `difference` to it with its `interval` and `p`.
+    """
+    examples, metric = source.examples, source.task.metric
+    labelled = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
+    groups = grouped([examples[index].group for index in labelled])
+    own, other = ([each.get(index) for index in labelled] for each in (predictions, others))
+    references = [examples[index].answer for index in labelled]
+    score = metric.score(other, references, groups)[metric.main]
+    result = paired_bootstrap(metric, own, other, references, groups)
+    return {
+        "score_against": score,
+        "difference": result.difference,
+        "interval": [result.low, result.high],
+        "p": result.p,
+    }
 
 
 def grouped(groups: Sequence[str | None]) -> Sequence[str] | None:

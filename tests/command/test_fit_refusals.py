@@ -1,78 +1,79 @@
 """What `scaling fit` refuses: one line, code 2, at once."""
 
+import inspect
+import time
+
 import numpy as np
 import pytest
 
+import scaling
 from scaling.cli import main
 from tests.command.fit_tables import MAP, columns, fitted, loss, refusal, write
 
-
-def bad(folder):
-    """Words that are refused, with what the line says. Every 'bad input' of the laws has a line here."""
-    runs = columns()
-    few = {name: values[:22:7] for name, values in runs.items()}
-    mixed = {**runs, "N_definition": ["total"] * 18 + ["non-embedding"] * 18}
-    tables = {
-        "few": few,
-        "constant": {**runs, "tokens": [1e9] * 36},
-        "negative": {**runs, "final": [-1.0, *runs["final"][1:]]},
-        "missing": {**runs, "final": ["", *runs["final"][1:]]},
-        "mixed": mixed,
-        "tokenizers": {**runs, "tokenizer": ["a"] * 18 + ["b"] * 18},
-        "twice": {**runs, "run": ["same"] * 36, "tokens": [1e9] * 36},
-        "good": runs,
-        "excluded": {**runs, "status": ["diverged"] * 36},
-    }
-    path = {name: write(folder / f"{name}.csv", table) for name, table in tables.items()}
-    (folder / "unreadable.parquet").write_text("no")
-    return [
-        ([path["few"], *MAP], "4 distinct scales (N, D) cannot determine 5 parameters"),
-        ([path["constant"], *MAP], "D=1000000000.0: has one value"),
-        ([path["negative"], *MAP], "loss=-1.0: must be positive"),
-        ([path["missing"], *MAP], "1 of 36 values are missing"),
-        ([path["mixed"], *MAP], "mixes 'non-embedding' and 'total'"),
-        ([path["tokenizers"], *MAP], "mixes 'a' and 'b'"),
-        ([path["twice"], *MAP], "more than once"),
-        ([path["excluded"], *MAP], "0 used + 36 excluded + 0 failed = 36 planned"),
-        ([path["good"]], "there are no columns 'N' (parameters), 'D' (training tokens)"),
-        ([path["good"], "--map", "N=param"], "did you mean 'params'?"),
-        ([path["good"], *MAP, "--law", "data_constrained"], "there is no column 'U' (unique training tokens)"),
-        ([path["good"], *MAP, "--law", "chinchila"], "did you mean 'chinchilla'?"),
-        ([path["good"], *MAP, "--law", "isoflop"], "did you mean 'isoflop_akima'?"),
-        ([path["good"], *MAP, "--law", "isoflop_akima"], "there is no column 'C'"),
-        ([path["good"], "--map", "N"], "is not NAME=VALUE"),
-        ([path["good"], *MAP, "--fix", "E=low"], "E='low': is not a number"),
-        ([path["good"], *MAP, "--fix", "gamma=1"], "is not a parameter of the law"),
-        ([path["good"], *MAP, "--hold-out", "N>1e99"], "holds out no run"),
-        ([path["good"], *MAP, "--hold-out", "N>0"], "holds out every run"),
-        ([path["good"], *MAP, "--hold-out", "N>big"], "is no bound"),
-        ([path["good"], *MAP, "--target", "N=1e9"], "chinchilla needs N, D; add D=…"),
-        ([path["good"], *MAP, "--target", "N=1e9", "DD=1"], "chinchilla has no column 'DD'"),
-        ([path["good"], *MAP, "--cluster", "runs"], "did you mean 'run'?"),
-        ([path["good"], *MAP, "--level", "95"], "level=95.0"),
-        ([path["good"], *MAP, "--delta", "0"], "delta=0.0: must be positive"),
-        ([path["good"], *MAP, "--starts", "0"], "starts=0: must be positive"),
-        ([path["good"], *MAP, "--objective", "hubr"], "invalid choice: 'hubr'"),
-        ([str(folder / "unreadable.parquet")], "is not parquet"),
-        ([str(folder / "nothing.csv")], "there is no such file"),
-        ([str(folder)], "there is no such file"),
-    ]
-
-
-def test_bad_input_is_one_line_and_code_two(tmp_path, capsys):
-    for words, said in bad(tmp_path):
-        assert main(["fit", *words]) == 2, words
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert err.startswith("scaling: ")
-        assert err.count("\n") == 1, err
-        assert said in err, (said, err)
+ISOFLOP = ["C=6ND", "--law", "isoflop_akima"]
+OPTIONS = [
+    (["--map", "N=param"], "did you mean 'params'?"),
+    (["--map", "N"], "is not NAME=VALUE"),
+    (["--map", "C=6*tokens*Q"], "there is no column"),
+    (["--law", "data_constrained"], "there is no column 'U' (unique training tokens)"),
+    (["--law", "chinchila"], "did you mean 'chinchilla'?"),
+    (["--law", "isoflop"], "did you mean 'isoflop_akima'?"),
+    (["--law", "isoflop_akima"], "there is no column 'C'"),
+    (["--law", ""], "there is no law ''"),
+    (["--law", "E + A*N^"], "breaks off"),
+    (["--law", "nothing.yaml"], "No such file"),
+    (["--fix", "E=low"], "E='low': is not a number"),
+    (["--fix", "E=nan"], "is not a finite number"),
+    (["--fix", "gamma=1"], "is not a parameter of the law"),
+    (["--fix", "A=-1"], "is outside its bounds"),
+    (["--fix", "E=10"], "is a floor of the loss, and the lowest loss is"),
+    (["--fix", "E=1", "A=1", "B=1", "alpha=.3", "beta=.3"], "none is left to fit"),
+    (["--fix", "E=1", "--fix", "E=2"], "fix E: is given twice"),
+    (["--tie", "alpha=gamma"], "is not a parameter of the law"),
+    (["--bounds", "alpha=1"], "is not LOW:HIGH"),
+    (["--bounds", "gamma=0:1"], "is not a parameter of the law"),
+    (["--where", "N>1e99"], "no row has N>1e99"),
+    (["--define", "foo=bar"], "is no column and no question of the checklist"),
+    (["--pool", "foo"], "there is no column 'foo'"),
+    (["--best-by", "foo"], "there is no column 'foo'"),
+    (["--weight", "foo"], "there is no column 'foo'"),
+    (["--cluster", "runs"], "did you mean 'run'?"),
+    (["--cluster", "run", "--share", "run"], "clusters and shared errors are two answers"),
+    (["--hold-out", "N>1e99"], "holds out no run"),
+    (["--hold-out", "N>0"], "holds out every run"),
+    (["--hold-out", "N>big"], "is no bound"),
+    (["--hold-out", "foo"], "there is no column 'foo'"),
+    (["--hold-out", "N", "--hold-out", "D"], "hold-out: is given twice"),
+    (["--target", "N=1e9"], "chinchilla needs N, D; add D=…"),
+    (["--target", "N=1e9", "DD=1"], "chinchilla has no column 'DD'"),
+    (["--target", "N=0", "D=1e9"], "target N=0.0: must be positive"),
+    (["--target", "N=inf", "D=1e9"], "is not a finite number"),
+    (["--objective", "hubr"], "invalid choice: 'hubr'"),
+    (["--objective", "squared", "--delta", "0.1"], "the objective squared has none"),
+    (["--delta", "0"], "delta=0.0: expected a number above 0"),
+    (["--over", "3"], "intervals='profile': bounds errors that cost alike on both sides; add --intervals none"),
+    (["--intervals", "none", "--level", "0.9"], "no intervals are asked for"),
+    (["--intervals", "bootstrap_run"], "add --cluster run"),
+    (["--level", "95"], "level=95.0: expected a number above 0 and below 1"),
+    (["--starts", "0"], "starts=0: expected a positive whole number up to 100,000"),
+    (["--starts", "1e9"], "invalid int value"),
+    (["--seed", "-1"], "seed=-1"),
+    (["--noise", "0.01"], "chinchilla cannot use it"),
+    ([*ISOFLOP, "--seed", "1"], "without --noise"),
+    (["C=6ND", "--law", "envelope", "--seed", "1"], "envelope cannot use it"),
+    *(
+        (["--law", "auto", f"--{name}", value], "auto cannot use it")
+        for name, value in (("fix", "E=1"), ("weight", "N"))
+    ),
+]
 
 
-APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
+@pytest.mark.parametrize(("words", "what"), OPTIONS)
+def test_an_option_s_value_is_checked(table, capsys, words, what):
+    assert what in refusal(capsys, table, *([] if words[0] == "--map" else MAP), *words)
 
 
-OF_LAWS = {
+USED_BY_LAWS = {
     "hold-out": ["N>=1e9"],
     "target": ["N=1e9", "D=1e10"],
     "fix": ["E=1"],
@@ -80,84 +81,98 @@ OF_LAWS = {
     "bounds": ["alpha=0:1"],
     "objective": ["squared"],
     "delta": ["1e-2"],
+    "over": ["2"],
     "intervals": ["t"],
     "level": ["0.9"],
     "cluster": ["run"],
+    "share": ["run"],
     "weight": ["N"],
     "starts": ["100"],
 }
 
 
-@pytest.mark.parametrize("law", APPROACHES)
-@pytest.mark.parametrize("option", OF_LAWS)
+@pytest.mark.parametrize("law", ["isoflop_parabola", "envelope"])
+@pytest.mark.parametrize("option", USED_BY_LAWS)
 def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys, law, option):
-    line = refusal(capsys, table, *MAP, "C=6ND", "--law", law, f"--{option}", *OF_LAWS[option])
-    assert option in line
+    line = refusal(capsys, table, *MAP, "C=6ND", "--law", law, f"--{option}", *USED_BY_LAWS[option])
+    assert line.startswith(f"scaling: {option}=")
     assert f"{law} cannot use it; leave it out" in line
 
 
-def test_an_option_that_a_law_cannot_use_is_refused(table, capsys):
-    assert "chinchilla cannot use it" in refusal(capsys, table, *MAP, "--noise", "0.01")
-    assert "the objective squared has none" in refusal(capsys, table, *MAP, "--objective", "squared", "--delta", "0.1")
-    assert "no intervals are asked for" in refusal(capsys, table, *MAP, "--intervals", "none", "--level", "0.9")
-    assert "--json has none" in refusal(capsys, table, *MAP, "--json", "--format", "latex")
-    assert "add --cluster run" in refusal(capsys, table, *MAP, "--intervals", "bootstrap_run")
-    assert "without --noise" in refusal(capsys, table, *MAP, "C=6ND", "--law", "isoflop_akima", "--seed", "1")
-    assert "envelope cannot use it" in refusal(capsys, table, *MAP, "C=6ND", "--law", "envelope", "--seed", "1")
+def test_every_option_of_a_fit_is_of_laws_of_all_kinds_or_of_an_approach():
+    options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
+    of_all_kinds = {"points", "law", "rename", "where", "define", "pool", "best-by", "figures", "seed"}
+    assert options == of_all_kinds | set(USED_BY_LAWS) | {"noise"}
 
 
-def test_every_option_is_declared_used_or_of_the_table():
-    import argparse
-
-    from scaling.api.fit_options import USED_BY
-    from scaling.command import fit
-
-    parser = argparse.ArgumentParser()
-    fit.add_arguments(parser)
-    options = {action.dest for action in parser._actions} - {"help"}
-    of_every_kind = {"points", "law", "map", "where", "define", "pool", "best_by", "figures", "json", "format"}
-    of_curves = set(fit.OF_CURVES) - of_every_kind - set(USED_BY)
-    assert options - {"curves", *of_curves} == of_every_kind | set(USED_BY)
-
-
-VALUES = [
-    (["--level", "7"], "level=7.0: is not between 0 and 1"),
-    (["--level", "nan"], "is not between 0 and 1"),
-    (["--delta", "-1"], "delta=-1.0: must be positive"),
-    (["--delta", "inf"], "must be positive"),
-    (["--starts", "1e9"], "invalid int value"),
-    (["--starts", "1000000000"], "starts=1000000000: is not 1 to 100,000"),
-    (["--seed", "-1"], "seed=-1"),
-    (["--law", ""], "is no law"),
-    (["--fix", "A=-1"], "is outside its bounds"),
-    (["--fix", "E=nan"], "is not a finite number"),
-    (["--fix", "E=10"], "is a floor of the loss, and the lowest loss is"),
-    (["--fix", "E=1", "A=1", "B=1", "alpha=.3", "beta=.3"], "none is left to fit"),
-    (["--target", "N=0", "D=1e9"], "target N=0.0: must be positive"),
-    (["--target", "N=inf", "D=1e9"], "is not a finite number"),
-    (["--pool", "foo"], "there is no column 'foo'"),
-    (["--best-by", "foo"], "there is no column 'foo'"),
-    (["--weight", "foo"], "there is no column 'foo'"),
-    (["--weight", "run"], "run='r0': is not a number"),
-    (["--where", "foo=1"], "there is no column 'foo'"),
-    (["--where", "N>1e99"], "no row has N>1e99"),
-    (["--define", "foo=bar"], "is no column and no question of the checklist"),
-    (["--hold-out", "foo"], "there is no column 'foo'"),
-    (["--tie", "alpha=gamma"], "is not a parameter of the law"),
-    (["--bounds", "alpha=1"], "is not LOW:HIGH"),
-    (["--bounds", "gamma=0:1"], "is not a parameter of the law"),
-    (["--map", "C=6*N*Q"], "there is no column 'Q'"),
-    (["--law", "E + A*N^"], "breaks off"),
-    (["--law", "nothing.yaml"], "No such file"),
-    (["--fix", "E=1", "--fix", "E=2"], "fix E: is given twice: 1 and 2"),
-    (["--hold-out", "N", "--hold-out", "D"], "hold-out: is given twice"),
-]
+def tables():
+    """Tables that determine no law, each with its law, the columns that make it so, and what the line says."""
+    runs = columns()
+    N, D, L = (np.array(runs[name]) for name in ("params", "tokens", "final"))
+    line = np.geomspace(1e7, 1e10, 20)
+    noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
+    few = {name: values[:22:7] for name, values in runs.items()}
+    halves = ["a"] * 18 + ["b"] * 18
+    on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise, "run": range(20)}
+    on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
+    return {
+        "few": ("chinchilla", few, "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more"),
+        "constant": ("chinchilla", {**runs, "tokens": [1e9] * 36}, "D=1000000000.0: has one value"),
+        "definitions": ("chinchilla", {**runs, "N_definition": halves}, "mixes 'a' and 'b'"),
+        "tokenizers": ("chinchilla", {**runs, "tokenizer": halves}, "mixes 'a' and 'b'"),
+        "twice": (
+            "chinchilla",
+            {**runs, "run": ["same"] * 36, "tokens": [1e9] * 36},
+            "1 run is in the table more than once",
+        ),
+        "excluded": ("chinchilla", {**runs, "status": ["diverged"] * 36}, "0 used + 36 excluded + 0 failed = 36"),
+        "losses that rise": ("chinchilla", {**runs, "final": L[::-1]}, "the loss rises with N and D"),
+        "a rising power law": ("power_law_n", {**runs, "final": N**0.1}, "the loss rises with N"),
+        "a loss of zero": ("chinchilla", {**runs, "final": [0, *L[1:]]}, "loss=0.0: must be positive"),
+        "a negative loss": ("chinchilla", {**runs, "final": [-1, *L[1:]]}, "correct 1 of 36 rows"),
+        "no loss": ("chinchilla", {**runs, "final": ["", *L[1:]]}, "1 of 36 values are missing"),
+        "a loss of nan": ("chinchilla", {**runs, "final": ["nan", *L[1:]]}, "1 of 36 values are missing or not finite"),
+        "an infinite loss": ("chinchilla", {**runs, "final": ["inf", *L[1:]]}, "1 of 36 values are missing or not fin"),
+        "compute of zero": ("power_law_c", {**runs, "C": [0, *(6 * N * D)[1:]]}, "C=0.0: must be positive"),
+        "beyond floats": ("chinchilla", {**runs, "params": [10**400, *N[1:]]}, "not finite"),
+        "constant losses": ("chinchilla", {**runs, "final": [3.0] * 36}, "loss=3.0: has one value"),
+        "one ratio": ("chinchilla", on_a_line, "all 20 points lie on D = 20 N: chinchilla is not identified"),
+        "one curve": ("kaplan_n_d", on_a_curve, "lie on D ∝ N^0.7"),
+        "perplexity": ("chinchilla", {**runs, "final": np.exp(2 * L)}, "write --define loss=perplexity to convert it"),
+        "a decimal comma": ("chinchilla", {**runs, "params": ['"1.000,5"'] * 36}, "decimal comma"),
+    }
 
 
-@pytest.mark.parametrize(("words", "what"), VALUES)
-def test_values_are_checked(table, capsys, words, what):
-    extra = MAP if words[0] != "--map" else [*MAP, *words[1:]]
-    assert what in refusal(capsys, table, *extra, *(words if words[0] != "--map" else []))
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", tables())
+def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys, kind):
+    law, table, what = tables()[kind]
+    path = write(tmp_path / "points.csv", table)
+    begun = time.process_time()
+    assert what in refusal(capsys, path, *MAP, "--law", law)
+    assert time.process_time() - begun < 2
+
+
+NAMES = {
+    "n,d,Loss": "add --map N=n D=d loss=Loss",
+    "params,tokens,val_loss": "add --map N=params D=tokens loss=val_loss",
+    "config.N,D,summary/loss": "add --map N=config.N loss=summary/loss",
+    "n,N_,final loss": "name yours by --map N=n D=COLUMN loss=COLUMN (of n, N_, final loss)",
+}
+
+
+@pytest.mark.parametrize("header", NAMES)
+def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys, header):
+    (tmp_path / "points.csv").write_text(f"{header}\n1e6,1e8,3\n1e7,1e9,2\n")
+    assert NAMES[header] in refusal(capsys, tmp_path / "points.csv")
+
+
+def test_what_is_no_table_is_refused(tmp_path, capsys):
+    (tmp_path / "unreadable.parquet").write_text("no")
+    assert "is not parquet" in refusal(capsys, tmp_path / "unreadable.parquet")
+    for path in (tmp_path / "nothing.csv", tmp_path):
+        assert "there is no such file" in refusal(capsys, path)
+    assert "scaling pull me/project" in refusal(capsys, "wandb:me/project")
 
 
 def test_repeated_options_add_up(table, capsys):
@@ -177,58 +192,8 @@ def test_options_of_one_kind_of_definition_add_up(tmp_path, capsys):
     assert fitted(capsys, *words)["points"]["definitions"] == {"tokenizer": "a or b", "validation": "x or y"}
 
 
-def doubtful(kind):
-    """A table of each kind that was fitted to nonsense, with the law it is fitted by and what the line says."""
-    runs = columns()
-    N, D, L = (np.array(runs[name]) for name in ("params", "tokens", "final"))
-    line = np.geomspace(1e7, 1e10, 20)
-    noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
-    return {
-        "losses that rise": ("chinchilla", {"final": L[::-1]}, "the loss rises with N and D"),
-        "a rising power law": ("power_law_n", {"final": N**0.1}, "the loss rises with N"),
-        "a loss of zero": ("chinchilla", {"final": [0, *L[1:]]}, "loss=0.0: must be positive"),
-        "a negative loss": ("chinchilla", {"final": [-1, *L[1:]]}, "correct 1 of 36 rows"),
-        "a loss of nan": ("chinchilla", {"final": ["nan", *L[1:]]}, "1 of 36 values are missing or not finite"),
-        "an infinite loss": ("chinchilla", {"final": ["inf", *L[1:]]}, "1 of 36 values are missing or not finite"),
-        "compute of zero": ("power_law_c", {"C": [0, *(6 * N * D)[1:]]}, "C=0.0: must be positive"),
-        "a number beyond floats": ("chinchilla", {"params": [10**400, *N[1:]]}, "not finite"),
-        "constant losses": ("chinchilla", {"final": [3.0] * 36}, "loss=3.0: has one value"),
-        "one ratio": (
-            "chinchilla",
-            {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise, "run": range(20)},
-            "all 20 points lie on D = 20 N: chinchilla is not identified",
-        ),
-        "one curve": (
-            "kaplan_n_d",
-            {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise, "run": range(20)},
-            "lie on D ∝ N^0.7",
-        ),
-        "perplexity": ("chinchilla", {"final": np.exp(2 * L)}, "write --define loss=perplexity to convert it"),
-        "a decimal comma": ("chinchilla", {"params": ['"1.000,5"'] * 36}, "decimal comma"),
-    }[kind], runs
-
-
-KINDS = [
-    *("losses that rise", "a rising power law", "a loss of zero", "a negative loss", "a loss of nan"),
-    *("an infinite loss", "compute of zero", "a number beyond floats", "constant losses", "one ratio", "one curve"),
-    *("perplexity", "a decimal comma"),
-]
-
-
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("kind", KINDS)
-def test_nonsense_is_one_line_at_once(tmp_path, capsys, kind):
-    import time
-
-    (law, changed, what), runs = doubtful(kind)
-    path = write(tmp_path / "points.csv", {**({} if "run" in changed else runs), **changed})
-    begun = time.process_time()
-    assert what in refusal(capsys, path, *MAP, "--law", law)
-    assert time.process_time() - begun < 2
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("kind", ["one outlier", "huge ranges", "other units", "two columns alike", "few points"])
+@pytest.mark.parametrize("kind", ["one outlier", "huge ranges", "other units", "few points"])
 def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
     runs = columns()
     if kind == "one outlier":
@@ -237,15 +202,11 @@ def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
         runs["params"], runs["tokens"] = runs["params"] * 1e150, runs["tokens"] * 1e-120
     elif kind == "other units":
         runs["params"], runs["tokens"] = runs["params"] / 1e6, runs["tokens"] / 1e9
-    elif kind == "two columns alike":
-        runs["copy"] = runs["params"]
     else:
         runs = {name: list(column)[:36:5] for name, column in runs.items()}
-    path = write(tmp_path / "points.csv", runs)
-    assert main(["fit", path, *MAP]) == 0
+    assert main(["fit", write(tmp_path / "points.csv", runs), *MAP]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "chinchilla" in out
     assert ("none is identified" in out) == (kind == "few points")
 
 
@@ -255,14 +216,3 @@ def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, ca
     steps = np.arange(1, MOST_POINTS + 2)
     path = write(tmp_path / "curves.csv", {"N": 1e6 + steps, "loss": 2 + 1 / steps})
     assert f"{MOST_POINTS + 1:,} rows are more than" in refusal(capsys, path, "--law", "power_law_n")
-
-
-def test_an_asymmetric_objective_has_no_profile(capsys, table):
-    line = refusal(capsys, table, *MAP, "--over", "3")
-    assert "intervals='profile': bounds errors that cost alike on both sides; add --intervals none" in line
-    assert "over=-1" in refusal(capsys, table, *MAP, "--over", "-1", "--intervals", "none")
-
-
-def test_auto_takes_no_parameters_of_a_law(capsys, table):
-    for option, value in (("fix", "E=1"), ("bounds", "alpha=0:1"), ("weight", "N")):
-        assert f"{option}=" in refusal(capsys, table, *MAP, "--law", "auto", f"--{option}", value)

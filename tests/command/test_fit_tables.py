@@ -28,10 +28,6 @@ def test_kinds_of_points_are_never_pooled_in_silence(tmp_path, capsys):
     assert one["planned"] == 18
 
 
-def test_a_study_folder_is_read(table, tmp_path, capsys):
-    assert fitted(capsys, str(tmp_path), *MAP, "--intervals", "none")["points"]["source"] == table
-
-
 def test_the_best_of_a_sweep_by_group(tmp_path, capsys):
     runs = columns()
     N, D, L = (np.repeat(runs[name], 3) for name in ("params", "tokens", "final"))

@@ -260,14 +260,6 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_litter(shelf, tmp_path, mo
     assert (tmp_path / "out" / "c.yaml").read_bytes() == before
 
 
-def test_an_extension_is_named_and_remembered(shelf, tmp_path):
-    shelf("mine.py", 'class Twice:\n    slot = "schedule_that_is_not"\n')
-    with pytest.raises(ScalingError, match="there is no such slot"):
-        load("plain", extend="mine.py")
-    with pytest.raises(ScalingError, match=r"^gone\.py: there is no such Python file"):
-        load("plain", extend="gone.py")
-
-
 def test_the_types_that_defaults_do_not_show_are_all_told():
     defaults = read(shipped() / "defaults.yaml")
     fixed = {key: node for key, node in defaults.walk() if key.split(".")[0] in ("train", "evaluate", "log")}

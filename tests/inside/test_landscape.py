@@ -93,8 +93,9 @@ def test_two_runs_are_drawn_on_one_scale(
     ("words", "what"),
     [
         (["--side", "4"], "expected an odd number"),
-        (["--reach", "0"], "expected a positive number"),
-        (["--windows", "0"], "expected a positive number"),
+        (["--reach", "0"], "reach=0.0: expected a number above 0"),
+        (["--windows", "0"], "expected a positive whole number"),
+        (["--windows", "9999999999"], "up to 65,536"),
         (["--to", "a.docx"], "there is no such kind of file"),
     ],
 )

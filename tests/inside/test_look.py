@@ -42,14 +42,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_command_prints_scores_and_writes_the_page(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["look", str(folders / "gpt2"), "--text", "a law"]) == 0
+    assert main(["look", str(folders / "gpt2"), "--text", "a law", "--to", str(tmp_path / "look.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["layer", "head", "entropy", "distance", "previous", "positional", "offset", "induction"]
     assert [line.split()[:2] for line in lines[1:7]] == [[str(n), str(h)] for n in range(3) for h in range(2)]
     assert (tmp_path / "look.html").stat().st_size < 100_000
+    assert main(["look", str(folders / "gpt2"), "a", "law"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_the_document_has_each_layer_and_each_head(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,23 +68,10 @@ def test_the_document_has_each_layer_and_each_head(folders: Path, capsys: pytest
     assert all(head["copied"] is None for head in crossing)  # "ein" has no letter of "a law"
 
 
-def test_what_was_written_is_aligned_with_the_source(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_what_was_written_is_aligned_with_the_source(folders: Path) -> None:
     aligned = scaling.look(folders / "t5", "a law", target="wal").alignment
     assert (list(aligned.index), list(aligned.columns)) == (list("wal"), [*"a law", "[EOS]"])
     assert aligned.sum(axis=1).tolist() == pytest.approx([1.0] * 3)
-    assert main(["look", str(folders / "t5"), "--text", "a law", "--target", "wal"]) == 0
-    assert capsys.readouterr().out.split()[:7] == [
-        "layer",
-        "head",
-        "entropy",
-        "distance",
-        "previous",
-        "positional",
-        "offset",
-    ]
     with pytest.raises(ScalingError, match="no cross-attention"):
         _ = scaling.look(folders / "gpt2", "a law").alignment
 
@@ -122,7 +110,8 @@ def test_figures_are_written_of_all_heads_and_of_one(folders: Path, tmp_path: Pa
         (["gpt2", "--text", "a law", "--head", "0.2"], "no such head"),
         (["gpt2", "--text", "a law", "--to", "a.docx"], "no such kind of file"),
         (["gpt2", "--text", "a law", "--target", "x"], "reads no target"),
-        (["bert", "--text", "a law", "another"], "not an option"),
+        (["bert", "--text", "a law", "another"], "the text is given twice"),
+        (["bert"], "there is no text"),
         (["nowhere", "--text", "a law"], "no ledger"),
     ],
 )

@@ -186,8 +186,8 @@ def test_depths_are_those_of_the_syntax_tree() -> None:
 
 
 REFUSED = [
-    (["ranks", "--tokens=0"], "--tokens=0: expected a positive number"),
-    (["ranks", "--penalty=-1"], "--penalty=-1.0: expected no negative number"),
+    (["ranks", "--tokens=0"], "tokens=0: expected a positive whole number"),
+    (["ranks", "--penalty=-1"], "penalty=-1.0: expected a number from 0"),
     (["ranks", "data.limit=3"], "does not apply to what is known of the run's own data"),
     (["ranks", "--step=7"], "no whole checkpoint of step 7"),
     (["python_tree"], "the run was not trained on Python"),

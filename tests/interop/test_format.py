@@ -115,12 +115,24 @@ def test_an_encoder_without_segments_is_a_distilbert_that_transformers_runs(tmp_
     torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-4)
 
 
-def test_a_config_without_segments_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("type_vocab_size", 0, "type_vocab_size=0: transformers has no such model"),
+        *[("architectures", odd, "expected a list of names") for odd in (5, "", "BertForMaskedLM", {}, [1], True)],
+    ],
+)
+def test_a_config_with_an_odd_value_is_refused(
+    key: str, value: Any, what: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     huggingface.write(tmp_path, described(sections("bert")))
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "type_vocab_size": 0}))
-    with pytest.raises(ScalingError, match="type_vocab_size=0: transformers has no such model"):
-        huggingface.read(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({**config, key: value}))
+    assert main(["import", str(tmp_path), "--to", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'config.json'}: {key}=" in error
+    assert what in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o077, 0o027])

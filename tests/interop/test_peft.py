@@ -192,6 +192,14 @@ def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
         ({"use_dora": True}, "use_dora=True: no tuning corresponds to it"),
         ({"bias": "all"}, "bias='all': no tuning corresponds to it"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa': this start changes the base"),
+        ({"lora_alpha": "x"}, "lora_alpha='x': expected a number"),
+        ({"lora_alpha": 0}, "lora_alpha=0: expected a number above 0"),
+        ({"lora_alpha": 10**400}, "lora_alpha=1000"),
+        ({"lora_dropout": [1]}, "lora_dropout=[1]: expected a number"),
+        ({"alpha_pattern": 5}, "alpha_pattern=5: expected keys with values"),
+        ({"alpha_pattern": {"c_attn": None}}, "alpha_pattern={'c_attn': None}: expected keys with values"),
+        ({"alpha_pattern": {"(": 3}}, "alpha_pattern='(()': expected patterns of names"),
+        ({"base_model_name_or_path": 5}, "base_model_name_or_path=5: expected text"),
     ],
 )
 def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
@@ -202,7 +210,7 @@ def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     with pytest.raises(ScalingError) as refused:
         peft.read(tmp_path / "adapter", base)
-    assert words in str(refused.value)
+    assert f"{file}: {words}" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -82,7 +82,7 @@ def test_the_distance_is_in_decades_beyond_the_points():
     assert not extrapolation(law, {"N": float(np.median(N)), "D": float(np.median(D))})
     far = extrapolation(law, {"N": 100 * float(N.max()), "D": 0.1 * float(D.min())})
     assert far.decades == pytest.approx({"N": 2.0, "D": -1.0}, abs=1e-3)
-    assert str(far) == "2 decades above the largest N, 1 decades below the smallest D"
+    assert str(far) == "2 decades above the largest N, 1 decade below the smallest D"
     assert not far.is_tested
 
 

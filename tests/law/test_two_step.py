@@ -193,7 +193,7 @@ def test_a_held_out_score_of_zero_has_an_error_in_its_own_unit(law):
     assert run["relative_error"] is None
     assert run["error"] == pytest.approx(run["predicted"])
     assert f"held out: largest error {run['error']:.4f}" in str(fitted)
-    assert f"+{run['error']:.4f}" in fitted.to_markdown()
+    assert f"+{run['error']:.4f}" in fitted.format("markdown")
     assert f"largest error {run['error']:.4f}" in fitted.checklist["answer"].iloc[-1]
 
 

@@ -119,10 +119,10 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
 def test_an_altered_prediction_is_reported_with_its_file(ledger, runs, capsys):
     path, _ = register(ledger, runs[0], DOCUMENT)
     path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
-    assert main(["predict-run", "--list", f"runs={ledger.root}"]) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert first == f"{path.stem}: altered"
-    assert last == f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
+    assert main(["predictions", f"runs={ledger.root}"]) == 0
+    first, _, row = capsys.readouterr().out.splitlines()
+    assert row.split() == [path.stem, "altered"]
+    assert first == f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
 
 
 def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):

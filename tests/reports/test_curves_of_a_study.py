@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.api.curves import read
+from scaling.verbs.fit_curves import read
 
 
 def test_evaluations_of_another_sample_are_left_out(tmp_path, made_study):

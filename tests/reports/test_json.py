@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaling.api.curves import fit_curves
-from scaling.cli import VERBS, main
-from scaling.command.document import SCHEMA
+from scaling import fit_curves
+from scaling.cli import SCHEMA, VERBS, main
 from scaling.coverage.curves import KINDS, design, drawn
 from scaling.law.curves import Curve
 from scaling.ledger import Ledger
@@ -30,9 +29,8 @@ from tests.docs.test_blocks import drawn_curves
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 NO_JSON = {"work", "agent"}
-NAMES_AS_KEYS = {"diff", "explain"}  # which carry no number of the schema
 SERVED = {"pull"}  # which needs W&B's server
-ABSENT = set() if find_spec("lm_eval") else {"evaluate --harness"}
+ABSENT = set() if find_spec("lm_eval") else {"evaluate-harness"}
 SNAKE = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 Pattern = tuple[str, ...]
 
@@ -152,7 +150,7 @@ def documents(study, made_study, tmp_path_factory):
             capture.setattr("builtins.print", lambda *what, file=None, **_: None if file else lines.append(*what))
             assert main([*words, "--json"]) == 0, words
         document = json.loads("".join(lines))
-        if isinstance(document, dict) and name not in NAMES_AS_KEYS:
+        if isinstance(document, dict):
             assert document.pop("schema") == SCHEMA, words
         found.setdefault(name, []).append(document)
         return found[name][-1]
@@ -182,20 +180,20 @@ def documents(study, made_study, tmp_path_factory):
             budget = ["train.steps=2", "schedule.warmup=0", "train.parts=head"]
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
-        run("evaluate --corpus", "evaluate", pretrained, "--corpus", "--limit", "3")
-        run("evaluate cloze", "evaluate", pretrained, "cloze")
-        run("evaluate TASK", "evaluate", pretrained, str(folder / "class.yaml"), "--shots", "1")
+        run("evaluate-corpus", "evaluate-corpus", pretrained, "--limit", "3")
+        run("evaluate-cloze", "evaluate-cloze", pretrained)
+        run("evaluate-options", "evaluate-options", pretrained, str(folder / "class.yaml"), "--shots", "1")
         group = "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
         for name, text_of_task in (("choose", HARNESS), ("group", f"group: all\ntask: [choose, write]\n{group}")):
             (folder / f"{name}.yaml").write_text(text_of_task)
         (folder / "write.yaml").write_text(f"include: choose.yaml\n{WRITE}")
         if not ABSENT:
             group_file = str(folder / "group.yaml")
-            run("evaluate --harness", "evaluate", pretrained, "--harness", group_file, "max_gen_toks=2")
+            run("evaluate-harness", "evaluate-harness", pretrained, group_file, "max_gen_toks=2")
         early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
         tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
         run("evaluate", "evaluate", tuned_class)
-        run("predict", "predict", tuned, "--input", "class.jsonl")
+        run("predict", "predict", tuned, "class.jsonl")
         run("tasks", "tasks")
         run("runs", "runs")
         run("show", "show", one)
@@ -228,7 +226,7 @@ def documents(study, made_study, tmp_path_factory):
         predicted = run("predict-run", "predict-run", *short[:3], *short[3:], "seed=5", *law, there)
         with Ledger.open(none / "runs").claim(predicted["run"]) as attempt:
             attempt.finish("finished", {"loss": predicted["predicted"], "step": 1, "tokens": 8, "circumstances": {}})
-        run("predict-run --list", "predict-run", "--list", there)
+        run("predictions", "predictions", there)
         run("report", "report", "small", there)
         points = str(ledger.root / "studies" / "small" / "report" / "points.csv")
         targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10", "served=1e4"]
@@ -243,9 +241,9 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
         curves.to_csv("curves.csv", index=False)
-        run("fit --curves", "fit", "curves.csv", "--curves", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6")
+        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6")
         begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
-        found["fit --curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
+        found["fit-curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml")
         scored = [
@@ -257,7 +255,7 @@ def documents(study, made_study, tmp_path_factory):
         table_points.write(Results(("one",), (), tuple(scored), downstream=(column,)), folder / "scores.csv")
         run("table", "table", "table.yaml", "--from", "scores.csv")
         kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
-        run("table", "table", "narang2021_cpu", "--from", kept, "--decide")
+        run("decide", "decide", "narang2021_cpu", "--from", kept)
         run("inspect", "inspect", "decoder", "size=tiny")
         run("inspect", "inspect", "decoder", "size=tiny", "train.checkpointing=blocks")
         run("inspect --lengths", "inspect", "decoder", "size=tiny", "--lengths", "64", "128")
@@ -316,7 +314,7 @@ def paths(commands: tuple[str, ...], documents: dict[str, list[Any]]) -> set[Pat
 
 
 def test_every_command_with_json_has_a_section():
-    assert {name.partition(" ")[0] for commands in SECTIONS for name in commands} == set(VERBS) - NO_JSON
+    assert {name.partition(" --")[0] for commands in SECTIONS for name in commands} == set(VERBS) - NO_JSON
 
 
 @pytest.mark.parametrize("commands", SEEN, ids=" ".join)

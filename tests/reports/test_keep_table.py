@@ -55,22 +55,21 @@ def test_what_is_kept_prints_the_table_again(ledger, tmp_path, capsys):
 
 
 def test_what_kept_points_lack_is_trained_and_kept_with_them(ledger, tmp_path, capsys):
-    kept, page = tmp_path / "two" / "points.csv", tmp_path / "three.md"
+    def train(kept: Path, runs: str, page: str) -> str:
+        words = ["--train", "--workers", "1", "--from", str(kept), "seeds=3", *QUICK, f"runs={tmp_path / runs}"]
+        assert main(["table", "narang2021", *ONLY, *words, "--keep", str(tmp_path / page)]) == 0
+        return capsys.readouterr().out
+
+    kept = tmp_path / "two" / "points.csv"
     assert main(["table", "narang2021", *ONLY, "--from", str(ledger), "--keep", str(tmp_path / "two.md")]) == 0
-    more = ["table", "narang2021", *ONLY, "--train", "--workers", "1", "--from", str(kept), "seeds=3"]
-    more += [*QUICK, f"runs={tmp_path / 'runs'}", "--keep", str(page)]
-    assert main(more) == 0
+    capsys.readouterr()
+    whole = train(kept, "runs", "three.md")
     assert len(list((tmp_path / "runs" / "store").iterdir())) == len(ROWS)
-    assert "6 of 6 runs done" in page.read_text()
+    assert "6 of 6 runs done" in (tmp_path / "three.md").read_text()
     lines = (tmp_path / "three" / "points.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines[1:]] == [row for row in ROWS for _ in range(3)]
     assert set(kept.read_text().splitlines()[2].split(",")[:10]) <= set(lines[2].split(","))
-    whole = capsys.readouterr().out
-
-    kept = tmp_path / "three" / "points.csv"
-    none = [*more[:-1], str(tmp_path / "again.md"), "--from", str(kept), f"runs={tmp_path / 'none'}"]
-    assert main(none) == 0
-    assert whole.endswith(capsys.readouterr().out)
+    assert train(tmp_path / "three" / "points.csv", "none", "again.md") == whole
     assert not (tmp_path / "none").exists()
 
 

@@ -12,8 +12,10 @@ from itertools import pairwise
 
 import pytest
 
+import scaling
 from scaling.cli import main
-from scaling.reports.keep import fit_again, keep
+from scaling.errors import ScalingError
+from scaling.reports.keep import keep
 from scaling.reports.page import page, record
 from scaling.reports.write import write
 from scaling.studies.plan import plan
@@ -192,6 +194,21 @@ def test_the_command_tells_where_the_page_is(made_study, tmp_path, capsys):
     assert main(["report", "small", f"runs={ledger.root}"]) == 0
     out, _ = capsys.readouterr()
     assert "There is no law: N has one value" in out
+    report = scaling.report("small", runs=ledger.root, progress=False)
+    assert capsys.readouterr().err == ""
+    assert (f"{report}\n", report.code, report.page) == (out, 0, report.report())
+    assert len(report.points) == 10
+    with pytest.raises(ScalingError, match="there is no law: N has one value"):
+        _ = report.fit
+
+
+def test_watching_a_study_that_is_done_ends_after_one_look(study, capsys):
+    ledger, found, *_ = study
+    (look,) = scaling.watch("small", runs=ledger.root, wandb=False)
+    assert main(["watch", "small", f"runs={ledger.root}", "--json"]) == 0
+    assert {"schema": 1, **look.to_json()} == json.loads(capsys.readouterr().out)
+    assert str(look).startswith(f"{len(found.runs)} of {len(found.runs)} runs, 100% of the compute; E = ")
+    assert main(["watch", "small", f"runs={ledger.root}", "--every", "0"]) == 2
 
 
 def test_a_kept_report_needs_no_ledger(study, tmp_path):
@@ -241,8 +258,12 @@ def test_what_define_answers_stands_in_place_of_the_specs(made_study, tmp_path):
 def test_a_report_states_its_steps_and_a_copy_keeps_its_answers(study, tmp_path, capsys):
     ledger, found, findings, path = study
     there = keep(findings, path, ledger, found, tmp_path)
-    again, _ = fit_again(there)
-    assert again.document["checklist"] == findings.document["checklist"]  # a copy has no specs, and keeps the answers
+    kept = scaling.report(str(there))
+    assert kept.findings.document["checklist"] == findings.document["checklist"]  # a copy has no specs
+    assert kept.fit.estimates == kept.to_json()["estimates"] == pytest.approx(findings.document["estimates"])
+    assert kept.page == there / "index.html"
+    assert "on_record" not in kept.to_json()
+    capsys.readouterr()
     assert main(["report", "small", f"runs={ledger.root}", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["law"] == "chinchilla"

@@ -87,7 +87,7 @@ def test_gaps_are_sentinels_of_a_model_that_has_them(folders: Path) -> None:
 def test_the_command_prints_each_prompt_and_its_document(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", str(folders / "bert"), "cloze", "--to", str(tmp_path / "each.csv")]
+    words = ["evaluate-cloze", str(folders / "bert"), "--to", str(tmp_path / "each.csv")]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert all(prompt.text in printed for prompt in PROMPTS)
@@ -101,19 +101,8 @@ def test_the_command_prints_each_prompt_and_its_document(
     assert chosen == [prompt["chosen"] for prompt in document["prompts"]]
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (["mute", "cloze"], "the run has no tokenizer"),
-        (["bert", "cloze", "--shots", "2"], "does not apply to the prompts"),
-        (["bert", "cloze", "data.limit=3"], "the prompts have no settings"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(
-    words: list[str], what: str, folders: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folders)
-    assert main(["evaluate", *words]) == 2
+def test_a_run_without_a_tokenizer_is_refused(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate-cloze", str(folders / "mute")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert what in error
+    assert "the run has no tokenizer" in error

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import scaling
-from scaling.api.scores import evaluate_corpus
 from scaling.cli import main
 from scaling.data.codec import Codec
 from scaling.decode import prompt
@@ -41,7 +40,7 @@ def test_windows_score_each_token_once() -> None:
 
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_corpus_costs_what_its_documents_do(family: str, language: Ledger, tmp_path: Path) -> None:
-    found = evaluate_corpus(language.ids[family], runs=language.runs)
+    found = scaling.evaluate_corpus(language.ids[family], runs=language.runs)
     assert isinstance(found, scaling.CorpusEvaluation)
     manifest = json.loads(next((language.runs.parent / "data").glob("*/manifest.json")).read_text())
     (shard,) = manifest["splits"]["validation"]["text"]
@@ -56,7 +55,7 @@ def test_a_corpus_costs_what_its_documents_do(family: str, language: Ledger, tmp
 
 def test_a_documents_nats_are_their_definition(language: Ledger, tmp_path: Path) -> None:
     model = scaling.load(language.ids["decoder"], runs=language.runs)
-    found = evaluate_corpus(language.ids["decoder"], runs=language.runs, limit=3)
+    found = scaling.evaluate_corpus(language.ids["decoder"], runs=language.runs, limit=3)
     assert found.documents == 3
     assert isinstance(model.tokenizer, Codec)
     texts = {one.index: one for one in found.scored}
@@ -84,41 +83,35 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(
     words = ["data.validation=0.5", f"runs={language.runs}"]
     run, to = language.ids["decoder"], tmp_path / "each.csv"
     capsys.readouterr()
-    assert main(["evaluate", run, "--corpus", str(long), *words]) == 2
+    assert main(["evaluate-corpus", run, str(long), *words]) == 2
     told = capsys.readouterr().err
     assert "not been prepared with the run's tokenizer" in told
     assert f"data.tokenizer='{{kind: File, path: {tokenizer}}}'" in told
     assert main(["data", "prepare", str(long), f"data.tokenizer={{kind: File, path: {tokenizer}}}", *words]) == 0
     capsys.readouterr()
-    assert (
-        main(["evaluate", run, "--corpus", str(long), *words, "--stride", "20", "--split", "train", "--to", str(to)])
-        == 0
-    )
+    scored = ["evaluate-corpus", run, str(long), *words, "--stride", "20", "--split", "train"]
+    assert main([*scored, "--to", str(to)]) == 0
     assert "bits_per_byte" in capsys.readouterr().out
     rows = list(csv.DictReader(to.open()))
-    assert main(["evaluate", run, "--corpus", str(long), *words, "--stride", "20", "--split", "train", "--json"]) == 0
+    assert main([*scored, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["nats"] == pytest.approx(sum(float(row["nats"]) for row in rows))
     assert max(int(row["tokens"]) for row in rows) > 64
     for row in rows:
         assert float(row["bits_per_byte"]) == pytest.approx(float(row["nats"]) / math.log(2) / int(row["bytes"]))
-    own = evaluate_corpus(run, str(long), *words[:1], stride=64, split="train", runs=language.runs)
+    own = scaling.evaluate_corpus(run, str(long), *words[:1], stride=64, split="train", runs=language.runs)
     assert own.tokens == document["tokens"]
     assert own.nats != document["nats"]  # another context
 
 
 BAD = {
-    "another tokenizer": (
-        ["--corpus", "OWN", "data.tokenizer={kind: ByteBPE, vocabulary: 290}"],
-        "prepared with the run",
-    ),
-    "no text": (["--corpus", "synthetic"], "it is no corpus of texts"),
-    "a test split": (["--corpus", "--split", "test"], "a corpus has no test split"),
-    "a stride beyond the window": (["--corpus", "--stride", "65"], "it is from 1 to the window of 64"),
-    "a task too": (["which_language", "--corpus", "OWN"], "a corpus has no task"),
-    "shots": (["--corpus", "--shots", "1"], "it does not apply to a corpus"),
-    "masking of a decoder": (["--corpus", "--masking", "word"], "does not apply to a run of the family decoder"),
-    "no document": (["--corpus", "--limit", "0"], "expected a positive number"),
+    "another tokenizer": (["OWN", "data.tokenizer={kind: ByteBPE, vocabulary: 290}"], "prepared with the run"),
+    "no text": (["synthetic"], "it is no corpus of texts"),
+    "a test split": (["--split", "test"], "invalid choice: 'test'"),
+    "a stride beyond the window": (["--stride", "65"], "it is from 1 to the window of 64"),
+    "shots": (["--shots", "1"], "there is no option --shots"),
+    "masking of a decoder": (["--masking", "word"], "does not apply to a run of the family decoder"),
+    "no document": (["--limit", "0"], "expected a positive whole number"),
 }
 
 
@@ -127,7 +120,7 @@ def test_a_mistake_is_one_line(case: str, language: Ledger, capsys: Any) -> None
     words, told = BAD[case]
     words = [language.data[0] if word == "OWN" else word for word in words]
     capsys.readouterr()
-    assert main(["evaluate", language.ids["decoder"], *words, f"runs={language.runs}"]) == 2
+    assert main(["evaluate-corpus", language.ids["decoder"], *words, f"runs={language.runs}"]) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert len(said) == 1
     assert told in said[0]

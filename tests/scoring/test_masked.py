@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import scaling
-from scaling.api.scores import evaluate_corpus
 from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
@@ -66,12 +65,12 @@ def test_an_encoder_finds_its_language_likelier_than_its_words_in_another_order(
 
 
 def test_a_corpus_has_a_pseudo_perplexity(language: Ledger, capsys: Any) -> None:
-    found = evaluate_corpus(language.ids["encoder"], runs=language.runs, limit=5, masking="word")
+    found = scaling.evaluate_corpus(language.ids["encoder"], runs=language.runs, limit=5, masking="word")
     assert set(found.metrics) == {"nats_per_token", "perplexity"}
     assert found.metrics["perplexity"] == pytest.approx(math.exp(found.nats / found.tokens))
     assert (found.masking, found.stride) == ("word", None)
     with pytest.raises(ScalingError, match="does not apply to a run of the family encoder"):
-        evaluate_corpus(language.ids["encoder"], runs=language.runs, stride=4)
+        scaling.evaluate_corpus(language.ids["encoder"], runs=language.runs, stride=4)
 
 
 def test_masks_are_filled(language: Ledger, capsys: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import scaling
-from scaling.api.scores import evaluate_options
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.metric import bootstrap
@@ -83,7 +82,7 @@ def written(folder: Path, **changes: Any) -> str:
 @pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
 def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
     task = written(tmp_path)
-    found = evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
+    found = scaling.evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
     assert isinstance(found, scaling.OptionEvaluation)
     assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
     # What an option costs alone shows its order too, and what is left of it is how it begins.
@@ -98,11 +97,11 @@ def test_the_command_prints_the_prompt_and_writes_each_example(language: Ledger,
     task, to = written(tmp_path), tmp_path / "each.jsonl"
     words = [language.ids["decoder"], task, "--shots", "1", "--frame", "none", f"runs={language.runs}"]
     capsys.readouterr()
-    assert main(["evaluate", *words, "--normalisation", "raw", "--limit", "7", "--to", str(to)]) == 0
+    assert main(["evaluate-options", *words, "--normalisation", "raw", "--limit", "7", "--to", str(to)]) == 0
     told = capsys.readouterr().out
     assert "7 examples" in told
     assert "chance" in told
-    assert main(["evaluate", *words, "--normalisation", "raw", "--limit", "7", "--json"]) == 0
+    assert main(["evaluate-options", *words, "--normalisation", "raw", "--limit", "7", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert told.startswith(document["prompt"])
     rows = [json.loads(line) for line in to.read_text().splitlines()]
@@ -119,7 +118,7 @@ def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Le
     changes = {"answer": "class", "labels": sorted({row["label"] for row in rows}), "options": None}
     changes["files"] = {"train": str(tmp_path / "rows.jsonl"), "validation": str(tmp_path / "rows.jsonl")}
     task = written(tmp_path, **changes)
-    found = evaluate_options(
+    found = scaling.evaluate_options(
         language.ids["decoder"], task, split="train", shots=2, frame="none", runs=language.runs, seed=3
     )
     assert found.examples == 10
@@ -130,12 +129,15 @@ def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Le
 
 BAD = {
     "an encoder": (["encoder", "TASK"], "an encoder sees what comes after a token"),
-    "an unknown normalisation": (["decoder", "TASK", "--normalisation", "chars"], "--normalisation"),
-    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "did you mean 'letters'?"),
+    "an unknown normalisation": (["decoder", "TASK", "--normalisation", "chars"], "invalid choice: 'chars'"),
+    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "invalid choice: 'letter'"),
     "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
-    "letters without a question": (["decoder", "TASK", "--formulation", "letters", "--frame", "none"], "--frame"),
+    "letters without a question": (
+        ["decoder", "TASK", "--formulation", "letters", "--frame", "none"],
+        "take --frame question",
+    ),
     "a task of tags": (["decoder", "TAGS"], "take a task whose answer is class or options"),
-    "no task": (["decoder"], "it was not trained on a task"),
+    "no task": (["decoder"], "expected RUN TASK"),
     "a synthetic task": (["decoder", "which_language"], "it is no task of texts"),
 }
 
@@ -150,7 +152,7 @@ def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, caps
     for split in ("train", "validation"):
         (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     capsys.readouterr()
-    assert main(["evaluate", *(given.get(word, word) for word in words), f"runs={language.runs}"]) == 2
+    assert main(["evaluate-options", *(given.get(word, word) for word in words), f"runs={language.runs}"]) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert len(said) == 1
     assert told in said[0]
@@ -161,4 +163,4 @@ def test_a_run_without_a_tokenizer_is_refused(language: Ledger, tmp_path: Path) 
 
     run = train(load(words(tmp_path / "runs")))["run"]
     with pytest.raises(ScalingError, match="no tokenizer"):
-        evaluate_options(run, written(tmp_path), runs=tmp_path / "runs")
+        scaling.evaluate_options(run, written(tmp_path), runs=tmp_path / "runs")

@@ -1,12 +1,14 @@
-"""A mistake in any field of a study's YAML is one line, from `plan` and from `study`, before anything trains."""
+"""A mistake in any field of a study is one line with its place, from `plan` and `study`, before anything trains."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+import scaling
 from scaling import config
 from scaling.cli import main
 from scaling.errors import ScalingError
@@ -102,6 +104,83 @@ def test_a_mistake_is_told_by_plan_and_by_study_alike(field, value, line, tmp_pa
     assert line in told[0]
     assert field in told[0]
     assert not (tmp_path / "runs").exists()
+
+
+ISOFLOP = {"kind": "IsoFLOP", "flops": [1e6], "axes": {"size": [{"width": 8, "heads": 1}]}}
+MANY = {"seed": list(range(1000)), "train.batch": list(range(1, 1001))}
+# Changes of keys of the runs, the text of the line at fault, and what is reported.
+PLACES = {
+    "an axis of no key": ({"grid": {"train.tokns": ["1k"]}}, "- 1k", "grid.train.tokns=1000: train has no such key"),
+    "an axis of no section": ({"grid": {"trian.tokens": [7]}}, "trian.tokens", "grid.trian: there is no such section"),
+    "a size of no name": ({"grid": {"size": ["tiny", "nosuch"]}}, "- nosuch", "grid.size='nosuch': there is no size"),
+    "a size of no key": ({"grid": {"size": [{"widht": 8}]}}, "widht: 8", "grid.size.widht=8: no such key in a size"),
+    "a row of no table": ({"grid": {"row": ["x"]}}, "- x", "grid.row='x': decoder has no rows"),
+    "held out": ({"held_out": {"train.tokens": [3]}}, "- 3", "held_out.train.tokens=3: less than one batch"),
+    "for all runs": ({"set": {"optimizer.lr": -1}}, "optimizer.lr: -1", "set.optimizer.lr=-1: expected a number above"),
+    "in one of several grids": ({"grid": [{"seed": [1]}, {"seed": ["a"]}]}, "- a", "grid.1.seed='a': expected a whole"),
+    "of a derived budget": ({"grid": ISOFLOP}, "warmup: 4", "set.schedule.warmup=4: the warmup does not end"),
+    "an axis that changes nothing": ({"grid": {"log.every": [1, 2]}}, "grid:", "grid: two cells are one run"),
+    "too few runs": ({"grid": {"seed": [1]}}, "grid:", "grid: 1 different point to fit 5 parameters"),
+    "too many runs": ({"grid": MANY}, "grid:", "grid: the grid has 1,000,001 runs"),
+    "at a scale": ({"at": {"paper": {"set": {"seed": "a"}}}}, "seed: a", "at.paper.set.seed='a': expected a whole"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_mistake_in_a_key_of_the_runs_has_its_line(name, tmp_path, capsys):
+    changes, text, expected = PLACES[name]
+    changes = {key: {**SMALL[key], **value} if key == "set" else value for key, value in changes.items()}
+    path, at = write(tmp_path, **changes), ["--at", "paper"] if "at" in changes else []
+    words = ["train.tokens=8k"] if name == "too few runs" else []
+    assert main(["study", str(path), *at, *words, f"runs={tmp_path / 'runs'}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (place,) = re.findall(rf"^scaling: {re.escape(str(path))}:(\d+): {re.escape(expected)}.*\n$", err)
+    assert text in path.read_text().splitlines()[int(place) - 1]
+    with pytest.raises(ScalingError, match=f"^the study: {re.escape(expected)}"):
+        scaling.plan({**SMALL, **changes}, *words, at="paper" if at else None, runs=str(tmp_path / "runs"))
+
+
+def test_a_mistake_on_the_command_line_is_reported_as_one(tmp_path, capsys):
+    assert main(["plan", str(write(tmp_path)), "optimizer.lr=-1", f"runs={tmp_path}"]) == 2
+    assert capsys.readouterr().err.startswith("scaling: command line: optimizer.lr=-1: expected")
+
+
+def test_data_that_are_not_prepared_are_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "none"))
+    path = write(tmp_path, set={"data": "python", "size.vocabulary": None})
+    for more in ([], ["--adaptive", "E ± 0.1"]):
+        assert main(["study", str(path), *more, f"runs={tmp_path / 'runs'}"]) == 2
+        err = capsys.readouterr().err
+        assert "prepare" in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"name": "a/b"}, "^the study: name='a/b': expected letters"),
+        ({"name": 5}, "^the study: name=5: expected letters"),
+        ({"grid": {"seed": [{1, 2}]}}, r"^the study: grid.seed.0=\{1, 2\}: expected text, a number"),
+        ({"grid": 5}, "^the study: grid=5: expected axes"),
+        ({"gird": 5}, "^the study: gird=5: a study has no such key; did you mean 'grid'"),
+        ({"law": "chinchila"}, "^the study: law='chinchila': there is no such law"),
+    ],
+)
+def test_a_mistake_in_a_dict_names_its_key(changes, what, tmp_path):
+    for verb in (scaling.plan, scaling.study):
+        with pytest.raises(ScalingError, match=what):
+            verb({**SMALL, **changes}, runs=str(tmp_path))
+
+
+def test_a_study_is_planned_from_a_dict_as_from_its_file(tmp_path):
+    file, named, unnamed = (
+        scaling.plan(source, "seed=5", runs=str(tmp_path))
+        for source in (write(tmp_path), {"name": "asked", **SMALL}, SMALL)
+    )
+    assert named.to_json()["study"] == file.to_json()["study"] == "asked-seed-5"
+    assert unnamed.to_json()["study"] == "study-seed-5"
+    assert list(named.runs["run"]) == list(file.runs["run"]) == list(unnamed.runs["run"])
 
 
 @pytest.mark.parametrize("field", ["question", "base", "grid"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import scaling
 from scaling.cli import main
 from scaling.law import LAWS, named
 from scaling.studies.identifiability import lacking, smallest_grid
@@ -89,22 +90,20 @@ def test_a_law_that_predicts_an_impossible_loss_is_not_supposed(floor: float, sa
     assert "low" not in told
 
 
-@pytest.mark.parametrize(
-    ("not_identified", "is_supposed"), [([], True), (["E is not separated from A"], False), (None, False)]
-)
-def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(
-    not_identified: list[str] | None, is_supposed: bool, tmp_path: Path
-) -> None:
-    from scaling.api.studies import _fitted
-
-    estimates = {"E": 2.0, "A": 40.0, "B": 200.0, "alpha": 0.5, "beta": 0.6}
-    folder = tmp_path / "studies" / "small" / "report"
-    folder.mkdir(parents=True)
-    document = {"law": "chinchilla", "question": _asked().question, "estimates": estimates}
-    (folder / "fit.json").write_text(
-        json.dumps(document if not_identified is None else {**document, "not_identified": not_identified})
-    )
-    assert _fitted(str(tmp_path), _asked()) == (estimates if is_supposed else {})
+def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(tmp_path: Path) -> None:
+    estimates = {"E": 1.5, "A": 5.0, "B": 30.0, "alpha": 0.5, "beta": 0.6}
+    file = tmp_path / "studies" / "small" / "report" / "fit.json"
+    file.parent.mkdir(parents=True)
+    document = {"law": "chinchilla", "question": read(SMALL).question, "estimates": estimates}
+    for more, supposed in (
+        ({"not_identified": []}, estimates),
+        ({"not_identified": ["E is not separated from A"]}, None),
+        ({}, None),
+    ):
+        file.write_text(json.dumps(document | more))
+        outlook = scaling.plan(SMALL, runs=str(tmp_path)).predicted_interval
+        assert outlook is not None
+        assert outlook.get("supposed") == supposed
 
 
 def test_a_plan_of_nine_runs_tells_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

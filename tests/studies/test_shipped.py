@@ -126,7 +126,7 @@ def test_a_plan_tells_time_trunks_and_the_interval_to_come(tmp_path, capsys):
     [
         (["--on", "H1000"], "'H100'"),
         (["--on", "H100", "--devices", "6", "--tensor", "4"], "divide"),
-        (["--on", "H100", "--utilisation", "40"], "from 0 to 1"),
+        (["--on", "H100", "--utilisation", "40"], "above 0 and up to 1"),
         (["--at", "papers"], "no such scale"),
     ],
 )

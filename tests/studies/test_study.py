@@ -175,62 +175,6 @@ def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
     assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 1000
 
 
-BAD = {
-    "an unknown key": ("question: x\nbase: decoder\nlaw: chinchilla\ngird: {}\ngrid: {seed: [1]}\n", "'grid'"),
-    "no grid": ("question: x\nbase: decoder\nlaw: chinchilla\n", "grid"),
-    "an empty grid": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {}\n", "empty"),
-    "an empty axis": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: []}\n", "list of values"),
-    "a value twice": ("question: x\nbase: decoder\nlaw: chinchilla\ngrid: {seed: [1, 1]}\n", "twice"),
-    "a million runs": (
-        "question: x\nbase: decoder\nlaw: chinchilla\n"
-        f"grid: {{seed: {list(range(1000))}, train.batch: {list(range(1, 1001))}}}\n",
-        "1,000,000 runs",
-    ),
-    "an axis that changes nothing": (
-        "question: x\nbase: decoder\nlaw: chinchilla\ngrid: {log.every: [1, 2]}\n",
-        "two cells are one run",
-    ),
-    "a budget below one batch": (
-        "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [10]}\n",
-        "less than one batch",
-    ),
-    "an unknown base": ("question: x\nbase: decodr\nlaw: chinchilla\ngrid: {seed: [1]}\n", "'decoder'"),
-    "a held-out set that leaves too few": (
-        "question: x\nbase: decoder\nlaw: chinchilla\nset: {schedule.warmup: 0}\n"
-        "grid: {train.tokens: [100k]}\nheld_out: {train.tokens: [200k, 300k, 400k, 500k, 600k]}\n",
-        "1 different point to fit 5 parameters",
-    ),
-    "a law there is not": (
-        "question: x\nbase: decoder\nlaw: chinchila\nset: {schedule.warmup: 0}\ngrid: {train.tokens: [100k, 200k]}\n",
-        "'chinchilla'",
-    ),
-    "a grid of no kind": ("question: x\nbase: decoder\ngrid: {kind: IsoFlop, axes: {seed: [1]}}\n", "'IsoFLOP'"),
-    "a grid without its budgets": ("question: x\nbase: decoder\ngrid: {kind: IsoFLOP, axes: {seed: [1]}}\n", "flops"),
-    "equal compute below one batch": (
-        "question: x\nbase: decoder\nset: {schedule.warmup: 0}\n"
-        "grid: {kind: IsoFLOP, flops: [1e6], axes: {size: [tiny]}}\n",
-        "less than one batch",
-    ),
-    "a rate of no kind": ("question: x\nbase: decoder\nrate: Kaplna\ngrid: {seed: [1]}\n", "'Kaplan'"),
-    "data that cannot be had": (
-        "question: x\nbase: decoder\nlaw: chinchilla\nset: {data: python, size.vocabulary: null}\ngrid: {seed: [1]}\n",
-        "prepare",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_study_is_one_line(name, tmp_path, capsys, monkeypatch):
-    text, said = BAD[name]
-    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "none"))
-    (tmp_path / "bad.yaml").write_text(text)
-    assert main(["study", str(tmp_path / "bad.yaml"), f"runs={tmp_path / 'runs'}"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert said in err
-
-
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["study", SMALL, f"runs={tmp_path / 'file' / 'runs'}"]) in (2, 74)

@@ -52,12 +52,30 @@ def test_a_server_that_is_not_there_is_one_line(client, path, capsys):
 
 def test_without_a_key_nothing_is_sent(client, path, capsys, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY")
-    assert main(["sweep", path]) == 0
-    assert "no W&B key: nothing was sent" in capsys.readouterr().out
+    assert main(["sweep", path]) == 2
+    line = one_line(capsys)
+    assert all(word in line for word in ("no W&B key: nothing was sent", "`wandb login`", "--local", "--dry-run"))
+    assert main(["sweep", path, "--dry-run"]) == 0
+    capsys.readouterr()
     assert not client.requests
     assert main(["agent", "me/scaling/s0000000"]) == 2
     assert "there is no W&B key" in one_line(capsys)
     assert not client.requests
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--local", "--dry-run"], "--dry-run: a dry run trains nothing"),
+        (["--workers", "2"], "--workers: workers are those of --local"),
+        (["--count", "0"], "expected a positive whole number"),
+        (["--study", "quickstart"], "a study takes the place of a file"),
+        (["seed=1"], "seed=1: a registered sweep's agents read the file alone"),
+    ],
+)
+def test_words_that_contradict_are_refused(words, said, tmp_path, capsys):
+    assert main(["sweep", str(write(tmp_path / "small.yaml")), *words]) == 2
+    assert said in one_line(capsys)
 
 
 def test_a_dry_run_asks_nobody(client, path, capsys):

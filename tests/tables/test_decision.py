@@ -90,7 +90,7 @@ def test_rows_that_all_agree_are_no_certainty():
 
 
 def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
-    assert main(["table", "narang2021_cpu", "--from", str(KEPT), "--decide", "--json"]) == 0
+    assert main(["decide", "narang2021_cpu", "--from", str(KEPT), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     made = {(each["small"], each["large"]): each for each in document["decisions"]}
     early, final, paper = "our loss at 0.125 of the steps", "our final loss", "the paper's final loss"
@@ -111,11 +111,11 @@ def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
     ]
     assert found["accuracy"] == pytest.approx(np.mean(agree))
     assert all(abs(each["predicted"] - each["won"]) < 0.05 for each in found["bins"])
-    assert main(["table", "narang2021_cpu", "--from", str(KEPT), "--decide"]) == 0
+    assert main(["decide", "narang2021_cpu", "--from", str(KEPT)]) == 0
     assert "decision accuracy" in capsys.readouterr().out
     pair = scaling.decide("narang2021_cpu", source=KEPT, rows=["GeLU", "GeGLU"])
     assert {decision.rows for decision in pair.decisions} <= {2, 3}
-    same = scaling.decide("narang2021_cpu", source=KEPT, larger=KEPT)
+    same = scaling.decide("narang2021_cpu", source=KEPT, against=KEPT)
     assert {decision.accuracy for decision in same.decisions if decision.small == final} == {1.0}
 
 
@@ -125,11 +125,5 @@ def test_the_sizes_of_a_study_decide_for_the_largest(capsys):
     assert {decision.large for decision in found.decisions} == {"width=96 D=2M"}
     assert found.data.loc[found.data["small"] == "width=72 D=2M", "accuracy"].tolist() == [1.0]
     assert found.format("markdown").count("width=24") == 3
-    assert main(["table", "narang2021", "--from", str(STUDY), "--decide", str(KEPT)]) == 2
-    assert "are the points of a study" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--counts"], ["--keep", "page.md"], ["--format", "csv"]])
-def test_what_does_not_go_with_decisions_is_refused(words, capsys):
-    assert main(["table", "narang2021_cpu", "--from", str(KEPT), "--decide", *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["decide", "narang2021", "--from", str(STUDY), "--against", str(KEPT)]) == 2
+    assert "the runs of --from are of a study" in capsys.readouterr().err

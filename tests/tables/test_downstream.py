@@ -128,7 +128,7 @@ def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
     page, kept = tmp_path / "own.md", tmp_path / "own" / "points.csv"
     assert main(["table", name, "--from", str(ledger.root), "--keep", str(page)]) == 0
     whole, pages, lines = capsys.readouterr().out, page.read_bytes(), kept.read_bytes()
-    assert "--downstream`" in page.read_text()
+    assert "--downstream all`" in page.read_text()
     assert "4 of them finetuned in" in page.read_text()
     assert "not measured" in whole
     assert main(["table", name, "--from", str(kept), "--keep", str(page)]) == 0
@@ -159,9 +159,9 @@ def test_a_ledger_shows_the_tasks_that_the_table_does_not_name(trained):
     Path(name).write_text("".join(line for line in lines if line[:4] != "    " and "downstream" not in line))
     try:
         assert not scaling.table(name, source=ledger.root).printed.downstream
-        shown = scaling.table(name, source=ledger.root, downstream=True).printed.downstream
+        shown = scaling.table(name, source=ledger.root, downstream=["all"]).printed.downstream
         assert [measured.column.title for measured in shown] == ["which_language (accuracy)", "rank_tags (accuracy)"]
-        (only,) = scaling.table(name, source=ledger.root, downstream="cola").printed.downstream
+        (only,) = scaling.table(name, source=ledger.root, downstream=["cola"]).printed.downstream
         assert (only.column.heading, only.comparison) == ("cola", None)
     finally:
         Path(name).write_text(TABLE)
@@ -253,10 +253,14 @@ def test_a_task_is_a_file_next_to_the_table(tmp_path):
     assert column == Downstream("mine", {str(tmp_path / "mine.yaml"): {}}, "mine")
 
 
+TRAIN = ["--train", "--downstream", "all"]
+SHORTLY = [*TRAIN, "train.steps=8"]
+
+
 @pytest.mark.parametrize(
     ("column", "words", "what"),
     [
-        ("rank_tagz", ["--train", "--downstream"], "did you mean 'rank_tags'"),
+        ("rank_tagz", TRAIN, "did you mean 'rank_tags'"),
         ("rank_tags", ["--train", "--downstream", "col"], "did you mean 'cola'"),
         ("{Ranks: {task: rank_tags}}", ["--train", "--downstream", "ranx"], "did you mean 'Ranks'"),
         ("{Ranks: {task: rank_tags, published: tags}}", [], "nothing of that name was published"),
@@ -265,13 +269,13 @@ def test_a_task_is_a_file_next_to_the_table(tmp_path):
         ("{A-B: cola}, {a_b: cola}", [], "it is too like the heading 'A-B'"),
         ("cola, {C: {task: cola, train.steps: 3}}", [], "cola has other keys under another heading"),
         ("3", [], "expected tasks"),
-        ("", ["--train", "--downstream"], "names no tasks"),
-        ("cola", ["--train", "--downstream", "train.steps=8"], "the task has not been prepared"),
-        ("{T: {task: trec, data.files: {train: no.jsonl}}}", ["--train", "--downstream", "train.steps=8"], "no.jsonl"),
-        ("{R: {task: rank_tags, train.stepz: 3}}", ["--train", "--downstream", "train.steps=8"], "'steps'"),
-        ("python", ["--train", "--downstream", "train.steps=8"], "it is no task"),
-        ("text.yaml", ["--train", "--downstream", "train.steps=8"], "text, row=one seed=0: "),
-        ("cola", ["--counts", "--downstream"], "counts are of no runs"),
+        ("", TRAIN, "names no tasks"),
+        ("cola", SHORTLY, "the task has not been prepared"),
+        ("{T: {task: trec, data.files: {train: no.jsonl}}}", SHORTLY, "no.jsonl"),
+        ("{R: {task: rank_tags, train.stepz: 3}}", SHORTLY, "'steps'"),
+        ("python", SHORTLY, "it is no task"),
+        ("text.yaml", SHORTLY, "text, row=one seed=0: "),
+        ("cola", ["--counts", "--downstream", "all"], "counts are of no runs"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_finetuned_is_one_line_before_anything_is_trained(column, words, what, tmp_path, capsys):
@@ -309,7 +313,7 @@ def test_a_kept_run_without_a_score_is_trained_again_and_keeps_its_loss(trained)
 def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
     name = written(tmp_path)
-    words = [sys.executable, "-m", "scaling", "table", name, "--train", "--workers", "1", "--downstream"]
+    words = [sys.executable, "-m", "scaling", "table", name, "--train", "--workers", "1", "--downstream", "all"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = subprocess.Popen([*words, f"runs={tmp_path / 'runs'}"], env=env, stderr=subprocess.DEVNULL)
     finetuned = 0
@@ -334,11 +338,12 @@ def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     assert all(all(cells) for cells in scores[0])
 
     # Another task is another study, and what is done is not trained again.
-    subprocess.run([*words, "language_switch", f"runs={tmp_path / 'runs'}"], env=env, check=True, capture_output=True)
+    other = [*words[:-1], "language_switch", f"runs={tmp_path / 'runs'}"]
+    subprocess.run(other, env=env, check=True, capture_output=True)
     assert len([study for study in ledger.studies() if study.endswith("-tasks")]) == 2
     # Kept points have no weights: what lacks a score is trained in a new ledger, and scored.
     kept = tmp_path / "a" / "points.csv"
-    more = [*words, "language_switch", "--from", str(kept), f"runs={tmp_path / 'new'}", "--json"]
+    more = [*words[:-1], "language_switch", "--from", str(kept), f"runs={tmp_path / 'new'}", "--json"]
     document = json.loads(subprocess.run(more, env=env, check=True, capture_output=True).stdout)
     assert {column["heading"]: column["metric"] for column in document["downstream"]} == {
         "GLUE": None,

@@ -7,6 +7,6 @@ cp "$1"/*.mrg.gz .
 python silver.py train.mrg.gz "$2/eng.train" silver.mrg --check dev.mrg.gz
 scaling table parsing.yaml --train --keep parsing.md
 sed -n 's/^\([^,]*\),\([^,]*\),finished,.*/\2/p' parsing/points.csv | while read -r run; do
-    scaling predict "$run" --input test.mrg.gz --to "$run.jsonl"
+    scaling predict "$run" test.mrg.gz --to "$run.jsonl"
     python words.py test.mrg.gz "$run.jsonl"
 done

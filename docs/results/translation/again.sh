@@ -13,6 +13,6 @@ python pairs.py runs pairs/points.csv
 
 # BLEU of the other split, by length and beside one another, one run a model.
 sed -n 's/^\([^,]*\),\([^,]*\),finished,0,.*/\1=\2/p' multi30k/points.csv | while IFS='=' read -r row run; do
-    scaling predict "$run" --input test_2016_flickr.de.gz --to "$row.jsonl"
+    scaling predict "$run" test_2016_flickr.de.gz --to "$row.jsonl"
 done
 python lengths.py test_2016_flickr.de.gz test_2016_flickr.en.gz ./*.jsonl

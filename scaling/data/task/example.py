@@ -78,7 +78,7 @@ class Columns:
         value, count = _raw(self.heads, row, "heads"), len(self._texts(row))
         heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
         if len(heads) != count:
-            raise ScalingError(f"it has {count} words and {len(heads)} heads", key="heads")
+            raise ScalingError(f"it has {plural(count, 'word')} and {plural(len(heads), 'head')}", key="heads")
         for head in heads:
             if not head.isdecimal() or int(head) > count:
                 what = f"the sentence has {plural(count, 'word')}, and the head is none of them"
@@ -178,7 +178,7 @@ class Columns:
         tags = value.split() if isinstance(value, str) else list(value)
         words = self._texts(row)
         if len(tags) != len(words):
-            raise ScalingError(f"it has {len(words)} words and {len(tags)} tags", key="label")
+            raise ScalingError(f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}", key="label")
         names = [self.labels[self.class_of(tag)] for tag in tags]
         return {"answer": names, "target": " ".join(names)}
 

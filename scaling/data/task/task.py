@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling import atomic
-from scaling.build import Recipe
+from scaling.build import Recipe, check
 from scaling.data.codec import Codec
 from scaling.data.corpus.document import Corpus, split_rule
 from scaling.data.manifest import TOKENIZER, digest
@@ -120,6 +120,8 @@ class Task:
         self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
         self.limit = limit
         rows.check_splits(self.files, "files")
+        for split, names in self.files.items():
+            check(f"files.{split}", names, str | list[str])
         self.layout.check(columns)
         if self.corpus is not None and not self.files:
             return
@@ -185,10 +187,10 @@ class Task:
 
     def unanswered(self, names: str) -> list[Example]:
         """The examples of files whose rows need no labels."""
-        place = rows.of_files(names, "--input", self.layout, self.named, self.quotes, answered=False)
+        place = rows.of_files(names, "FILE", self.layout, self.named, self.quotes, answered=False)
         examples = list(self._examples(place, "input", self.columns.unanswered))
         if not examples:
-            raise ScalingError("there is no example in it", key="--input", value=names)
+            raise ScalingError("there is no example in it", key="FILE", value=names)
         return examples
 
     def source_of(self, examples: list[Example], folder: Path) -> Examples:

@@ -20,6 +20,7 @@ from scaling.law.objective import LogSquared
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import Quantity, parameter
 from scaling.law.solver import Effort, minimise
+from scaling.number import plural
 
 STARTS, REFINED = 256, 8
 SCREENED = 800
@@ -53,7 +54,7 @@ class CurveFit:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
-        return f"{self.form.name}: {values} ({len(self.curves)} curves, {len(self.problem.observed)} losses)"
+        return f"{self.form.name}: {values} ({plural(len(self.curves), 'curve')}, {len(self.problem.observed)} losses)"
 
     @property
     def theta(self) -> np.ndarray:

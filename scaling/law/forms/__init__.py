@@ -67,7 +67,7 @@ LAWS: tuple[Form, ...] = (
 
 MOST_DOMAINS = 100
 
-__all__ = ["LAWS", "Columns", "Form", "Parameter", "is_mixture", "laws", "named"]
+__all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
 
 
 def laws() -> dict[str, Form]:
@@ -95,19 +95,14 @@ def _instance(kind: type) -> Form:
         raise ScalingError(f"the law {kind.__name__} cannot be made: {error}", key="slot", fix=fix) from None
 
 
-def named(name: str) -> Form:
-    """The law of that name."""
+def named(name: str, *others: str) -> Form:
+    """The law of that name; an error proposes `others` too, the names that a caller takes besides."""
     by_name = laws()
     if (mixture := _of_domains(name)) is not None:
         return mixture
     if name not in by_name:
-        raise ScalingError(f"there is no law {name!r}", fix=nearest(name, by_name))
+        raise ScalingError(f"there is no law {name!r}", fix=nearest(name, [*by_name, *others]))
     return by_name[name]
-
-
-def is_mixture(name: str) -> bool:
-    """Whether a name is that of a law of a mixture, of any number of domains."""
-    return _of_domains(name) is not None
 
 
 def _of_domains(name: str) -> Mixture | None:

@@ -18,6 +18,8 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.autodiff import Dual
 from scaling.law.expression import Binary, Call, Expression, Name, Negation, Number, evaluate, names, parse, parts
+from scaling.law.forms import named
+from scaling.law.forms.composed import Composed
 from scaling.law.forms.constrained import Bounds, bounded
 from scaling.law.forms.form import Columns, Form, Parameter, coefficient, exponent, floor, scale
 from scaling.law.points import MEANINGS, Points
@@ -31,6 +33,9 @@ SMALLEST = 1e-3
 
 BEYOND = 1e3
 """A place on an axis is looked for this far outside the points."""
+
+TWO_STEP = "two_step"
+"""The name of `chinchilla,task_sigmoid`."""
 
 KEYS = ("name", "formula", "citation", "bounds", "tie")
 _HEAD = re.compile(r"\s*(?P<target>[^\W\d][\w.]*)\s*(?:\((?P<columns>[^()]*)\))?\s*=(?!=)(?P<right>.*)", re.DOTALL)
@@ -65,6 +70,19 @@ class Formula(Form):
 
     def curve(self, p: Any, x: Any) -> Dual:
         return evaluate(self.expression, {**vars(x), **vars(p)})
+
+
+def law_of(text: str, *others: str) -> Form | Written:
+    """The law that a text names or writes: a name, two names for two steps, a formula, or a YAML file.
+
+    `others` are names that the caller takes besides, for the error.
+    """
+    text = "chinchilla,task_sigmoid" if text == TWO_STEP else text
+    if re.fullmatch(r"\s*\w+\s*,\s*\w+\s*", text):
+        return Composed(*(named(step.strip()) for step in text.split(",")))
+    if text.endswith((".yaml", ".yml")):
+        return read_law(text)
+    return Written(text) if is_formula(text) else named(text, TWO_STEP, *others)
 
 
 def is_formula(text: str) -> bool:
@@ -159,10 +177,7 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
     for name in names(expression):
         if name in limits:
             continue
-        if name in ALWAYS_COLUMNS:
-            columns.append(name)
-        elif name in direct and (name in points or name in MEANINGS):
-            points[name]  # refused where the table lacks it
+        if name in ALWAYS_COLUMNS or (name in direct and (name in points or name in MEANINGS)):
             columns.append(name)
         elif name in points and len(name) > 1:
             raise ScalingError(
@@ -198,6 +213,7 @@ def _parameters(
         if _degree(expression, {*linear, name}) <= 1:
             linear.append(name)
     negative = {name for name, (low, _) in limits.items() if low < 0}
+    points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
     parameters = []
     for name in linear:

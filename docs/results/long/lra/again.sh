@@ -5,6 +5,6 @@ python inputs.py "$1"
 scaling data prepare --model reviews_pretrained.yaml
 for task in lists reviews; do
   scaling table "$task.yaml" --train --keep "$task.md"
-  scaling table "${task}_pretrained.yaml" --train --downstream --keep "${task}_pretrained.md"
+  scaling table "${task}_pretrained.yaml" --train --downstream all --keep "${task}_pretrained.md"
 done
 python compare.py

@@ -1,0 +1,265 @@
+"""Prepare data, and look at them: counts, bytes per token, and windows as the model meets them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling import config
+from scaling.errors import ScalingError
+from scaling.number import NonNegativeInt
+from scaling.printing import cell, columns
+from scaling.verbs.explain import comment
+from scaling.verbs.overrides import words
+from scaling.verbs.result import Result, Table
+from scaling.verbs.signature import verb
+
+if TYPE_CHECKING:
+    from scaling.config import Config
+    from scaling.data.source import Source
+
+MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
+STYLES = {
+    "text": "",
+    "other": "blue",
+    "special": "bold magenta",
+    "prefix": "cyan",
+    "kept": "underline green",
+    "changed": "bold yellow",
+    "target": "green",
+    "silent": "dim",
+    "filling": "dim",
+}
+
+
+class DataList(Result):
+    """The shipped data, and what of them is prepared, with the overrides with which it was."""
+
+    def _table(self) -> Table:
+        about = [shlex.join(entry["overrides"]) or entry["about"] for entry in self.document]
+        rows = [[entry["name"], entry["prepared"], what] for entry, what in zip(self.document, about, strict=True)]
+        return ["name", "prepared", "what it is"], rows
+
+
+@verb
+def data_list(*overrides: str, **settings: Any) -> DataList:
+    """List the shipped data, and what of them is prepared, with its overrides.
+
+    scaling data list
+
+    scaling.data_list().document
+    """
+    from scaling.data.store import root
+    from scaling.data.text import Text, prepared
+
+    folder, laid = config.shipped() / "data", words(overrides, settings)
+    abouts, requests, done = {}, {}, []
+    for file in sorted(folder.rglob("*.yaml")):
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        abouts[name] = re.split(r" \(|\.(?: |$)", comment(file))[0]  # up to the first citation or full stop
+        data = config.load(MODEL, [f"data={name}", *laid]).build("data")
+        if isinstance(data, Text):
+            requests[name] = data.request
+    for line in prepared(root(config.load(MODEL, laid)["runs"])):
+        fingerprint = line.pop("fingerprint")
+        differing = {name: _differences(request, line) for name, request in requests.items()}
+        kind = line["corpus"]["kind"]
+        name = min(differing, key=lambda name: (requests[name]["corpus"]["kind"] != kind, len(differing[name])))
+        done.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": differing[name]})
+    as_shipped = {entry["name"] for entry in done if not entry["overrides"]}
+    others = [
+        {"name": name, "about": about, "prepared": None, "overrides": []}
+        for name, about in abouts.items()
+        if name not in as_shipped
+    ]
+    return DataList(sorted([*others, *done], key=lambda entry: (entry["name"], entry["overrides"])))
+
+
+def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:
+    """The overrides that make a data line of a shipped one; a piece of another kind is written out whole."""
+    from scaling.config.override import override
+    from scaling.config.resolved import flow
+
+    overrides = []
+    for key, value in line.items():
+        before, dotted = shipped.get(key), f"{above}.{key}"
+        if isinstance(value, dict) and isinstance(before, Mapping) and value.get("kind") == before.get("kind"):
+            overrides += _differences(before, value, dotted)
+        elif value != before:
+            try:  # as a person writes it, where that is read as the same value
+                plain = isinstance(value, str) and override(f"{dotted}={value}")[1].plain() == value
+            except ScalingError:
+                plain = False
+            overrides.append(f"{dotted}={value if plain else flow(value)}")
+    return overrides
+
+
+class PreparedData(Result):
+    """Data as they are trained on: counts of `train` and `validation`, and the first `windows` of the first batch.
+
+    A window has lines (`reads`, `predicts`, …), and a line pieces of one kind each. `folder` holds the tokens; None
+    where there is no such folder, or there are several.
+    """
+
+    def _table(self) -> Table:
+        splits, rows = [self.train, self.validation], []
+        for key in dict.fromkeys(key for split in splits for key in split):
+            nothing = "endless" if key in ("tokens", "windows") else "–"
+            values = (split.get(key) for split in splits)
+            rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
+        return ["", "train", "validation"], rows
+
+    def __str__(self) -> str:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(highlight=False)  # colours are for a terminal alone
+        with console.capture() as printed:
+            for number, window in enumerate(self.document.get("windows", ())):
+                console.rule(f"row {number} of step 0", style="dim")
+                for line, pieces in window.items():
+                    texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
+                    console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
+        place = [] if self.folder is None else [f"in {self.folder}"]
+        return "\n".join([columns(*self._table()), *place, printed.get()]).rstrip("\n")
+
+
+@verb
+def data_prepare(name: str | None = None, *overrides: str, model: str | None = None, **settings: Any) -> PreparedData:
+    """Read a corpus, tokenize and pack it; preparing goes on where it was stopped.
+
+        scaling data prepare python
+        scaling data prepare reviews.csv data.corpus.text={review}
+        scaling data prepare --model my_config.yaml     the data that a config names
+
+        scaling.data_prepare("python").train["tokens"]
+
+    Args:
+        name: a file of configs/data, or a file or folder of your own
+        model: the config to take, with its data where none are named
+    """
+    loaded = _config(name, words(overrides, settings), model)
+
+    from scaling.data.mixture import Mixture
+    from scaling.data.prepare import prepare
+    from scaling.data.store import root
+    from scaling.data.task import Task
+    from scaling.data.text import Text
+    from scaling.data.tokens import Tokens
+
+    with _placed(loaded):
+        data, folder = loaded.build("data"), root(loaded["runs"])
+        home = None  # of one line of data, and no tokens, which stay where they are: to open them is to look through
+        parts = data.domains.values() if isinstance(data, Mixture) else [data]
+        if not any(isinstance(part, Text | Tokens | Task) for part in parts):
+            raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
+        for part in parts:
+            if isinstance(part, Text | Task):
+                made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder)
+                home = made if part is data else None
+        return PreparedData(_counts(loaded, data, home)[0])
+
+
+@verb
+def data_show(
+    name: str | None = None,
+    *overrides: str,
+    model: str | None = None,
+    windows: NonNegativeInt = 3,
+    verify: bool = False,
+    **settings: Any,
+) -> PreparedData:
+    """Show counts of prepared data, and some windows with what the objective makes of them, in colour.
+
+        scaling data show python
+        scaling data show python objective=Masked --windows 2
+        scaling data show python --verify               take every file's hash again
+
+        scaling.data_show("python", objective="Masked", windows=1).windows
+
+    Args:
+        name: a file of configs/data, or a file or folder of your own
+        model: the config to take, with its data where none are named
+        windows: how many windows to show
+        verify: take every file's hash again, touched or not
+    """
+    laid = words(overrides, settings)
+    loaded = _config(name, laid, model)
+
+    from scaling import build
+    from scaling.data.batches import training
+    from scaling.data.describe_row import describe_row
+    from scaling.data.manifest import Manifest
+    from scaling.data.plan import BatchSize
+    from scaling.data.source import Vocabulary
+    from scaling.data.store import check, root
+    from scaling.data.text import Text
+
+    if model is None:
+        kind: Any = build.kinds("objective").get(loaded["objective.kind"])
+        of_task = getattr(kind, "families_for", None)
+        families = of_task(loaded["data"].get("answer")) if of_task else getattr(kind, "families", (MODEL,))
+        if families[0] != MODEL:
+            loaded = _config(name, laid, families[0])  # the shipped models have the names of their families
+    with _placed(loaded):
+        data = loaded.build("data")
+        home = data.home(root(loaded["runs"])) if isinstance(data, Text) else None
+        if home is not None and verify:
+            check(home, Manifest.read(home), trust=False)
+        document, source = _counts(loaded, data, home)
+        if not windows:
+            return PreparedData(document)
+        family: Any = build.kinds("model")[loaded["model.kind"]]
+        objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
+        batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
+        rows = [
+            describe_row(batch, row, source, objective.vocabulary, family.family)
+            for row in range(min(windows, batch.rows))
+        ]
+        shown = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
+        return PreparedData({**document, "windows": shown})
+
+
+def _config(name: str | None, laid: Sequence[str], model: str | None) -> Config:
+    named = [] if name is None else [f"data={name}"]
+    if not (named or model or any(word.startswith("data=") for word in laid)):
+        raise ScalingError("no data are named", fix="name a file of configs/data, for example python")
+    return config.load(model or MODEL, [*named, *laid])
+
+
+@contextmanager
+def _placed(loaded: Config) -> Iterator[None]:
+    """A mistake in a key of the config is reported with its file and line."""
+    try:
+        yield
+    except ScalingError as error:
+        raise loaded.place(error) from error
+
+
+def _counts(loaded: Config, data: Any, home: Path | None) -> tuple[dict[str, Any], Source]:
+    """What each split holds, as far as that is known of such data, and the source of the training split."""
+    from scaling.data.manifest import Manifest
+    from scaling.data.source import SPLITS
+    from scaling.data.store import root
+    from scaling.data.task.task import is_task
+
+    length = loaded["size"].get("length")
+    sources = {split: data.open(split, root(loaded["runs"])) for split in SPLITS}
+    document: dict[str, Any] = {"folder": None if home is None else str(home)}
+    for split, source in sources.items():
+        counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
+        if home is not None and not is_task(source):
+            manifest = Manifest.read(home)
+            counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
+            counts["unknown_fraction"] = counts["unknown"] / source.tokens if source.tokens else None
+        if length is not None:
+            what = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
+            counts |= {what: source.windows(length)} | ({"window_length": length} if what == "windows" else {})
+        counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
+        document[split] = counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
+    return document, sources["train"]

@@ -1,0 +1,156 @@
+"""Check this machine: devices, threads, memory, disk, the ledger's folder, versions and W&B."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.errors import ScalingError
+from scaling.number import plural
+from scaling.printing import byte_size
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result, Table
+from scaling.verbs.signature import verb
+
+PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
+MALICIOUS = {"lightning": ("2.6.2", "2.6.3")}  # uploads that were not the project's own
+LEAST_FREE = 2 * 10**9
+MARKS = {"good": "✓", "notice": "!", "bad": "✗"}
+
+
+class Findings(Result):
+    """What was found of this machine; `code` is 1 where something keeps runs from working."""
+
+    @property
+    def code(self) -> int:
+        return int(any(finding["state"] == "bad" for finding in self.document))
+
+    def _table(self) -> Table:
+        rows = [
+            [MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))]
+            for row in self.document
+        ]
+        return ["", "topic", "found"], rows
+
+
+def _found(topic: str, state: Literal["good", "notice", "bad"], what: str, fix: str | None = None) -> dict[str, Any]:
+    """One line of the screen; `fix` where there is something to do."""
+    return {"topic": topic, "state": state, "what": what, "fix": fix}
+
+
+@verb
+def doctor(*, runs: str | Path = RUNS) -> Findings:
+    """Check this machine: devices, threads, memory, disk, the ledger's folder, versions and W&B, on one screen.
+
+        scaling doctor
+        scaling doctor runs=/shared/runs      with the folder that is to hold the runs
+
+    The exit code is 1 where something is found that keeps runs from working.
+    """
+    return Findings([*_versions(), *_processor(), *_devices(), *_folder(Path(runs)), _wandb()])
+
+
+def _versions() -> Iterator[dict[str, Any]]:
+    installed = {}
+    for package in PACKAGES:
+        try:
+            installed[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield _found("versions", "bad", f"{package} is not installed", f"pip install {package}")
+    listed = ", ".join(f"{package} {version}" for package, version in installed.items())
+    yield _found("versions", "good", f"Python {platform.python_version()}, {listed}")
+    for package, versions in MALICIOUS.items():
+        if installed.get(package) in versions:
+            what = f"{package} {installed[package]} was a malicious upload"
+            yield _found("versions", "bad", what, "install another version and change every secret on this machine")
+
+
+def _processor() -> Iterator[dict[str, Any]]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    fix = "others are at work: small runs slow down many times over" if load > cores else None
+    what = f"{plural(cores, 'core')} for this process, {platform.machine()}, load {load:.1f}"
+    yield _found("processor", "notice" if fix else "good", what, fix)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads is None:
+        yield _found("threads", "good", "OMP_NUM_THREADS is not set: the size of a run's model decides")
+    elif threads.isdecimal() and int(threads) <= cores:
+        yield _found("threads", "good", f"OMP_NUM_THREADS={threads}")
+    else:
+        what = f"OMP_NUM_THREADS={threads!r} with {plural(cores, 'core')}"
+        yield _found("threads", "notice", what, "more threads than cores")
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        page = os.sysconf("SC_PAGE_SIZE")
+        whole, free = (byte_size(os.sysconf(f"SC_{which}_PAGES") * page) for which in ("PHYS", "AVPHYS"))
+        yield _found("memory", "good", f"{whole}, of which {free} are free")
+
+
+def _devices() -> Iterator[dict[str, Any]]:
+    try:
+        import torch
+    except ImportError as error:
+        yield _found("devices", "bad", f"torch cannot be imported: {error}")
+        return
+    from scaling.kernel.compiled import absent
+
+    if (why := absent()) is None:
+        yield _found("kernels", "good", "compiled for this processor")
+    else:
+        fix = "small models train slower on the CPU without them: see docs/install.md"
+        yield _found("kernels", "notice", why, fix)
+    for number in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(number)
+        yield _found("devices", "good", f"cuda:{number} {device.name}, {byte_size(device.total_memory)}")
+    if torch.backends.mps.is_available():
+        yield _found("devices", "good", "mps")
+    if not torch.cuda.device_count():
+        lacks_cuda = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
+        fix = "this torch is built without CUDA; install one with it" if lacks_cuda else None
+        what = f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}"
+        yield _found("devices", "notice" if lacks_cuda else "good", what, fix)
+
+
+def _folder(folder: Path) -> Iterator[dict[str, Any]]:
+    from scaling.ledger import Ledger
+    from scaling.ledger.exclusive import probe
+
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        means = probe(there)
+    except ScalingError as error:
+        yield _found("runs", "bad", str(error))
+        return
+    free = shutil.disk_usage(there).free
+    low = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None
+    yield _found("disk", "notice" if low else "good", f"{byte_size(free)} free at {there}", low)
+    if means == "link":
+        yield _found("links", "good", "hard links work and are counted: claims are exclusive")
+    else:
+        what = "no hard links here: claims are made by O_EXCL"
+        yield _found("links", "notice", what, "avoid old NFS servers for it")
+    if there == folder.absolute():
+        try:
+            yield _found("runs", "good", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")
+        except ScalingError as error:
+            yield _found("runs", "notice", str(error))
+
+
+def _wandb() -> dict[str, Any]:
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode in ("offline", "disabled"):
+        return _found("W&B", "good", f"{mode} by WANDB_MODE")
+    if os.environ.get("WANDB_API_KEY"):
+        return _found("W&B", "good", "a key in the environment")
+    try:
+        has_login = any("wandb" in host for host in netrc.netrc().hosts)
+    except (OSError, netrc.NetrcParseError):
+        has_login = False
+    if has_login:
+        return _found("W&B", "good", "a key in ~/.netrc")
+    return _found("W&B", "notice", "no key: runs are logged offline", "`wandb login` sets one")

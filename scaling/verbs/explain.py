@@ -1,0 +1,249 @@
+"""Explain a name: a slot, a kind, a section, a key, a law, a file that is shipped, or a command."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from inspect import getdoc
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError, nearest
+from scaling.printing import columns
+from scaling.verbs.result import Result
+from scaling.verbs.signature import VERBS, documented, function_name, verb
+
+if TYPE_CHECKING:
+    from scaling.law import Form
+
+WIDTH = 100
+_CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
+
+
+class Explanation(Result):
+    """What a name means. Printed, it is what `scaling explain` prints; `document` is what it prints under `--json`."""
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self.document)).strip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+@verb
+def explain(name: str | None = None) -> Explanation:
+    """Explain a name of a config: slots and kinds with formulas, keys and citations; sections, laws, files, commands.
+
+        scaling explain                      every slot with its kinds
+        scaling explain block.channel        the kinds of one slot
+        scaling explain Rotary               one kind
+        scaling explain train                the keys of a section that holds no pieces
+        scaling explain size                 the keys of a size, and the sizes that have names
+        scaling explain law                  every scaling law, as `law:` of a study and `scaling fit --law` name them
+        scaling explain chinchilla           one law, with its parameters
+        scaling explain study                the keys of a study's file; also sweep, table
+        scaling explain held_out             one key of a study, a sweep or a table
+        scaling explain quickstart           a shipped study, table, model, size or data set, or a command
+        scaling explain mixer --extend my.py with the kinds of a module of yours among them
+
+        scaling.explain("position")
+
+    Args:
+        name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
+    """
+    from scaling import build
+    from scaling.config.layers import FIXED
+
+    if name is None:
+        return Explanation({slot: sorted(build.kinds(slot)) for slot in build.SLOTS})
+    if name in FIXED:
+        return Explanation(_section(name))
+    if name == "size":
+        return Explanation(_sizes())
+    files = _files()
+    if name in files:
+        return Explanation(files[name])
+    from scaling.law import laws
+
+    if name == "law":
+        return Explanation({"laws": [_law(law) for law in laws().values()]})
+    last = name.rpartition(".")[2]
+    if last in build.SLOTS:
+        return Explanation({"slot": last, "kinds": [_kind(piece) for piece in build.kinds(last).values()]})
+    pieces: dict[type, list[str]] = {}
+    for slot in build.SLOTS:
+        for kind, piece in build.kinds(slot).items():
+            if kind.lower() == last.lower():
+                pieces.setdefault(piece, []).append(slot)
+    if pieces:
+        return Explanation({"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]})
+    if name.lower() in laws():
+        return Explanation(_law(laws()[name.lower()]))
+    rows = {
+        file: row
+        for file, document in files.items()
+        for key, row in document["keys"].items()
+        if name in (key, key.rpartition(".")[2])
+    }
+    document = {"key": name, "files": rows} if rows else _shipped(name) or _command(name)
+    if document is not None:
+        return Explanation(document)
+    kinds = [kind for slot in build.SLOTS for kind in build.kinds(slot)]
+    what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
+    fix = nearest(last, [*build.SLOTS, *FIXED, "size", "law", *files, *laws(), *kinds])
+    raise ScalingError(f"there is no {what} {last!r}", fix=fix)
+
+
+def _section(name: str) -> dict[str, Any]:
+    """The keys of a section, each with its default and its comment in defaults.yaml."""
+    from scaling.config import read, shipped
+
+    path = shipped() / "defaults.yaml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = {}
+    for key, node in read(path).walk():
+        if key.startswith(f"{name}.") or (key == name and node.mapping is None):
+            comment = lines[(node.origin.line or 1) - 1].partition(" # ")[2].strip()
+            rows[key] = {"default": node.plain(), "meaning": comment}
+    return {"section": name, "keys": rows}
+
+
+def _sizes() -> dict[str, Any]:
+    from scaling.build import describe
+    from scaling.config import read, shipped
+    from scaling.shape import MEANINGS, SIZES
+
+    return {
+        "section": "size",
+        "meaning": "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough",
+        "keys": {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES},
+        "named": {file.stem: list(read(file).mapping or {}) for file in sorted((shipped() / "size").glob("*.yaml"))},
+    }
+
+
+def _files() -> dict[str, dict[str, Any]]:
+    """The keys of a study's, a sweep's and a table's file."""
+    from scaling.build import describe
+    from scaling.config import SECTIONS
+    from scaling.studies import fields
+    from scaling.sweeps import file
+    from scaling.tables import table
+
+    study = {key: {"needed": key in fields.NEEDED, "meaning": meaning} for key, meaning in fields.KEYS.items()}
+    sweep = {
+        key: {"type": describe(file.KEYS[key]), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
+        for key in sorted(file.KEYS)
+    }
+    base = "a model, or a table whose rows of the same names these are laid over"
+    rows = "what each row changes, by its name: {GeLU: {…}, base: {}}"
+    own = {
+        "base": {"type": "text", "meaning": base},
+        "rows": {"type": "keys with values", "meaning": rows},
+        **{f"table.{key}": {"type": describe(table.KEYS[key]), "meaning": table.MEANINGS[key]} for key in table.KEYS},
+    }
+    return {
+        "study": {"file": "study", "keys": study},
+        "sweep": {"file": "sweep", "keys": sweep},
+        "table": {"file": "table", "keys": own, "sections": list(SECTIONS)},
+    }
+
+
+def _law(law: Form) -> dict[str, Any]:
+    return {
+        "law": law.name,
+        "formula": law.formula,
+        "citation": law.citation,
+        "columns": list(law.inputs),
+        "target": law.target,
+        "parameters": {
+            parameter.name: {"unit": parameter.unit, "lower": parameter.lower, "upper": parameter.upper}
+            for parameter in law.parameters
+        },
+    }
+
+
+def _kind(piece: type) -> dict[str, Any]:
+    """A class: the docstring's formula and citation, and the keyword arguments as keys."""
+    from scaling.build import describe, keys
+
+    first, _, rest = (getdoc(piece) or "").partition("\n\n")
+    cited = _CITED.fullmatch(first)
+    return {
+        "kind": piece.__name__,
+        "formula": " ".join((cited["formula"] if cited else first).split()),
+        "citation": " ".join(cited["citation"].split()) if cited else None,
+        "notes": rest or None,
+        "module": piece.__module__,
+        "keys": {
+            key: {
+                "type": describe(parameter.annotation),
+                "needed": parameter.default is parameter.empty,
+                "default": None if parameter.default is parameter.empty else parameter.default,
+            }
+            for key, parameter in keys(piece).items()
+        },
+    }
+
+
+def _shipped(name: str) -> dict[str, Any] | None:
+    """The shipped files of a name, each with the comment at its head."""
+    from scaling.config import shipped
+
+    last = name.rpartition("/")[2]
+    paths = [path for path in sorted(shipped().glob(f"*/{last}.yaml")) if name in (last, f"{path.parent.name}/{last}")]
+    files = [
+        {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": comment(path)}
+        for path in paths
+    ]
+    return {"name": name, "shipped": files} if files else None
+
+
+def comment(path: Path) -> str:
+    """The comment at the head of a file, as one paragraph."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+
+
+def _command(name: str) -> dict[str, Any] | None:
+    if name not in VERBS:
+        return None
+    meaning = documented(getattr(importlib.import_module("scaling"), function_name(name)))[0].partition("\n")[0]
+    return {"command": name, "meaning": meaning, "help": f"scaling {name} --help"}
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """A document for people: texts under their names, rows of keys as tables, kinds one after another."""
+    width = max(map(len, document)) + 2
+    for name, value in document.items():
+        if name == "laws":
+            rows = [[law["law"], law["formula"], law["citation"]] for law in value]
+            yield columns(["law", "formula", "citation"], rows)
+        elif isinstance(value, list) and isinstance(value[0], Mapping):
+            for each in value:
+                yield from ("", *_lines(each))
+        elif isinstance(value, Mapping) and all(isinstance(row, Mapping) for row in value.values()):
+            titles = list(dict.fromkeys(title for row in value.values() for title in row))
+            rows = [[key, *(_cell(row, title) for title in titles)] for key, row in value.items()]
+            yield from ["", columns([name.rstrip("s"), *titles], rows), ""] if rows else ()
+        elif isinstance(value, Mapping):
+            yield from _lines(value)
+        elif value is not None:
+            text = ", ".join(value) if isinstance(value, list) else value
+            paragraphs = text.splitlines() if name == "notes" else textwrap.wrap(text, WIDTH - width)
+            yield textwrap.indent("\n".join(paragraphs), " " * width).replace(" " * width, f"{name:<{width}}", 1)
+
+
+def _cell(row: Mapping[str, Any], title: str) -> str:
+    value = row.get(title)
+    if title == "needed":
+        return "needed" if value else ""
+    if title == "default":
+        return "" if row.get("needed") else json.dumps(value, default=str)
+    return "" if value is None else str(value)

@@ -1,0 +1,336 @@
+"""Look inside a trained model: attention maps, linear probes, the loss around the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from scaling.errors import ScalingError
+from scaling.number import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt, plural
+from scaling.printing import interval
+from scaling.verbs.model import load
+from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.result import Result, Table
+from scaling.verbs.signature import verb
+from scaling.verbs.train import Run, named
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
+    from scaling.inside.look import Look
+    from scaling.inside.maps import Map
+    from scaling.inside.probe import LayerScore
+
+FIGURES = (".png", ".pdf", ".svg")
+PAGE = (".html", *FIGURES)
+MEASURES = ("accuracy", "control", "selectivity")
+
+
+@dataclass(frozen=True)
+class Attention(Result):
+    """The weights of the heads of a run over one text. `maps` has a map for each mixer, in the order in which they run:
+    its `weights` are an array [heads, queries, keys], and `layer`, `slot` (mixer or cross), `tower` and `kind` identify
+    it. A mixer without a softmax has one of the kind `gradient`, the size of its derivatives. `tokens` are those that
+    each tower read.
+    """
+
+    seen: Look = field(repr=False)
+
+    @property
+    def maps(self) -> Sequence[Map]:
+        return self.seen.maps
+
+    @property
+    def heads(self) -> pandas.DataFrame:
+        """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
+        weight and that weight, and induction; of a cross-attention coverage and copying
+        (`scaling.inside.heads.HeadScores`).
+        """
+        import pandas
+
+        return pandas.DataFrame(self.document["heads"])
+
+    @property
+    def alignment(self) -> pandas.DataFrame:
+        """The source tokens of each token that an encoder-decoder wrote: a row a written token, a column a token of the
+        source, the mean weights of all cross-attentions.
+        """
+        import pandas
+
+        from scaling.inside.heads import alignment
+
+        read, source = (self.tokens.get(tower, []) for tower in ("decoder", "encoder"))
+        return pandas.DataFrame(alignment(self.seen.maps, len(read), len(source)), read[1:], source)
+
+    def save(self, path: str | Path, head: str | None = None) -> None:
+        """Write a page (.html), or a figure (.png, .pdf, .svg) of all heads or of one, as `3.5`: layer, head."""
+        from scaling import atomic
+        from scaling.inside.figure import save
+        from scaling.inside.page import page
+
+        if _ending(path, PAGE) in FIGURES:
+            return save(self.seen, Path(path), head)
+        atomic.write(Path(path), page(self.seen, f"Attention of {self.run}", head))
+
+    def _table(self) -> Table:
+        """The scores that any head has."""
+        heads = self.document["heads"]
+        shown = [key for key in list(heads[0])[3:] if any(head[key] is not None for head in heads)]
+        names = [name for name, each in zip(self.seen.names, self.maps, strict=True) for _ in range(each.heads)]
+        return ["layer", *shown], [
+            [name, *(head[key] for key in shown)] for name, head in zip(names, heads, strict=True)
+        ]
+
+
+@verb
+def look(
+    run: str | Path | Run,
+    *words: str,
+    text: str | None = None,
+    target: str | None = None,
+    head: str | None = None,
+    to: str | Path | None = None,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+) -> Attention:
+    """Show what each attention head of a run weighs, over one text.
+
+        scaling look 3f2a the law of the land                             the scores of each head
+        scaling look 3f2a --text "the law of the land" --to look.html     and a page with every head of every layer
+        scaling look 3f2a --text "the law of the land" --head 1.0 --to head.pdf
+        scaling look bert --text "the [MASK] of the land" --json          a folder with a model
+        scaling look marian --text "the law" --target "das Gesetz"        an encoder-decoder, with what it is to write
+
+        scaling.look("3f2a", "the law of the land").save("look.html")
+
+    An encoder reads `[MASK]` in the text as its mask. An encoder-decoder reads the text and writes `--target`. A model
+    without a tokenizer reads token ids. The maps are made by a second path, which does not slow down training.
+
+    Args:
+        run: the beginning of a run's id, or a folder
+        words: the text, where it is not given by --text
+        text: what the model reads
+        target: what an encoder-decoder writes (what it would write)
+        head: the head to show large, LAYER.HEAD as 3.5 or cross.3.5, from 0
+        to: write a page (.html) or a figure (.png, .pdf, .svg) to this file
+    """
+    from scaling.inside.look import look as seen
+
+    if (text is None) == (not words):
+        what = "the text is given twice" if words else "there is no text"
+        raise ScalingError(what, key="text", fix="write it behind the run, or in quotes behind --text")
+    if to is not None:
+        _ending(to, PAGE)
+    text = " ".join(words) if text is None else text
+    model = load(run, runs=runs, device=device)
+    name = model.saved.place.get("run") or model.saved.place.get("folder") or run
+    shown = seen(model.module, model.ids, model.tokenizer, model.framed(text, target))
+    if head is not None:
+        shown.at(head)
+    layers = [
+        {"name": name, "tower": each.tower, "layer": each.layer, "slot": each.slot, "kind": each.kind}
+        for name, each in zip(shown.names, shown.maps, strict=True)
+    ]
+    tokens = {tower: list(tokens) for tower, tokens in shown.tokens.items()}
+    document = {"run": str(name), "text": text, "tokens": tokens, "layers": layers}
+    return Attention({**document, "heads": [asdict(one) for one in shown.heads]}, shown).saved(to, head)
+
+
+@dataclass(frozen=True)
+class Probe(Result):
+    """How well a linear classifier predicts a task from the stream of each layer of a run, on held-out texts.
+
+    `classes` are what is predicted; `train` and `test` count the labelled tokens. `majority` and `type` are the
+    accuracy of the commonest class, and of the commonest class of each word or symbol. `scores` are those of each
+    layer; layer 0 is the input of the first block.
+    """
+
+    scores: Sequence[LayerScore] = field(repr=False)
+
+    @property
+    def layers(self) -> pandas.DataFrame:
+        """A row a layer: `accuracy`, `control` (the accuracy of the control task) and `selectivity`, their difference,
+        each with the bounds `_low` and `_high` of its 95% interval over the texts.
+        """
+        import pandas
+
+        rows = []
+        for row in self.document["layers"]:
+            rows.append({"layer": row["layer"]})
+            for name in MEASURES:
+                rows[-1] |= {
+                    name: row[name]["value"],
+                    f"{name}_low": row[name]["low"],
+                    f"{name}_high": row[name]["high"],
+                }
+        return pandas.DataFrame(rows)
+
+    @property
+    def best(self) -> LayerScore:
+        """The layer of the highest accuracy."""
+        return max(self.scores, key=lambda score: score.accuracy.value)
+
+    def _title(self) -> str:
+        at = "" if self.step is None else f" at step {self.step:,}"
+        counts = f"{plural(self.train, 'token')} to learn from, {self.test:,} held out"
+        return (
+            f"run {self.run}{at}, {self.task}: {len(self.classes)} classes, {counts}\n"
+            f"commonest class {self.majority:.3f}, of each word or symbol {self.type:.3f}"
+        )
+
+    def _table(self) -> Table:
+        rows = [
+            [row["layer"], *(f"{row[name]['value']:.3f} {interval(row[name], '.3f')}" for name in MEASURES)]
+            for row in self.document["layers"]
+        ]
+        return ["layer", *MEASURES], rows
+
+
+@verb
+def probe(
+    run: str | Path | Run,
+    task: str,
+    *overrides: str,
+    step: int | None = None,
+    tokens: PositiveInt = 20_000,
+    penalty: NonNegativeFloat = 1e-3,
+    seed: Seed = 0,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> Probe:
+    """Train a linear classifier on each layer of a run, and one on a control task that only memory solves.
+
+        scaling probe 3f2a ranks                     of a run on a synthetic language: the hidden rank of each symbol
+        scaling probe 3f2a successor                 of the same: the likeliest next symbol
+        scaling probe 3f2a python_tree               of a run on Python: the depth of each word in the syntax tree
+        scaling probe 3f2a conll2003 data.files.train=eng.train data.files.validation=eng.testa
+        scaling probe 3f2a conll2003_pos --step 2000 --json
+
+        scaling.probe("3f2a", "conll2003", data__files={"train": "eng.train"}).layers
+
+    In the control task each word has a class drawn at random. (Hewitt and Liang 2019) key=value are overrides of the
+    task.
+
+    Args:
+        run: the beginning of a run's id, a folder, or STUDY:ROW
+        task: ranks, successor, python_tree, or a task whose answer is tags
+        step: take the weights of a checkpoint (those of the result)
+        tokens: labelled tokens of each split
+        penalty: of the classifier's squared weights
+        seed: draws the control task
+    """
+    from scaling.inside.labelled import Reading, some, texts_of
+    from scaling.inside.probe import baselines
+    from scaling.inside.probe import probe as scored
+    from scaling.training.finetune import pretrained
+
+    source = pretrained(named(run), runs)
+    classes, texts = texts_of(source, task, words(overrides, settings), runs)
+    model = load(source.folder, device=device, step=step)
+    reading = Reading(model.family, model.ids, source.size["length"])
+    train, test = (some(texts(split, reading), tokens) for split in ("train", "validation"))
+    largest = max((max(text.tokens) for text in (*train, *test)), default=0)
+    if largest >= (size := model.config["size"]["vocabulary"]):
+        what = f"token {largest} is beyond the vocabulary of {size}"
+        raise ScalingError(what, key="TASK", fix="take the tokenizer that the run was trained with")
+    pad = model.ids.get("pad", 0)
+    scores = scored(model.module, train, test, len(classes), penalty=penalty, seed=seed, pad=pad)
+    document = {"run": source.folder.name, "task": task, "step": model.saved.place.get("step"), "classes": [*classes]}
+    document |= {"train": sum(len(text.labels) for text in train), "test": sum(len(text.labels) for text in test)}
+    document |= {**asdict(baselines(train, test)), "layers": [asdict(score) for score in scores]}
+    return Probe(document, scores)
+
+
+@dataclass(frozen=True)
+class Landscape(Result):
+    """The held-out loss of runs on a plane around their weights, spanned by two random directions whose filters are as
+    large as the weights'. `losses` has an array [side, side] for each run, in nats per target, the run in the middle.
+    """
+
+    losses: Mapping[str, np.ndarray] = field(repr=False)
+
+    @property
+    def rises(self) -> dict[str, dict[str, float]]:
+        """Of each run the `loss` in the middle, how much it rises on average on the border of the plane (`border`), and
+        the `roughness`: the root mean square of its second differences, over the range.
+        """
+        return {run["run"]: {key: run[key] for key in ("loss", "border", "roughness")} for run in self.runs}
+
+    def save(self, path: str | Path) -> None:
+        """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
+        from scaling.inside.landscape import save
+
+        _ending(path, FIGURES)
+        save(self.losses, self.reach, Path(path))
+
+    def _table(self) -> Table:
+        rows = [[name, *rise.values()] for name, rise in self.rises.items()]
+        return ["run", "loss", "rise at the border", "roughness"], rows
+
+
+@verb
+def landscape(
+    run: str | Path | Run,
+    *others: str | Path | Run,
+    side: Annotated[int, Range(least=1, most=999)] = 21,
+    reach: PositiveFloat = 1.0,
+    seed: Seed = 0,
+    windows: SmallInt = 64,
+    to: str | Path | None = None,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+) -> Landscape:
+    """Measure the held-out loss around the weights of runs, on a plane of two random directions.
+
+        scaling landscape 3f2a --to landscape.png          how much the loss rises, and a figure
+        scaling landscape 3f2a 71c0 --to both.pdf          two runs on one scale of colours
+        scaling landscape 3f2a --side 11 --reach 0.5 --json
+
+        scaling.landscape("3f2a", "71c0").save("landscape.png")
+
+    The filters of the directions are as large as the weights'. (Li et al. 2018) The loss is of held-out windows of the
+    data that each run was trained on.
+
+    Args:
+        run: the beginning of a run's id, or STUDY:ROW
+        others: runs to draw beside it
+        side: points to a side, an odd number
+        reach: how far the plane goes: 1 is as large as the weights
+        seed: draws the directions
+        windows: held-out windows
+        to: draw the contours to this file: .png, .pdf or .svg
+    """
+    from scaling.training.finetune import pretrained
+
+    if side % 2 == 0:
+        raise ScalingError("expected an odd number, so that the model is in the middle", key="side", value=side)
+    if to is not None:
+        _ending(to, FIGURES)
+    sources = [pretrained(named(one), runs) for one in (run, *others)]
+    for source in sources:
+        if "objective" not in source.sections:
+            what = "what it was trained on is not known here"
+            raise ScalingError(what, key="RUN", value=source.folder.name, fix="name a run of the ledger")
+
+    from scaling.inside.landscape import held_out, rises
+    from scaling.inside.landscape import landscape as around
+
+    losses = {}
+    for source in sources:
+        model = load(source.folder, device=device).module
+        losses[source.folder.name] = around(model, held_out(source, windows, runs), side, reach, seed)
+    each = [{"run": name, **rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
+    return Landscape({"reach": reach, "runs": each}, losses).saved(to)
+
+
+def _ending(path: str | Path, endings: Sequence[str]) -> str:
+    """The ending of a file to write, one of some."""
+    ending = Path(path).suffix
+    if ending not in endings:
+        fix = f"take {', '.join(endings)}"
+        raise ScalingError("there is no such kind of file", key="to", value=str(path), fix=fix)
+    return ending

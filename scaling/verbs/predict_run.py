@@ -1,0 +1,153 @@
+"""Predictions on record: predict a run from points before it begins, and see how such predictions held."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from scaling.errors import ScalingError
+from scaling.number import OpenFraction, plural
+from scaling.printing import interval
+from scaling.verbs.overrides import RUNS, resolved, words
+from scaling.verbs.result import Result, Table
+from scaling.verbs.signature import Flag, verb
+
+
+class RunPrediction(Result):
+    """A prediction of a run's loss, on record. Printed, it is `scaling predict-run`."""
+
+    def __str__(self) -> str:
+        loss = ", ".join(filter(None, (f"loss {self.predicted:.4f}", _of_a_new_run(self.document))))
+        law = f"{self.law} of {plural(self.points['fitted'], 'run')}"
+        already = " (on record already)" if self.already else ""
+        return f"run {self.run}: {loss}, by {law}; on record as {self.prediction}{already}"
+
+
+class TrackRecord(Result):
+    """Every prediction on record in a ledger, and how many held. Printed, it is `scaling predictions`."""
+
+    def _title(self) -> str:
+        from scaling.reports.on_record import sentence
+
+        return sentence(self.document)
+
+    def _table(self) -> Table:
+        rows = []
+        for entry in self.entries:
+            outcome = entry["standing"]
+            if entry["loss"] is not None:
+                inside = {True: ", inside", False: ", outside", None: ""}[entry["covered"]]
+                outcome = f"came out as {entry['loss']:.4f}, error {entry['relative_error']:+.2%}{inside}"
+            made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
+            rows.append([*made, _of_a_new_run(entry), outcome])
+        return ["prediction", "on record since", "law", "predicted", "interval", "outcome"], rows
+
+
+def _of_a_new_run(document: Mapping[str, Any]) -> str:
+    """The interval of a new run; nothing where there is none."""
+    of_run = document["interval_run"]
+    return "" if of_run is None else f"{100 * of_run['level']:g}% interval of a new run {interval(of_run)}"
+
+
+@verb
+def predict_run(
+    model: str | None = None,
+    *overrides: str,
+    points: Any = None,
+    law: str = "chinchilla",
+    rename: Annotated[Mapping[str, str], Flag("map")] = {},
+    level: OpenFraction = 0.95,
+    overlays: Annotated[Sequence[str], Flag("overlay")] = (),
+    **settings: Any,
+) -> RunPrediction:
+    """Put a prediction of a run's loss on record before the run begins. It is scored when the run has ended.
+
+        scaling predict-run decoder size=ladder/1M train.tokens=20M --points runs/studies/quickstart
+        scaling predict-run study=quickstart run=0123456789abcdef --points small.csv --law auto
+
+        scaling.predict_run("decoder", "size=ladder/1M", tokens="20M", points="runs/studies/quickstart")
+
+    The record has the law, its estimates, both intervals, a hash of the points, the version of the code and the time.
+    A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
+
+    Args:
+        model: a model, a table's row or a file
+        points: the runs that the law is fitted to, as of `scaling fit`
+        law: as of `scaling fit`
+        rename: as of `scaling fit`
+        level: of the intervals
+    """
+    from scaling.ledger import Ledger
+    from scaling.ledger.registered import refuse_begun, register
+    from scaling.training.experiment import assemble
+    from scaling.training.point import point
+    from scaling.training.values import checked
+    from scaling.verbs.fit import fit
+    from scaling.version import __version__
+
+    if points is None:
+        raise ScalingError("is missing", key="points", fix="add --points TABLE")
+    given = [*([model] if model else []), *words(overrides, settings)]
+    if any(word.startswith("study=") for word in given):
+        from scaling.sweeps.study import planned
+
+        config = planned(given)
+    else:
+        config = resolved(model, overrides, settings, overlays)
+    experiment = assemble(checked(config))
+    ledger = Ledger.create(config["runs"])
+    run = ledger.add(experiment.spec)
+    refuse_begun(ledger, run)
+    of_run = point(experiment)
+    fitted = fit(points, law=law, rename=rename, level=level, hold_out="none")
+    if fitted.law is None or fitted.law.form.target != "loss":
+        raise ScalingError("predicts no loss of a run", key="law", value=law, fix="take chinchilla")
+    form = fitted.law.form
+    missing = [name for name in form.axes if name not in of_run]
+    if missing:
+        what = f"{form.name} needs {missing[0]}, which a run of this kind does not have"
+        fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
+        raise ScalingError(what, key="law", value=law, fix=fix)
+    for name in ("tokenizer", "validation"):
+        stated = fitted.points.definitions.get(name)
+        if stated is not None and name in of_run and stated != of_run[name]:
+            what = f"of the points is {stated}, and of the run {of_run[name]}: their losses differ"
+            raise ScalingError(what, key=name, fix="give points of runs that are evaluated alike")
+    row = {name: float(of_run[name]) for name in form.axes}
+    predicted = fitted.predict(**row)
+    digest = hashlib.sha256()
+    for name in sorted(fitted.points.columns):
+        digest.update(repr((name, fitted.points[name].tolist())).encode())
+    source = fitted.points.source or (str(points) if isinstance(points, str | Path) else type(points).__name__)
+    document = {
+        "law": form.name,
+        "formula": form.formula,
+        "estimates": fitted.estimates,
+        "row": row,
+        "predicted": float(predicted),
+        "level": fitted.level,
+        "interval_mean": None if predicted.interval_mean is None else predicted.interval_mean.to_json(),
+        "interval_run": None if predicted.interval_run is None else predicted.interval_run.to_json(),
+        "points": {"source": source, "fitted": len(fitted.points), "sha256": digest.hexdigest()},
+        "version": __version__,
+    }
+    path, new = register(ledger, run, document)
+    return RunPrediction({**document, "run": run, "prediction": path.stem, "already": not new})
+
+
+@verb
+def predictions(*, runs: str | Path = RUNS) -> TrackRecord:
+    """List the predictions on record with their scores, and count how many losses were inside their intervals.
+
+    scaling predictions
+    scaling predictions runs=/shared/runs
+
+    scaling.predictions().levels
+    """
+    from scaling.ledger import Ledger
+    from scaling.ledger.registered import calibration, registered
+
+    entries = registered(Ledger.open(runs))
+    return TrackRecord({**calibration(entries), "entries": [entry.to_json() for entry in entries]})

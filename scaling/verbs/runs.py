@@ -1,0 +1,315 @@
+"""Look at the runs of a ledger: list them, show one, compare two, and free the disk space that none needs any more."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling import config
+from scaling.errors import ScalingError
+from scaling.number import plural
+from scaling.printing import byte_size, columns, span
+from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.result import Result, Table
+from scaling.verbs.signature import verb
+from scaling.verbs.train import Run
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.ledger import Ledger
+
+WIDEST = 48  # letters of a name in a table
+SOME = 4  # values of a long list that are printed
+HEIGHT = 12  # lines of text that a curve takes
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # Unicode braille: the bits of a cell's two columns
+RUN_ID = re.compile(r"[0-9a-f]{4,16}")
+
+
+@dataclass(frozen=True)
+class Runs(Result):
+    """The status of each run of a ledger; of a study in the order of its plan."""
+
+    ledger: Ledger
+
+    @cached_property
+    def data(self) -> pandas.DataFrame:
+        """A row a run, with its status and each key of its config."""
+        import pandas
+
+        from scaling.ledger.result import flat
+
+        specs = _specs(self.ledger, [row["run"] for row in self.document])
+        table = [{**row, **flat(specs.get(row["run"], {}))} for row in self.document]
+        return pandas.DataFrame(table, columns=None if table else ["run", "name", "state", "loss"])
+
+    def _title(self) -> str:
+        states = Counter(row["state"] for row in self.document).most_common()
+        counts = ", ".join(f"{count} {state}" for state, count in states)
+        return plural(len(self.document), "run") + (f": {counts}" if counts else "")
+
+    def _table(self) -> Table:
+        now = time.time()
+        cells = [
+            {
+                **row,
+                "name": row["name"] and row["name"][:WIDEST],
+                "step": None if row["step"] is None else f"{row['step']}/{row['steps'] or '?'}",
+                "tokens/s": None if row["tokens_per_second"] is None else f"{row['tokens_per_second']:,.0f}",
+                "last sign": None if row["seen"] is None else f"{span(max(now - row['seen'], 0))} ago",
+                "": row["reason"],
+            }
+            for row in self.document
+        ]
+        titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
+        return titles, [[row[title] for title in titles] for row in cells]
+
+
+@verb
+def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
+    """List runs: state, progress, loss, speed, host, and the last sign of life.
+
+        scaling runs                      every run of runs/
+        scaling runs quickstart           the runs of a study, in the order of its plan
+        scaling runs runs=/shared/runs    another folder
+
+        scaling.runs("quickstart").data   a DataFrame with the status and each key of the config
+
+    Args:
+        study: the name of a study or a table
+    """
+    from scaling.ledger import Ledger, index
+    from scaling.ledger.names import names
+    from scaling.ledger.status import printable
+
+    ledger = Ledger.open(runs)
+    rows = index.rows(ledger, None if study is None else ledger.runs_of(study))
+    if study is not None:
+        planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
+        rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
+    differing = names(_specs(ledger, [row.run for row in rows if row.name is None]))
+    named = {run: printable(name) or None for run, name in differing.items()}
+    return Runs([vars(replace(row, name=named.get(row.run, row.name))) for row in rows], ledger)
+
+
+def _specs(ledger: Ledger, runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """What each run computes; a damaged spec is left out."""
+    from scaling.ledger import index
+
+    specs: dict[str, Any] = {run: spec for run, spec, _ in index.results(ledger, runs) if spec is not None}
+    for run in runs:
+        if run not in specs:
+            with suppress(ScalingError):
+                specs[run] = ledger.spec(run)
+    return specs
+
+
+class RunRecord(Result):
+    """All that the ledger holds of a run: its `row` in `scaling runs`, result, attempts, spec and history."""
+
+    def __str__(self) -> str:
+        head = [f"run {self.row['run']}", self.row["name"], self.row["state"], self.row["reason"]]
+        parts = [" · ".join(part for part in head if part)]
+        for kind in ("train", "evaluate"):
+            entries = [entry for entry in self.history if entry.get("kind") == kind and entry.get("step", 0) > 0]
+            points = [(entry["step"], entry["loss"]) for entry in entries if math.isfinite(entry.get("loss", math.nan))]
+            if len(points) > 1:
+                parts.append(_curve(points, shutil.get_terminal_size().columns, f"{kind} loss"))
+        if self.result is not None:
+            parts.append(_section("result", self.result))
+        for attempt in self.attempts:
+            ended = {key: value for key, value in (attempt["exit"] or {}).items() if value}
+            known = {key: attempt.get(key) for key in ("host", "claimed")}
+            known |= {key: ended[key] for key in ("outcome", "reason", "ended", "differences") if key in ended}
+            parts.append(_section(f"attempt {attempt['attempt']}", known))
+        return "\n\n".join([*parts, _section("spec", self.spec)])
+
+
+@verb
+def show(run: str | Run, *, runs: str | Path = RUNS) -> RunRecord:
+    """Show one run: its state, result, attempts and settings, and its loss curve.
+
+        scaling show 3fa9                 the run whose id begins so
+        scaling show 3fa9 runs=/shared/runs
+
+        scaling.show("3fa9").result
+
+    Args:
+        run: the beginning of a run's id
+    """
+    from scaling.ledger import Ledger
+
+    ledger = Ledger.open(runs)
+    name = ledger.find(_id(run))
+    attempts = [{"attempt": record.number, **record.claim, "exit": record.exit} for record in ledger.attempts(name)]
+    return RunRecord(
+        {
+            "row": vars(ledger.status(name)),
+            "result": ledger.result(name),
+            "attempts": attempts,
+            "spec": ledger.spec(name),
+            "history": ledger.history(name),
+        }
+    )
+
+
+def _id(run: str | Run) -> str:
+    return run.id if isinstance(run, Run) else run
+
+
+def _section(title: str, values: Mapping[str, Any]) -> str:
+    """Keys and values as JSON, which cannot carry what a terminal would obey."""
+    from scaling.ledger.document import text
+    from scaling.ledger.result import flat
+
+    return columns([title, ""], [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()])
+
+
+def _compact(value: Any) -> str:
+    """A value as JSON; of a long list its beginning and its length."""
+    from scaling.ledger.document import text
+
+    if isinstance(value, list) and len(value) > SOME + 1:
+        return f"[{', '.join(map(_compact, value[:SOME]))}, … {len(value)} values]"
+    return text(value)
+
+
+def _curve(points: Sequence[tuple[int, float]], width: int, title: str) -> str:
+    """Loss over the logarithm of the step, each column the mean of the steps that fall into it, drawn in braille."""
+    margin = 9
+    across, down = 2 * max(width - margin - 1, 10), 4 * HEIGHT
+    first, last = math.log(points[0][0]), math.log(points[-1][0])
+    binned: dict[int, list[float]] = {}
+    for step, loss in points:
+        binned.setdefault(round((math.log(step) - first) / ((last - first) or 1) * (across - 1)), []).append(loss)
+    means = {column: sum(losses) / len(losses) for column, losses in sorted(binned.items())}
+    low, high = min(means.values()), max(means.values())
+    for (left, above), (right, below) in pairwise(list(means.items())):  # straight lines across the first, sparse steps
+        for column in range(left + 1, right):
+            means[column] = above + (below - above) * (column - left) / (right - left)
+    cells = [[0x2800] * (across // 2) for _ in range(HEIGHT)]
+    for column, mean in means.items():
+        line = round((high - mean) / ((high - low) or 1) * (down - 1))
+        cells[line // 4][column // 2] |= DOTS[column % 2][line % 4]
+    labels = {0: f"{high:.4g}", HEIGHT - 1: f"{low:.4g}"}
+    drawn = [f"{labels.get(line, ''):>{margin - 1}} " + "".join(map(chr, cells[line])) for line in range(HEIGHT)]
+    steps = f"{points[0][0]:<{across // 4}}{points[-1][0]:>{across // 2 - across // 4}}"
+    return "\n".join([title, *(line.rstrip("\u2800 ") for line in drawn), " " * margin + steps])
+
+
+class Differences(dict[str, tuple[Any, Any]]):
+    """The keys in which two runs or configs differ, dotted, each with both values (None where one has no such key)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling diff --json` (docs/json.md)."""
+        from scaling.ledger.document import spelled
+
+        return spelled(self)
+
+    def __str__(self) -> str:
+        from scaling.ledger.document import text
+
+        lines = [line for key, (left, right) in self.items() for line in _lines(text(key)[1:-1], left, right)]
+        width = max((len(key) for key, _ in lines), default=0)
+        return "\n".join(f"{key:<{width}}  {line}" for key, line in lines) or "no difference"
+
+
+@verb
+def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = RUNS, **settings: Any) -> Differences:
+    """Show what two runs or configs differ in; finished runs are compared in their results as well.
+
+        scaling diff 3fa9 71c0                  two runs, by the beginnings of their ids
+        scaling diff gpt2 llama size=tiny       two configs, each with what is laid over it
+        scaling diff gpt2 3fa9                  one of each
+
+        scaling.diff("gpt2", "llama", size="tiny")
+
+    Args:
+        one: a run or a config
+        other: another
+    """
+    from scaling.ledger import Ledger
+    from scaling.ledger.result import CIRCUMSTANCES, differences
+
+    laid = words(overrides, settings)
+
+    def document(name: str) -> Mapping[str, Any]:
+        if not RUN_ID.fullmatch(name):
+            return config.load(name, laid).tree
+        ledger = Ledger.open(runs)
+        run = ledger.find(name)
+        result = {
+            key: value
+            for key, value in (ledger.result(run) or {}).items()
+            if key not in ("run", "attempt", CIRCUMSTANCES)
+        }
+        return {**ledger.spec(run), **({"result": result} if result else {})}
+
+    return Differences(differences(document(_id(one)), document(_id(other))))
+
+
+def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
+    """A difference in lines: of two lists of one length, the places that differ where these are few."""
+    before, after = ("–" if value is None else _compact(value) for value in (left, right))
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        places = [place for place, (one, other) in enumerate(zip(left, right, strict=True)) if one != other]
+        if len(places) <= SOME:
+            for place in places:
+                yield from _lines(f"{key}.{place}", left[place], right[place])
+        else:
+            yield key, f"{before} → {after}, {len(places)} of {len(left)} values differ"
+    else:
+        yield key, f"{before} → {after}"
+
+
+class Garbage(Result):
+    """What no run needs any more: `items` were freed, or can be; `kept` could be if no other run started from them."""
+
+    def _title(self) -> str:
+        what = "freed" if self.freed else "can be freed; --free does it" if self.items else "to free"
+        return f"{byte_size(self.bytes)} in {plural(len(self.items), 'place')} {what}"
+
+    def _table(self) -> Table:
+        rows = [(item, item["path"]) for item in self.items]
+        rows += [(item, "kept: other runs start from these weights") for item in self.kept]
+        return ["run", "size", "kind", "path"], [
+            [item["run"], byte_size(item["bytes"]), item["kind"], path] for item, path in rows
+        ]
+
+
+@verb
+def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) -> Garbage:
+    """List the disk space that no run needs any more, and with --free free it.
+
+        scaling gc                        what it would free
+        scaling gc --free                 free it
+        scaling gc --free --weights       and the final weights of every finished run
+
+        scaling.gc(free=True).bytes
+
+    Freed are checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
+    Specs, logs and results always stay. The final weights of finished runs stay, since export and generate need them;
+    --weights frees them too. Weights that another run starts from stay as long as that run has no result, or its
+    checkpoints hold only what it trained.
+
+    Args:
+        free: do it, instead of saying what would be done
+        weights: also the final weights of finished runs
+    """
+    from scaling.ledger import Ledger, collect
+
+    ledger = Ledger.open(runs)
+    waste, kept = collect.sorted_out(ledger, weights)
+    total = collect.free(waste) if free else sum(item.bytes for item in waste)
+    items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
+    return Garbage({"freed": free, "bytes": total, "items": items, "kept": needed})

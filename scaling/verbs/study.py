@@ -1,0 +1,394 @@
+"""Train a study, watch it, add a worker to it, and write its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from scaling.config import print_remarks
+from scaling.errors import DISK, ScalingError
+from scaling.number import PositiveFloat, PositiveInt, plural
+from scaling.printing import span
+from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.plan import StudySource, refuse_budget
+from scaling.verbs.signature import PYTHON, verb
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.ledger import Ledger
+    from scaling.studies.adaptive import Decider
+    from scaling.studies.findings import Findings, TaskFindings
+    from scaling.studies.launch import Unfinished
+    from scaling.studies.live import LiveLaw
+    from scaling.studies.plan import Plan
+    from scaling.studies.progress import Progress
+    from scaling.verbs.fit import Fit
+
+
+@dataclass(frozen=True, repr=False)
+class Study:
+    """The findings of a study with the runs that are done, and its page. Printed, it is `scaling report`.
+
+    `missing` lists the runs without a result; it is None where all have one. A kept report has no `ledger`.
+    """
+
+    findings: Findings
+    page: Path
+    ledger: Ledger | None = None
+    missing: Unfinished | None = None
+
+    @property
+    def name(self) -> str:
+        return self.findings.question.name
+
+    @property
+    def code(self) -> int:
+        """The exit code of `scaling study`."""
+        return 0 if self.missing is None else self.missing.code
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """A row a planned run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        import pandas
+
+        return pandas.DataFrame(self.findings.rows)
+
+    @property
+    def fit(self) -> Fit:
+        """The study's law, fitted; a `ScalingError` where its runs bear none."""
+        from scaling.verbs.fit import Fit
+
+        findings = self.findings
+        if findings.law is None or findings.document is None:
+            raise ScalingError(f"there is no law: {findings.reason}", key="study", value=self.name)
+        return Fit(findings.document, findings.points, findings.law, "profile", album=lambda: dict(findings.pictures))
+
+    @property
+    def on_record(self) -> Mapping[str, Any] | None:
+        """The calibration of the predictions on record in the ledger."""
+        from scaling.ledger.registered import calibration, registered
+
+        return None if self.ledger is None else calibration(registered(self.ledger))
+
+    def report(self) -> Path:
+        """The study's page, written again from what is done by now."""
+        if self.ledger is None:
+            return report(str(self.page.parent)).page
+        return report(self.name, runs=self.ledger.root).page
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling report --json` (docs/json.md)."""
+        record = self.on_record
+        return self.findings.to_json(self.page) | ({} if record is None else {"on_record": record})
+
+    def _repr_html_(self) -> str:
+        return self.points.to_html() if self.findings.law is None else self.fit._repr_html_()
+
+    def __repr__(self) -> str:
+        done = sum(row["status"] == "finished" for row in self.findings.rows)
+        return f"Study({self.name}: {done} of {plural(len(self.findings.rows), 'run')} finished)"
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        from scaling.reports.answer import answer
+        from scaling.reports.markup import plain
+        from scaling.reports.on_record import sentence
+
+        document, record = self.findings.document or {}, self.on_record
+        yield self.findings.question.question
+        if document:
+            yield str(self.fit)
+        if not document or "rows" in document:
+            yield plain(answer(self.findings).sentence)
+        for task in self.findings.tasks:
+            yield from _of_task(task)
+        if (entropy := document.get("entropy")) is not None:
+            inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
+            yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
+            for error in entropy["excess_errors"]:
+                yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
+        yield f"report: {self.page}"
+        if record is not None and (record["predictions"] or record["altered"]):
+            yield f"on record: {sentence(record)}"
+
+
+def _of_task(task: TaskFindings) -> Iterator[str]:
+    """A task in lines: what was predicted for its held-out runs, and what to doubt."""
+    from scaling.fit_report.tables import coverage
+    from scaling.law.predictions import percent
+
+    document = task.document
+    if document is None:
+        yield f"{task.task}: no law of the score: {task.reason}"
+        return
+    target, tested = document["target"], document["held_out"]
+    covered = None if tested is None else coverage(tested)
+    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}" + (f"; {covered}" if covered else "")
+    for point in [] if tested is None else tested["points"]:
+        run: Mapping[str, Any] = point["interval_run"] or {"low": None}
+        ends = "" if None in run.values() else f", {percent(run['level'])} {run['low']:.4f} to {run['high']:.4f}"
+        yield f"  held out: {target} {point[target]:.4f}, predicted {point['predicted']:.4f}{ends}"
+    yield from (f"! {task.task}: {doubt}" for doubt in (*document["not_identified"], *document["unreliable"]))
+
+
+@verb
+def study(
+    study: StudySource,
+    *overrides: str,
+    at: str | None = None,
+    workers: PositiveInt | None = None,
+    launcher: Literal["local", "slurm"] = "local",
+    slurm: Mapping[str, Any] = {},
+    tasks: tuple[str, ...] = (),
+    adaptive: str | None = None,
+    budget: PositiveFloat | None = None,
+    retry_failed: bool = False,
+    progress: PYTHON[bool] = True,
+    **settings: Any,
+) -> Study:
+    """Train what is not done of a study, fit its law, test it on the held-out runs, and write the report.
+
+        scaling study quickstart                         the shipped first study, offline, in minutes on two cores
+        scaling study quickstart data=python             the same on real text
+        scaling study my_study.yaml --workers 8
+        scaling study quickstart --adaptive 'E ± 0.02'   chooses its runs until the interval is so narrow
+
+        study = scaling.study("quickstart")
+        study.fit.predict(N=1e6, D=2e7)
+        scaling.study({"name": "mine", "question": "…", "base": "decoder", "grid": {"size": ["10k", "30k"]}})
+
+    Overrides hold for every run. `scaling plan` estimates before what it will cost. Stopped at any time, the same
+    command goes on. An adaptive study chooses its runs one after another until its goal is reached ("E ± 0.01" or
+    "loss at C=1e15 ± 0.5%") or its budget is spent.
+
+    Args:
+        study: a shipped study, a path, or in Python the fields of a study as a dict
+        at: a scale that the study names, as paper
+        workers: processes; default: what suits the machine
+        launcher: who starts the workers
+        slurm: options of sbatch, as submitit names them
+        tasks: finetune each finished run on these too
+        adaptive: choose the runs one after another, until the goal is reached
+        budget: FLOPs of --adaptive; default: what the grid takes
+        retry_failed: try runs again that failed too often
+    """
+    from scaling.law.goal import parse_goal
+    from scaling.reports.chosen import sentence
+    from scaling.reports.wandb_summary import mirror
+    from scaling.reports.write import write
+    from scaling.studies.adaptive import decider
+    from scaling.studies.decisions import decisions
+    from scaling.studies.identifiability import shortfall
+    from scaling.studies.launch import train
+    from scaling.studies.record import enter
+    from scaling.studies.scale_choice import choose_scale
+    from scaling.studies.tasks import task_plan, with_tasks
+    from scaling.studies.view import listener
+
+    refuse_budget(adaptive, budget)
+    given, tell, decided = words(overrides, settings), _teller(progress), None
+    if adaptive is None:
+        plan, why = choose_scale(study, at, given, workers)
+        plan = with_tasks(plan, tasks)
+        ledger = plan.ledger()
+        added = enter(ledger, plan.question.name, plan)
+        extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
+        for remark in filter(None, (why, extended, shortfall(plan.question, plan.fitted))):
+            tell(remark)
+    else:
+        if launcher != "local":
+            fix = "leave --launcher out; start further workers with `scaling work`"
+            raise ScalingError("an adaptive study starts its workers here", key="--launcher", value=launcher, fix=fix)
+        decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
+        plan, ledger = decided(), decided.ledger
+    name = plan.question.name
+    if progress:
+        print_remarks(run.experiment.config for run in (decided.field.runs if decided else plan.runs))
+
+    def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
+        options: Any = {"workers": workers, "launcher": launcher, "parameters": slurm, "retry_failed": retry_failed}
+        with listener(progress) as heard:
+            missing = train(ledger, plan.question.name, plan, heard, decided=decided, **options)
+        if missing is not None and missing.code == DISK:
+            raise _not_done(plan.question.name, missing)
+        return missing
+
+    missing = trained(plan, decided)
+    if decided is not None:
+        plan = decided()
+        tell(sentence(decisions(ledger, name)))
+    finetuned = task_plan(ledger, plan) if plan.question.tasks else None
+    if finetuned is not None:
+        enter(ledger, finetuned.question.name, finetuned)
+        tell(f"finetune {plural(len(finetuned.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
+        missing = trained(finetuned) or missing
+    try:
+        findings, page = write(ledger, plan, tell)
+    except ScalingError as error:
+        raise error if missing is None else _not_done(name, missing, error) from None  # too few runs are left to fit
+    if missing is not None:
+        tell(f"the study {name} is not done: {missing}")
+    mirror(findings, page, ledger, plan)
+    return Study(findings, page, ledger, missing)
+
+
+def _teller(progress: bool) -> Callable[[object], None]:
+    """What prints steps and remarks on standard error; without `progress`, nothing."""
+    from scaling.studies.view import step
+
+    return step if progress else lambda _: None
+
+
+def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -> ScalingError:
+    """A study without a report, since too many runs are missing."""
+    lines = "; ".join(line.strip() for line in missing.lines)
+    return ScalingError(f"the study {name} is not done: {lines}", fix=why and f"no report: {why}", code=missing.code)
+
+
+@verb
+def report(
+    study: str, *, runs: str | Path = RUNS, keep: str | Path | None = None, progress: PYTHON[bool] = True
+) -> Study:
+    """Write a study's report from what is done so far: fit the law, draw the figures, write the page.
+
+        scaling report quickstart
+        scaling report quickstart runs=/shared/runs
+        scaling report quickstart --keep docs/results    a copy to read without the ledger
+        scaling report docs/results/quickstart           fit the law of such a copy again, to the points it keeps
+
+        scaling.report("quickstart").fit.estimates
+
+    Args:
+        study: a study of the ledger, or the folder of a kept report
+        keep: copy the report to the folder KEEP/STUDY, with the study's YAML
+    """
+    from scaling.ledger import Ledger
+
+    if Path(study, "index.html").is_file():
+        from scaling.reports.keep import fit_again, is_kept
+
+        folder = Path(study).resolve()
+        if not is_kept(folder):
+            raise ScalingError("is no kept report", key="STUDY", value=str(folder), fix="`--keep` writes one")
+        if keep is not None:
+            raise ScalingError("is a kept report already", key="STUDY", value=str(folder), fix="leave out --keep")
+        return Study(*fit_again(folder, _teller(progress)))
+    ledger = Ledger.open(runs)
+    ledger.plan(study)  # before what is slow to import
+
+    from scaling.reports.write import write
+    from scaling.studies.record import entered
+
+    folder = None if keep is None else Path(keep)
+    return Study(*write(ledger, entered(ledger, study), _teller(progress), folder), ledger)
+
+
+@dataclass(frozen=True)
+class StudyLook:
+    """A study while its runs go on: how far it is, and its law. Printed, it is a line of `scaling watch`."""
+
+    name: str
+    progress: Progress
+    law: LiveLaw
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling watch --json` (docs/json.md)."""
+        now = self.progress
+        return {
+            "study": self.name,
+            "runs": now.planned,
+            "settled": now.settled,
+            "failed": now.failed,
+            "share": now.share,
+            "seconds_left": now.left,
+            **self.law.to_json(),
+        }
+
+    def __str__(self) -> str:
+        from scaling.studies.view import summary
+
+        left = "" if self.progress.left is None else f", {span(self.progress.left)} left"
+        return f"{summary(self.progress)}{left}; {self.law}"
+
+
+@verb
+def watch(
+    study: str,
+    *,
+    runs: str | Path = RUNS,
+    every: PositiveFloat = 5.0,
+    once: bool = False,
+    wandb: PYTHON[bool] = True,
+) -> Iterator[StudyLook]:
+    """Watch a study while its runs go on: the law, an interval that holds at all looks together, and the time left.
+
+        scaling watch quickstart
+        scaling watch quickstart --once
+        scaling watch quickstart runs=/shared/runs --every 60
+
+        for look in scaling.watch("quickstart"):
+            print(look.law.interval)
+
+    It ends when all runs have come to their end. The looks are logged in W&B where the study's runs are, unless only
+    one is taken: `--once` or `--json`.
+
+    Args:
+        study: a study that was started
+        every: seconds between looks
+        once: look once
+    """
+    import time
+
+    from scaling.ledger import Ledger
+    from scaling.reports.wandb_summary import LiveMirror
+    from scaling.studies.decisions import decisions, is_open
+    from scaling.studies.live import LiveFit
+    from scaling.studies.progress import Watch
+    from scaling.studies.record import entered
+
+    ledger = Ledger.open(runs)
+    fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
+    while True:
+        if file != (newest := ledger.plan_file(study)):
+            file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
+            progress = Watch(ledger, plan)
+        made = decisions(ledger, study)
+        now = progress.look()
+        look = StudyLook(study, now, fitted(plan, made))
+        if str(look) != printed:
+            printed = str(look)
+            yield look
+        if once:
+            return
+        if wandb:
+            mirror = mirror or LiveMirror(ledger, plan)
+            mirror.log(look.to_json())
+        if now.settled == now.planned and not is_open(made):
+            break
+        time.sleep(every)
+    if mirror is not None:
+        mirror.end()
+
+
+@verb
+def work(study: str, *, runs: str | Path = RUNS) -> None:
+    """Train what is not done of a study until nothing is left: one more worker, on any machine that sees the folder.
+
+        scaling work quickstart
+        scaling work quickstart runs=/shared/runs
+
+    Args:
+        study: a study that was started
+    """
+    from scaling.ledger import Ledger
+    from scaling.studies.decisions import plans
+    from scaling.studies.work import work
+
+    ledger = Ledger.open(runs)
+    for plan, outdated in plans(ledger, study, [f"runs={ledger.root}"]):
+        work(ledger, plan, outdated=outdated)

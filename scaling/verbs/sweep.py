@@ -1,0 +1,378 @@
+"""W&B sweeps: check and register one, run it here, serve it as an agent, and bring runs back from W&B."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.errors import ScalingError
+from scaling.number import PositiveInt, plural
+from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.signature import PYTHON, verb
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.sweeps.check import Outlook
+    from scaling.sweeps.file import Sweep as SweepFile
+    from scaling.sweeps.trial import Trial
+
+MISSING = ("failed", "refused")  # outcomes of a trial that are no result
+MOST_TRIALS = 20  # trials without a result that are named
+MOST_RUNS = 5  # runs that are named as not complete, or as having two results
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that was checked. `outlook` is its cost, `path` its name at W&B where it was registered, and `overrides`
+    hold for its agents. A sweep that ran here has trials, the rows of points.csv, and the folder of that file.
+    """
+
+    file: SweepFile
+    outlook: Outlook
+    path: str | None = None
+    overrides: Sequence[str] = ()
+    trials: Sequence[Trial] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+    folder: Path | None = None
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """The runs with their swept keys, losses, and every definition of N, D and C."""
+        import pandas
+
+        return pandas.DataFrame(self.rows)
+
+    @property
+    def best(self) -> Trial | None:
+        """The finished trial with the best value of the sweep's metric."""
+        done = [trial for trial in self.trials if trial.report and trial.values and trial.report.outcome == "finished"]
+        return min(done, key=lambda trial: trial.values[-1]) if done and self.file.metric is not None else None
+
+    @property
+    def missing(self) -> list[Trial]:
+        """The trials without a result."""
+        return [trial for trial in self.trials if trial.report is None or trial.report.outcome in MISSING]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.missing else 0
+
+    def to_json(self) -> dict[str, Any] | list[Mapping[str, Any]]:
+        """The document of `scaling sweep --json` (docs/json.md)."""
+        return {**vars(self.outlook), "sweep": self.path} if self.folder is None else list(self.rows)
+
+    def _repr_html_(self) -> str | None:
+        return self.points.to_html() if self.trials else None
+
+    def __str__(self) -> str:
+        if self.folder is not None:
+            return self._ended()
+        cost = self.outlook
+        runs = "runs without end" if cost.runs is None else plural(cost.runs, "run")
+        each = ", each" if cost.runs is None else ""
+        about = "" if cost.exact else "about "
+        sizes = f"{cost.smallest:,}" + ("" if cost.smallest == cost.largest else f" to {cost.largest:,}")
+        lines = [
+            f"{self.file.name}: {self.file.method}, {runs} over {', '.join(self.file.parameters)}",
+            f"{sizes} parameters without embeddings; {about}{cost.tokens:.3g} tokens, {cost.flops:.3g} FLOPs{each}",
+        ]
+        if self.file.hyperband is not None:
+            brackets = ", ".join(map(str, self.file.hyperband.brackets[:4]))
+            lines.append(f"hyperband: after evaluation {brackets}, …, the best 1/{self.file.hyperband.eta:g} go on")
+        if self.path is not None:
+            agent = " ".join(["scaling agent", self.path, *self.overrides])
+            agent += "" if self.overrides else f" (or: wandb agent {self.path})"
+            lines.append(f"registered as {self.path}; on each node: {agent}")
+        return "\n".join(lines)
+
+    def _ended(self) -> str:
+        """What came of a sweep that ran here."""
+        from scaling.sweeps.table import name
+
+        outcomes = Counter(trial.report.outcome for trial in self.trials if trial.report is not None)
+        lines = [", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())]
+        if self.best is not None and self.file.metric is not None:
+            value = self.file.metric.sign * self.best.values[-1]
+            lines.append(f"best {self.file.metric.name} {value:.4f}: {name(self.best.cell)}")
+        missing = [f"without a result: {_outcome(trial)}" for trial in self.missing]
+        lines += _first(missing, MOST_TRIALS)
+        if missing:
+            lines.append(f"the same command tries them again; the workers' output is in {self.folder}/workers.log")
+        return "\n".join([*lines, f"points: {self.folder}/points.csv"])
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self).partition(chr(10))[0]})"
+
+
+@dataclass(frozen=True)
+class Served:
+    """The runs that an agent took from W&B, and why those without a result have none, by their names."""
+
+    taken: int
+    failed: Mapping[str, str]
+
+    @property
+    def code(self) -> int:
+        return 1 if self.failed else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling agent --json` (docs/json.md)."""
+        return {"taken": self.taken, "failed": dict(self.failed)}
+
+    def __str__(self) -> str:
+        lines = [f"{plural(self.taken, 'run')} taken from W&B, {len(self.failed)} without a result"]
+        return "\n".join([*lines, *(f"  {name}: {why}" for name, why in self.failed.items())])
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The runs that were brought back from W&B; `document` is what `scaling pull --json` prints (docs/json.md)."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """The ledger of the runs."""
+        return Path(self.document["folder"])
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        import pandas
+
+        return pandas.read_csv(self.document["points"])
+
+    @property
+    def code(self) -> int:
+        return 0 if self.document["complete"] else 1
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.document)
+
+    def _repr_html_(self) -> str:
+        return self.points.to_html()
+
+    def __str__(self) -> str:
+        found = self.document
+        lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
+        if found["running"]:
+            lines.append(f"{found['running']} still running: the same command brings them when they have ended")
+        if found["foreign"]:
+            lines.append(f"{found['foreign']} not ours, left out")
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["runs"].items())
+        lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
+        missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
+        lines += _first(missing, MOST_RUNS)
+        lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
+        return "\n".join([*lines, f"points: {found['points']}"])
+
+
+@verb
+def sweep(
+    file: str | Path | None = None,
+    *overrides: str,
+    study: str | None = None,
+    local: bool = False,
+    dry_run: bool = False,
+    count: PositiveInt | None = None,
+    workers: PositiveInt | None = None,
+    progress: PYTHON[bool] = True,
+    **settings: Any,
+) -> Sweep:
+    """Check a W&B sweep and register it, or run it on this machine with no server.
+
+        scaling sweep sweeps/learning_rate.yaml --dry-run     check it and print its cost
+        scaling sweep sweeps/learning_rate.yaml --local       the same runs on this machine; no account, no network
+        scaling sweep sweeps/learning_rate.yaml               register it with W&B; `scaling agent` trains it
+        scaling sweep --study quickstart                      a planned study as a sweep over the ids of its runs
+
+        best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
+
+    With --local overrides hold for every run, and the same command continues a sweep that was stopped. The agents of a
+    registered sweep read its file alone, so the only override there is `runs=`.
+
+    Args:
+        file: the file of a sweep, as `wandb sweep` reads it
+        study: a planned study of the ledger in place of a file
+        local: train its runs on this machine, with no server
+        dry_run: check it and print its cost, nothing more
+        count: the most runs to train
+        workers: processes of --local (default: one for each GPU or core)
+    """
+    from scaling.sweeps.file import capped, of, read
+
+    if (file is None) == (study is None):
+        what = "name one sweep's file" if file is None else "a study takes the place of a file"
+        raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
+    if local and dry_run:
+        what = "a dry run trains nothing"
+        raise ScalingError(what, key="--dry-run", fix="leave it or --local out: --local checks the sweep first too")
+    if local and study is not None:
+        raise ScalingError("a study has workers of its own", key="--local", fix=f"scaling work {study}")
+    if workers is not None and not local:
+        raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
+    given = words(overrides, settings)
+    where = [word for word in given if word.startswith("runs=")]
+    if file is not None:
+        checked = capped(read(file), count)
+    if local:
+        return _here(checked, given, workers, progress)
+    if others := [word for word in given if word not in where]:
+        what = "a registered sweep's agents read the file alone"
+        raise ScalingError(what, key=others[0], fix="write it into command")
+    if study is not None:
+        from scaling.ledger import Ledger
+        from scaling.sweeps.study import tree
+
+        ledger = Ledger.open(where[-1].removeprefix("runs=") if where else RUNS)
+        checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
+
+    from scaling.sweeps import check
+    from scaling.sweeps.register import register
+
+    outlook = check.check(checked, check.read(checked, where))
+    return Sweep(checked, outlook, None if dry_run else register(checked), where)
+
+
+def _here(sweep: SweepFile, given: Sequence[str], workers: int | None, progress: bool) -> Sweep:
+    from scaling.sweeps import check
+    from scaling.sweeps.search import needs_end, searched
+
+    needs_end(sweep)
+    # With no server the runs are not shown anywhere, unless an override asks for it.
+    given = ["log.wandb=disabled", *given]
+    looks = check.read(sweep, given)
+    # What takes seconds to import comes after these checks.
+    from scaling.studies.findings import write_points
+    from scaling.studies.view import step
+    from scaling.sweeps import local
+    from scaling.sweeps.table import rows
+    from scaling.sweeps.trial import Trials
+
+    def ended(trial: Trial) -> None:
+        if progress:
+            done = sum(each.report is not None for each in trials.drawn)
+            step(f"{done} of {sweep.size}  {_outcome(trial)}")
+
+    places = local.places()
+    if workers is not None:
+        places = [places[number % len(places)] for number in range(workers)]
+    folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(given)[:8]}"
+    log = folder / "workers.log"
+    with local.workers(sweep, places[: sweep.size or len(places)], log) as started:
+        outlook = check.check(sweep, looks)
+        check.alone(sweep, looks.first)
+        if progress:
+            step(Sweep(sweep, outlook))
+        trials = Trials(sweep, searched(sweep, folder), ended)
+        local.train(trials, given, started, log)
+    table = rows(trials.drawn)
+    if table:
+        write_points(table, folder / "points.csv")
+    return Sweep(sweep, outlook, None, given, trials.drawn, table, folder)
+
+
+def _first(lines: Sequence[str], most: int) -> list[str]:
+    return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
+
+
+def _outcome(trial: Trial) -> str:
+    from scaling.sweeps.table import name
+
+    report = trial.report
+    if report is None:
+        return f"{name(trial.cell)}  not trained"
+    loss = "" if report.loss is None else f", loss {report.loss:.4f}"
+    why = f": {report.reason}" if report.reason and report.outcome in MISSING else ""
+    return f"{name(trial.cell)}  {report.outcome}{loss}{why}"
+
+
+@verb
+def agent(
+    sweep: str, *overrides: str, count: PositiveInt | None = None, progress: PYTHON[bool] = True, **settings: Any
+) -> Served:
+    """Train the runs of a registered W&B sweep: one agent for a whole node, which loses no run to a kill or a requeue.
+
+        scaling agent me/scaling/abcd1234
+        scaling agent me/scaling/abcd1234 runs=/shared/runs     the folder that all agents of the sweep see
+
+        scaling.agent("me/scaling/abcd1234", runs="/shared/runs")
+
+    The agent starts the ranks of each run itself. Overrides hold for every run on this node. `wandb agent` may serve
+    the same sweep.
+
+    Args:
+        sweep: ENTITY/PROJECT/ID, as `scaling sweep` and `wandb sweep` print it
+        count: the most runs to take
+    """
+    environment = dict(os.environ)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the agent itself reads configs alone: devices are those of its runs
+
+    from scaling.studies.view import step
+    from scaling.sweeps.agent import Agent
+    from scaling.sweeps.server import Path as Place
+    from scaling.sweeps.server import Server
+
+    given, tell = words(overrides, settings), step if progress else (lambda line: None)
+    serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, tell, count)
+    serving.serve()
+    return Served(serving.taken, serving.failed)
+
+
+@verb
+def pull(
+    source: str,
+    *overrides: str,
+    to: str | Path | None = None,
+    study: str | None = None,
+    table: str | None = None,
+    runs: str | Path = RUNS,
+    progress: PYTHON[bool] = True,
+    **settings: Any,
+) -> Pull:
+    """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
+
+        scaling pull me/scaling                       a project, into runs/pulled/me-scaling
+        scaling pull me/scaling/abcd1234              one sweep of it
+        scaling pull wandb/                           runs that W&B's client wrote offline and never synced
+        scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
+        scaling pull me/scaling --table narang2021 size=tiny seeds=2
+
+        scaling.pull("me/scaling").points
+
+    The same command continues where it stopped, and fetches what is new. WANDB_BASE_URL names the server. Overrides
+    are those that the study or the table was trained with.
+
+    Args:
+        source: ENTITY/PROJECT, ENTITY/PROJECT/SWEEP, or a folder of W&B's files
+        to: the folder to write (default: pulled/ENTITY-PROJECT in the folder of the ledger)
+        study: enter the plan of this study too
+        table: enter the runs of this table as a study too
+    """
+    given, planned = words(overrides, settings), None
+    if study is not None and table is not None:
+        raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
+    if given and study is None and table is None:
+        raise ScalingError("overrides are of a study or a table", key=given[0], fix="name it: --study or --table")
+    if study is not None or table is not None:
+        from scaling.studies.plan import plan
+        from scaling.studies.question import read as read_study
+        from scaling.tables.study import question
+        from scaling.tables.table import read as read_table
+
+        if study is not None:
+            asked = read_study(study, None, given)
+        else:
+            file, given = read_table(str(table)).seeded(given)
+            asked = question(file, given)
+        planned = plan(asked, given)
+
+    from scaling.studies.view import step
+    from scaling.sweeps.pull.pull import pull
+
+    return Pull(pull(source, to, runs, planned, step if progress else (lambda line: None)))

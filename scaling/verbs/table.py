@@ -1,0 +1,272 @@
+"""A paper's ablation table: count its rows, train them, read them, and ask what its small runs decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from scaling.errors import ScalingError
+from scaling.number import PositiveInt, plural
+from scaling.printing import columns, html_table
+from scaling.verbs.overrides import words
+from scaling.verbs.signature import PYTHON, Flag, verb
+
+if TYPE_CHECKING:
+    import pandas
+
+    from scaling.studies.launch import Unfinished
+    from scaling.tables.decision import Decision
+    from scaling.tables.lines import Printed
+    from scaling.tables.results import Results
+
+Rows = Annotated[Sequence[str], Flag("row")]
+Source = Annotated[str | Path | None, Flag("from")]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with the results of its runs. `missing` lists the requested runs that are not done."""
+
+    formats: ClassVar = ("terminal", "markdown", "latex", "csv", "html")
+
+    printed: Printed
+    results: Results | None = None
+    missing: Unfinished | None = None
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
+        import pandas
+
+        from scaling.tables.form import flat
+
+        return pandas.DataFrame([flat(line) for line in self.printed.lines])
+
+    @property
+    def runs(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a planned run: its row of the table, seed, status, losses and scores."""
+        import pandas
+
+        from scaling.tables.results import Point
+
+        points = () if self.results is None else self.results.points
+        names = [name for name in Point.__dataclass_fields__ if name != "scores"]
+        runs = pandas.DataFrame([vars(point) for point in points], columns=names)
+        for column in () if self.results is None else self.results.downstream:
+            runs[f"{column.name}_score"] = [point.scores.get(column.name) for point in points]
+        return runs
+
+    @property
+    def baseline(self) -> str:
+        """The row that all others are compared with."""
+        return self.printed.table.baseline
+
+    @property
+    def notes(self) -> list[str]:
+        """What the table's figures rest on, and what is missing."""
+        from scaling.tables.lines import notes
+
+        return notes(self.printed)
+
+    @property
+    def code(self) -> int:
+        return 0 if self.missing is None else self.missing.code
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling table --json` (docs/json.md)."""
+        return self.printed.to_json()
+
+    def format(self, name: str) -> str:
+        """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
+        from scaling.tables.form import FORMS
+
+        return FORMS[name](self.printed)
+
+    def _repr_html_(self) -> str:
+        return self.format("html")
+
+    def __str__(self) -> str:
+        return self.format("terminal").rstrip()
+
+    def __repr__(self) -> str:
+        return f"Table({self.printed.table.name}, {plural(len(self.printed.lines), 'row')})"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How often the better of two rows at one scale is the better at a larger one."""
+
+    formats: ClassVar = ("terminal", "markdown", "latex")
+
+    table: str
+    decisions: Sequence[Decision]
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is a pair of scales."""
+        import pandas
+
+        return pandas.DataFrame([decision.to_json() for decision in self.decisions])
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling decide --json` (docs/json.md)."""
+        return {"table": self.table, "decisions": [decision.to_json() for decision in self.decisions]}
+
+    def format(self, name: str) -> str:
+        """The decisions as `terminal`, `markdown` or `latex`."""
+        from scaling.fit_report.formats import latex_table, markdown_table, markdown_text
+        from scaling.tables.decision import shown
+
+        tables = shown(self.decisions)
+        if name == "markdown":
+            paragraphs = [(each.caption, markdown_table(each), *map(markdown_text, each.notes)) for each in tables]
+            return "\n\n".join("\n\n".join(each) for each in paragraphs)
+        if name == "latex":
+            blocks = [
+                (f"% {each.caption}", latex_table(each), *(f"% {note}" for note in each.notes)) for each in tables
+            ]
+            return "\n".join("\n".join(each) for each in blocks)
+        return "\n\n".join("\n".join([columns(each.titles, each.rows), *each.notes]) for each in tables)
+
+    def _repr_html_(self) -> str:
+        from scaling.tables.decision import shown
+
+        return "".join(html_table(each.titles, each.rows) for each in shown(self.decisions))
+
+    def __str__(self) -> str:
+        return self.format("terminal")
+
+    def __repr__(self) -> str:
+        return f"Decisions({self.table}, {plural(len(self.decisions), 'pair')} of scales)"
+
+
+@verb
+def table(
+    name: str,
+    *overrides: str,
+    rows: Rows = (),
+    counts: bool = False,
+    train: bool = False,
+    source: Source = None,
+    study: str | None = None,
+    downstream: Sequence[str] = (),
+    keep: str | Path | None = None,
+    workers: PositiveInt | None = None,
+    retry_failed: bool = False,
+    progress: PYTHON[bool] = True,
+    **settings: Any,
+) -> Table:
+    """Count, train or read the rows of a paper's ablation table, next to the published figures.
+
+        scaling table narang2021 --counts                        parameters and operations; nothing is trained
+        scaling table narang2021_cpu --train                     train what is missing, then print
+        scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
+        scaling table narang2021_cpu --from runs --format markdown
+        scaling table narang2021_cpu --from wandb:me/scaling     what W&B holds of it
+        scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md
+        scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv seeds=5
+        scaling table narang2021_cpu --train --downstream cola,sst2
+
+        table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
+
+    Overrides hold for every row. `seeds=3` or `seeds={baseline: 10, others: 3}` is the number of runs of a row. The
+    same command continues a training that was stopped.
+
+    Args:
+        name: a shipped table or a file
+        rows: one row alone; repeats
+        counts: parameters and operations alone
+        train: train first what is missing
+        source: runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again
+        study: the study to read, or the name to train under
+        downstream: tasks to show scores of, as cola,sst2; with --train each run is finetuned on them. `all`: the tasks
+            of the table, and those that a ledger holds
+        keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
+        workers: processes (default: the number that suits the machine)
+        retry_failed: train runs again that failed too often
+    """
+    from scaling.config import print_remarks
+    from scaling.tables.count import counts as counted
+    from scaling.tables.downstream import ALL, chosen, split
+    from scaling.tables.lines import printed
+    from scaling.tables.study import held, trained
+    from scaling.tables.table import read
+
+    of_runs = [("train", train), ("from", source), ("downstream", downstream), ("keep", keep)]
+    if counts and (others := [option for option, value in of_runs if value]):
+        raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+    file, given = read(name).only(list(rows)).seeded(words(overrides, settings))
+    tasks, results, missing = split(downstream), None, None
+    scored = chosen(file.downstream, tasks, file.published)
+    if train:
+        if tasks and not scored:
+            fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
+            raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix=fix)
+        choices: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
+        results, missing = trained(file, given, source, study, scored, **choices)
+    elif not counts:
+        results = held(file, given, source, study, scored, others=ALL in tasks)
+    show = printed(file, counted(file, given or (results.settings if results else ())), results)
+    if counts and progress:
+        print_remarks(file.load(row.name, given) for row in file.rows)
+    if keep is not None and results is not None:
+        from scaling.reports.keep_table import keep_table
+
+        keep_table(show, results, Path(keep))
+    return Table(show, results, missing)
+
+
+@verb
+def decide(
+    name: str,
+    *overrides: str,
+    rows: Rows = (),
+    source: Source = None,
+    against: str | Path | None = None,
+    study: str | None = None,
+    downstream: Sequence[str] = (),
+    **settings: Any,
+) -> Decisions:
+    """Show how often the better of two rows at a small scale is the better one at a larger scale.
+
+        scaling decide narang2021_cpu --from docs/results/narang2021/points.csv
+        scaling decide narang2021_cpu --from small --against large
+        scaling decide narang2021 --from docs/results/architecture_exponents-text/points.csv
+
+        scaling.decide("narang2021_cpu", source="docs/results/narang2021/points.csv").data
+
+    Early losses decide for final losses, and both for the paper's final losses, or for the runs of --against. Where
+    runs have scores of tasks, losses decide for scores, and scores for the paper's scores. In the points of a study
+    that compares rows, the smaller sizes and budgets decide for the largest.
+
+    Args:
+        name: a shipped table or a file
+        rows: one row alone; repeats
+        source: runs to read: a ledger's folder, kept points, wandb:PROJECT
+        against: larger runs to decide for: a ledger's folder, kept points, wandb:PROJECT
+        study: the study to read
+        downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
+    """
+    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
+    from scaling.tables.downstream import ALL, chosen, split
+    from scaling.tables.study import held
+    from scaling.tables.table import read
+
+    file, given = read(name).only(list(rows)), words(overrides, settings)
+    if source is not None and Path(source).suffix == ".csv" and is_of_study(Path(source)):
+        if against is not None:
+            fix = "leave it out: the smaller sizes of a study decide for the largest"
+            raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
+        made = of_study(Path(source), {row.name for row in file.rows})
+    else:
+        tasks = split(downstream)
+        scored = chosen(file.downstream, tasks, file.published)
+        results = held(file, given, source, study, scored, others=ALL in tasks)
+        larger = None if against is None else final_of(held(file, given, against), str(against))
+        made = decisions(file, results, larger)
+    if not made:
+        fix = "train further rows, or name their runs by --from"
+        raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
+    return Decisions(file.name, tuple(made))

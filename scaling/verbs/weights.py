@@ -1,0 +1,97 @@
+"""Weights for other libraries, and from them: folders of transformers, and LoRA of peft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from scaling.errors import ScalingError
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result
+from scaling.verbs.signature import Flag, verb
+from scaling.verbs.train import Run, named
+
+
+class Weights(Result):
+    """A `folder` of weights that was written: their `parameters`, and transformers' `architecture` or our `kind`."""
+
+    def __str__(self) -> str:
+        folder, what, parameters = self.document.values()
+        return f"{folder}: {what}, {parameters:,} parameters"
+
+
+@verb
+def export(
+    run: str | Run,
+    *,
+    form: Annotated[str, Flag("format")] = "hf",
+    adapter: bool = False,
+    to: str | Path | None = None,
+    runs: str | Path = RUNS,
+) -> Weights:
+    """Write a trained model as a folder that transformers loads.
+
+        scaling export 3f2a                        a run of the ledger, by the beginning of its id
+        scaling export my_model --to my_model_hf   a folder of config.yaml and model.safetensors
+        scaling export 3f2a --adapter              of a run tuned by LoRA the updates alone, as peft loads them
+
+        scaling.export("3f2a").folder
+
+    Args:
+        run: a run's id, or a folder
+        form: hf, the first format of transformers that fits, or one by name (`scaling explain format`)
+        adapter: only the LoRA updates of a tuned run; without it they are merged
+        to: where to (RUN-hf; RUN-adapter)
+    """
+    from scaling.interop import huggingface, peft
+    from scaling.interop.run import read
+
+    folder = _new(to or f"{Path(named(run)).name}-{'adapter' if adapter else 'hf'}")
+    trained, name = read(named(run), runs), None if form == "hf" else form
+    if adapter:
+        tensors = peft.updates(trained.described)
+        written = peft.write(folder, trained.described, name=name)
+    else:
+        described = peft.merged(trained.described)
+        tensors, written = described.tensors, huggingface.write(folder, described, name)
+        if trained.tokenizer is not None:
+            huggingface.write_tokenizer(folder, trained.tokenizer, described)
+    count = sum(tensor.numel() for tensor in tensors.values())
+    return Weights({"folder": str(folder), "architecture": written.architecture, "parameters": count})
+
+
+@verb
+def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | Path | None = None) -> Weights:
+    """Read a folder that transformers saved, and write it as one of ours: config.yaml and model.safetensors.
+
+        scaling import gpt2-folder --to gpt2
+        scaling generate gpt2 --prompt "The law of"
+        scaling import gpt2-folder --adapter lora-folder   with the LoRA that peft saved for it
+
+        scaling.import_("gpt2-folder").folder
+
+    Args:
+        folder: config.json and safetensors, as transformers saves them
+        adapter: a folder of adapter_config.json and safetensors, as peft saves LoRA for this model
+        to: where to (FOLDER-imported)
+    """
+    from scaling.data.manifest import TOKENIZER
+    from scaling.interop import huggingface, peft
+    from scaling.interop.run import Run, write
+
+    source = Path(folder)
+    target = _new(to or f"{source.name}-imported")
+    described, tokenizer = huggingface.read(source), source / TOKENIZER
+    if adapter is not None:
+        described = peft.read(adapter, described)
+    write(target, Run(described, tokenizer if tokenizer.is_file() else None), str(source / huggingface.CONFIG))
+    count = sum(tensor.numel() for tensor in described.tensors.values())
+    return Weights({"folder": str(target), "kind": described.sections["model"]["kind"], "parameters": count})
+
+
+def _new(name: str | Path) -> Path:
+    """A folder that holds nothing yet, or is not there."""
+    folder = Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ScalingError("it is there already", file=folder, fix="name another with --to")
+    return folder
