@@ -12,8 +12,6 @@ is used; `docs/api.md` describes every function and result.
 
 from __future__ import annotations
 
-from scaling.slots import MODULES as _SLOTS
-
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
@@ -70,41 +68,6 @@ if TYPE_CHECKING:
     from scaling.errors import ScalingError as ScalingError
 
     __version__: str
-
-_SLOTS.update(
-    activation="scaling.nn.activation",
-    norm="scaling.nn.norm",
-    residual="scaling.nn.residual",
-    pattern="scaling.nn.pattern",
-    position="scaling.nn.position",
-    embedding="scaling.nn.embedding",
-    mixer="scaling.nn.mixer",
-    cross="scaling.nn.mixer",
-    channel="scaling.nn.channel",
-    head="scaling.nn.head",
-    sentence="scaling.nn.head",
-    language="scaling.nn.head",
-    boundary="scaling.nn.head.boundary",
-    block="scaling.nn.block",
-    stack="scaling.nn.stack",
-    halting="scaling.nn.halting",
-    memory="scaling.nn.memory",
-    tuning="scaling.nn.tuning",
-    model="scaling.model",
-    decode="scaling.decode.strategy",
-    format="scaling.interop.formats",
-    metric="scaling.metric",
-    data="scaling.data",
-    corpus="scaling.data.corpus",
-    layout="scaling.data.task.layout",
-    tokenizer="scaling.data.tokenizer",
-    objective="scaling.objective",
-    optimizer="scaling.training.optimizer",
-    schedule="scaling.training.schedule",
-    parametrization="scaling.training.parametrization",
-    grid="scaling.studies.grid",
-    rate="scaling.studies.rate",
-)
 
 _MODULES = {
     "configs": ("diff", "inspect"),

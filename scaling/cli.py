@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from scaling import parent, process
+from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -56,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; a mistake of the user is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
-        process.take()
         keep_going()
     try:
         with listening(to_the_end=argv is None):
@@ -115,10 +114,10 @@ def _run(words: list[str]) -> int:
     command = importlib.import_module(f"scaling.command.{verb.replace('-', '_')}")
     arguments = parsed(verb, rest)
     if extensions := getattr(arguments, "extensions", ()):
-        from scaling import build
+        from scaling import schema
 
         for path in extensions:
-            build.extend(path)
+            schema.extend(path)
     return int(command.run(arguments) or 0)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scaling import build
+from scaling import schema
 from scaling.cli import main
 from scaling.config.layers import FIXED
 
@@ -15,16 +15,16 @@ def explained(capsys, *words):
 
 
 def test_every_slot_is_listed(capsys):
-    assert set(explained(capsys)) == set(build.SLOTS)
+    assert set(explained(capsys)) == set(schema.SLOTS)
 
 
-@pytest.mark.parametrize("slot", build.SLOTS)
+@pytest.mark.parametrize("slot", schema.SLOTS)
 def test_every_kind_is_told_with_its_formula_and_keys(slot, capsys):
     kinds = explained(capsys, slot)["kinds"]
-    assert {kind["kind"] for kind in kinds} >= set(build.kinds(slot))
+    assert {kind["kind"] for kind in kinds} >= set(schema.kinds(slot))
     for kind in kinds:
         assert kind["formula"], f"{kind['kind']} has no docstring"
-        assert set(kind["keys"]) == set(build.keys(build.kinds(slot)[kind["kind"]]))
+        assert set(kind["keys"]) == set(schema.keys(schema.kinds(slot)[kind["kind"]]))
     assert main(["explain", slot]) == 0
     told = capsys.readouterr().out
     assert all(kind["kind"] in told for kind in kinds)
@@ -107,9 +107,9 @@ def test_a_name_that_a_config_writes_is_explained(name, words, capsys):
     assert [word for word in words if word not in text] == []
 
 
-@pytest.mark.parametrize("slot", build.SLOTS)
+@pytest.mark.parametrize("slot", schema.SLOTS)
 def test_every_kind_is_explained_by_its_own_name(slot, capsys):
-    for kind in build.kinds(slot):
+    for kind in schema.kinds(slot):
         assert any(slot in one["slots"] for one in explained(capsys, f"{slot}.{kind}")["kinds"])
 
 

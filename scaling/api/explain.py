@@ -47,19 +47,19 @@ def explain(name: str | None = None, extend: str | None = None) -> Explanation:
 
         scaling.explain("position")
     """
-    from scaling import build
+    from scaling import schema
 
     if extend is not None:
-        build.extend(extend)
+        schema.extend(extend)
     if name is None:
-        slots = {slot: sorted(build.kinds(slot)) for slot in build.SLOTS}
+        slots = {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS}
         return Explanation(slots, "\n".join(_list_text(slot, kinds) for slot, kinds in slots.items()))
     return Explanation(*_explained(name))
 
 
 def _explained(name: str) -> tuple[dict[str, Any], str]:
     """What a name means, as a document and as text: a section, a topic, a slot, a kind or a law, in this order."""
-    from scaling import build
+    from scaling import schema
     from scaling.config.layers import FIXED
 
     if name in FIXED:
@@ -68,8 +68,8 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
     if name in _TOPICS:
         return _TOPICS[name]()
     last = name.rpartition(".")[2]
-    if last in build.SLOTS:
-        kinds = [_kind(piece) for piece in build.kinds(last).values()]
+    if last in schema.SLOTS:
+        kinds = [_kind(piece) for piece in schema.kinds(last).values()]
         return {"slot": last, "kinds": kinds}, "\n\n".join(_kind_text(kind) for kind in kinds)
     pieces = _pieces(last)
     if pieces:
@@ -87,26 +87,32 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
     for meaning in (_field, _shipped, _command):
         if (explained := meaning(name)) is not None:
             return explained
-    every = [*build.SLOTS, *FIXED, *_TOPICS, *every_law, *(kind for slot in build.SLOTS for kind in build.kinds(slot))]
+    every = [
+        *schema.SLOTS,
+        *FIXED,
+        *_TOPICS,
+        *every_law,
+        *(kind for slot in schema.SLOTS for kind in schema.kinds(slot)),
+    ]
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
     raise ScalingError(f"there is no {what} {last!r}", fix=nearest(last, every))
 
 
 def _pieces(name: str) -> dict[type, list[str]]:
     """The kinds of that name, whatever its capitals, each with the slots that take it."""
-    from scaling import build
+    from scaling import schema
 
     pieces: dict[type, list[str]] = {}
-    for slot in build.SLOTS:
-        for kind, piece in build.kinds(slot).items():
+    for slot in schema.SLOTS:
+        for kind, piece in schema.kinds(slot).items():
             if kind.lower() == name.lower():
                 pieces.setdefault(piece, []).append(slot)
     return pieces
 
 
 def _sizes() -> tuple[dict[str, Any], str]:
-    from scaling.build import describe
     from scaling.config import read, shipped
+    from scaling.schema import describe
     from scaling.shape import MEANINGS, SIZES
 
     keys = {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES}
@@ -157,7 +163,7 @@ def _study() -> tuple[dict[str, Any], str]:
 
 
 def _sweep() -> tuple[dict[str, Any], str]:
-    from scaling.build import describe
+    from scaling.schema import describe
     from scaling.sweeps.file import KEYS, NEEDED
 
     keys = {
@@ -168,8 +174,8 @@ def _sweep() -> tuple[dict[str, Any], str]:
 
 
 def _table() -> tuple[dict[str, Any], str]:
-    from scaling.build import describe
     from scaling.config import SECTIONS
+    from scaling.schema import describe
     from scaling.tables.table import KEYS, MEANINGS
 
     keys = {
@@ -239,7 +245,7 @@ def _rows(keys: dict[str, dict[str, Any]]) -> list[str]:
 
 def _kind(piece: type) -> dict[str, Any]:
     """A class: the docstring's formula and citation, and the keyword arguments as keys."""
-    from scaling.build import describe, keys
+    from scaling.schema import describe, keys
 
     first, _, rest = (inspect.getdoc(piece) or "").partition("\n\n")
     cited = _CITED.fullmatch(first)

@@ -90,10 +90,10 @@ def landscape(
 
 def _held_out(source: Pretrained, windows: int, runs: str | Path) -> Sequence[Any]:
     """Batches of the run's own validation split."""
-    from scaling.build import build, kinds
     from scaling.data.batches import evaluation
     from scaling.data.source import Vocabulary
     from scaling.data.store import root
+    from scaling.schema import build, kinds
 
     data = build("data", source.data)
     train, held_out = (data.open(split, root(runs)) for split in ("train", "validation"))

@@ -93,8 +93,8 @@ class Model:
         self, prompts: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
     ) -> list[list[Continuation]]:
         """All continuations that the strategy keeps of each prompt, the best first."""
-        from scaling.build import build
         from scaling.decode import generate
+        from scaling.schema import build
 
         strategy = build("decode", {"kind": kind, **keys})
         rows = [self.encoded(text) for text in prompts]

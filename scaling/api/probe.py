@@ -132,8 +132,8 @@ def probe(
 
 
 def _task(source: Pretrained, task: str, given: Sequence[str], runs: str | Path) -> Any:
-    from scaling.build import build
     from scaling.data.store import root
+    from scaling.schema import build
     from scaling.training.finetune import unfinetuned
 
     built = build("data", unfinetuned(source, task, given, runs=runs))
@@ -153,7 +153,7 @@ def _task(source: Pretrained, task: str, given: Sequence[str], runs: str | Path)
 
 
 def _symbols(source: Pretrained, task: str, given: Sequence[str], runs: str | Path) -> Any:
-    from scaling.build import build
+    from scaling.schema import build
 
     if source.data.get("kind") != "Synthetic":
         fix = "take a run that was trained on data=synthetic"
@@ -178,7 +178,7 @@ def _trees(source: Pretrained, task: str, given: Sequence[str], runs: str | Path
     if (source.data.get("corpus") or {}).get("kind") != "Python":
         fix = "take a run that was trained on data=python"
         raise ScalingError("the run was not trained on Python", key="TASK", value=task, fix=fix)
-    from scaling.build import build
+    from scaling.schema import build
 
     line = corpus(source, None, runs=runs)
     opened = {split: build("data", line).open(split, root(runs)) for split in ("train", "validation")}

@@ -17,10 +17,10 @@ from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
     import pandas
+    from lightning.pytorch import Callback
     from lightning.pytorch.loggers import Logger
 
     from scaling.ledger import Ledger, Row
-    from scaling.lightning import Callback
     from scaling.training.run import Tell
 
 RUNS = "runs"

@@ -84,10 +84,10 @@ def evaluate_options(
 
         scaling.evaluate_options("3f2a", "copa", shots=0).metrics["bits_per_byte"]
     """
-    from scaling.build import build
     from scaling.data.codec import Codec
     from scaling.data.store import root
     from scaling.metric import bootstrap
+    from scaling.schema import build
     from scaling.scoring.options import NORMALISATIONS, Choosing, Prompting, drawn, questions, scored
     from scaling.training.finetune import pretrained, unfinetuned
 
@@ -401,7 +401,7 @@ def evaluate_harness(
 
 def _opened(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
     """The split of a corpus as the run's tokenizer wrote it: the data line as it is, or else with that tokenizer."""
-    from scaling.build import build
+    from scaling.schema import build
 
     own = {"kind": "File", "path": str(file)}
     fix = f"run `scaling data prepare {name or ''} data.tokenizer='{{kind: File, path: {file}}}'` with the same runs="

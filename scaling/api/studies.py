@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.api.words import words
 from scaling.config import print_remarks
-from scaling.errors import DISK, ScalingError
-from scaling.number import plural
+from scaling.errors import DISK, ScalingError, plural
 
 if TYPE_CHECKING:
     import pandas

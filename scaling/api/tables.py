@@ -329,7 +329,7 @@ def _trained(
     columns; and which of them could not be.
     """
     from scaling.api.studies import listener
-    from scaling.number import plural
+    from scaling.errors import plural
     from scaling.studies.launch import train
     from scaling.studies.plan import plan
     from scaling.studies.record import enter

@@ -16,9 +16,9 @@ from scaling.errors import ScalingError, nearest
 
 if TYPE_CHECKING:
     import pandas
+    from lightning.pytorch import Callback
     from lightning.pytorch.loggers import Logger
 
-    from scaling.lightning import Callback
     from scaling.training.finetune import Finetuned
 
 Split = Literal["train", "validation", "test"]
@@ -186,8 +186,8 @@ def evaluate_finetuned(
 ) -> Evaluation:
     if split not in SPLITS:
         raise ScalingError("there is no such split", key="--split", value=split, fix=nearest(split, SPLITS))
-    from scaling.build import build
     from scaling.data.store import root
+    from scaling.schema import build
 
     source = build("data", finetuned.data).open(split, root(runs))  # before torch is imported
     if all(example.answer is None for example in source.examples):
@@ -263,7 +263,7 @@ def predict(
 
 
 def predict_finetuned(finetuned: Finetuned, file: str | Path, runs: str | Path, device: str | None) -> Predictions:
-    from scaling.build import build
+    from scaling.schema import build
 
     data = build("data", finetuned.data)
     if not hasattr(data, "unanswered"):
@@ -295,9 +295,9 @@ def tasks(runs: str | Path = RUNS) -> pandas.DataFrame:
 
 def task_rows(runs: str | Path = RUNS) -> list[dict[str, Any]]:
     """A row for each shipped task."""
-    from scaling.build import build
     from scaling.config import load, names, shipped
     from scaling.data.store import root
+    from scaling.schema import build
 
     rows = []
     for name in names("task"):

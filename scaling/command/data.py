@@ -94,9 +94,9 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 def _family(config: Config) -> str:
     """The family that the objective is made for first of all, with the task's answers where the data are a task."""
-    from scaling import build
+    from scaling import schema
 
-    objective: Any = build.kinds("objective").get(config["objective.kind"])
+    objective: Any = schema.kinds("objective").get(config["objective.kind"])
     if hasattr(objective, "families_for"):
         return objective.families_for(config["data"].get("answer"))[0]
     return getattr(objective, "families", (MODEL,))[0]
@@ -161,13 +161,13 @@ def _show(config: Config, arguments: argparse.Namespace) -> None:
 
 def _rows(config: Config, source: Source, count: int) -> list[dict[str, list[Run]]]:
     """The first rows of the first batch, as the model meets them."""
-    from scaling import build
+    from scaling import schema
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
 
-    family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
     batch = training(source, objective, BatchSize.of(count), config["seed"]).batch(0)
     shown = range(min(count, batch.rows))

@@ -21,8 +21,7 @@ from typing import Literal
 
 from scaling.api.runs import RUNS
 from scaling.command.gc import size
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
 MALICIOUS = {"lightning": ("2.6.2", "2.6.3")}  # uploads that were not the project's own

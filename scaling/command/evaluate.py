@@ -23,8 +23,7 @@ from typing import Any
 
 from scaling.api.tasks import SPLITS, Evaluation, evaluate_finetuned
 from scaling.command.document import numbered
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 CLOZE = "cloze"
 OPTIONS = ("shots", "formulation", "frame", "normalisation", "limit", "to")

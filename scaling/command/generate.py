@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from scaling import build
+    from scaling import schema
     from scaling.api.model import load
     from scaling.api.runs import RUNS
     from scaling.config.override import overrides
 
     _, keys = overrides([word for word in arguments.words if not word.startswith("runs=")], ())
     strategy = {"kind": STRATEGY, **keys.plain()}
-    build.build("decode", strategy)  # what is wrong with it is reported before the model is read
+    schema.build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = arguments.prompt or _lines()
     model = load(arguments.run, runs=arguments.runs or RUNS, device=arguments.device)
     if model.family == "encoder":

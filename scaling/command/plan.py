@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaling.command.document import numbered
-from scaling.number import plural
+from scaling.errors import plural
 
 if TYPE_CHECKING:
     from scaling.studies.estimate import Elsewhere

@@ -13,8 +13,7 @@ import json
 from pathlib import Path
 
 from scaling.command.document import numbered
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,8 +21,7 @@ from scaling.api.pull import bring
 from scaling.api.runs import RUNS
 from scaling.command.document import numbered
 from scaling.config.arguments import split
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scaling.api.runs import RUNS, status_rows
-from scaling.errors import ScalingError, nearest
-from scaling.number import plural
+from scaling.errors import ScalingError, nearest, plural
 
 if TYPE_CHECKING:
     from scaling.ledger import Ledger, Row

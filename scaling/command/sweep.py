@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from scaling.api.sweeps import MISSING
 from scaling.command.document import numbered
 from scaling.config.arguments import split
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 if TYPE_CHECKING:
     from scaling.api.sweeps import Sweep

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build, outline
+from scaling import schema
 from scaling.config import pairs
 from scaling.config.lookup import find, find_size, names, own_data, shipped
 from scaling.config.node import COMMAND_LINE, Node, Origin
@@ -52,7 +52,7 @@ def load(
     section that is given whole takes the place of the files'.
     """
     if extend is not None:
-        build.extend(extend)
+        schema.extend(extend)
     given, words = parse_overrides(overrides, ("model", "row", *NAMED))
     model, row = given.pop("model", None), given.pop("row", None)
     name = name if model is None else _name(model, "model")
@@ -178,10 +178,10 @@ def _with_parts(data: Node) -> Node:
     if data.mapping is None:
         return data
     keys = dict(data.mapping)
-    for key in outline.parts("data") & keys.keys():
-        if (lines := keys[key].mapping) is not None:
-            named = {name: _part(f"data.{key}.{name}", line) for name, line in lines.items()}
-            keys[key] = Node(named, keys[key].origin)
+    for key, node in data.mapping.items():
+        if node.mapping is not None and key in schema.parts("data"):
+            named = {name: _part(f"data.{key}.{name}", line) for name, line in node.mapping.items()}
+            keys[key] = Node(named, node.origin)
     return Node(keys, data.origin)
 
 
@@ -189,7 +189,7 @@ def _part(place: str, line: Node) -> Node:
     """A part's line; its kind, or all of it, may be the name of a file, over which its other keys are laid."""
     keys = dict(line.mapping or {"kind": line})
     kind = keys.get("kind")
-    if kind is None or kind.name is None or kind.name in outline.kinds("data"):
+    if kind is None or kind.name is None or kind.name in schema.kinds("data"):
         return line
     whole: Node | None = None
     try:

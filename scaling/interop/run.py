@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build, kinds
 from scaling.config import Config, load
 from scaling.data import store
 from scaling.data.codec import Codec
@@ -32,6 +31,7 @@ from scaling.ledger.result import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.tuned import build_model, sections
+from scaling.schema import build, kinds
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"

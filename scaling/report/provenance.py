@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from scaling.config import shipped
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.report.compute_spent import ComputeSpent
 from scaling.report.markup import Html, join, tag
 from scaling.report.numbers import scientific, span

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from scaling.errors import ScalingError
-from scaling.number import BelowOne, NonNegativeFloat, PositiveFloat, Range
+from scaling.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
 
 if TYPE_CHECKING:  # a wrong learning rate is reported before torch is imported, which takes longer
     import torch

@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from scaling import parent, process
+from scaling import parent
 from scaling.errors import ScalingError
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -17,7 +17,6 @@ def main(config: str, failure: str, extension: str, how: str | None = None) -> i
 
     `how`: the steps of a trunk, or "again" for a run that is done and trained again.
     """
-    process.take()
     keep_going()
     parent.follow()  # before what takes seconds to import
     try:

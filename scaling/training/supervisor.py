@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scaling import build, parent
+from scaling import parent, schema
 from scaling.config import Config
 from scaling.errors import ScalingError
 from scaling.training import signals
@@ -55,7 +55,7 @@ def supervise(
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            extension = config.extend or next(iter(build.extensions()), None)
+            extension = config.extend or next(iter(schema.extensions()), None)
             for started in _started(words, ranks, folder, writer, extension, threads):
                 processes.append(started)
             os.close(writer)

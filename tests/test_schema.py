@@ -7,19 +7,19 @@ import typing
 
 import pytest
 
-from scaling import build
+from scaling import schema
 from scaling.cli import main
 from scaling.errors import ScalingError
-from scaling.number import Range
+from scaling.schema import Range
 
-KINDS = {f"{slot}.{name}": (slot, kind) for slot in build.SLOTS for name, kind in build.kinds(slot).items()}
+KINDS = {f"{slot}.{name}": (slot, kind) for slot in schema.SLOTS for name, kind in schema.kinds(slot).items()}
 
 
 @pytest.mark.parametrize("kind", [{}, [1, 2], None, 3, True, {"kind": "AdamW"}, {"kind": None}, ""], ids=repr)
-@pytest.mark.parametrize("slot", build.SLOTS)
+@pytest.mark.parametrize("slot", schema.SLOTS)
 def test_a_kind_that_is_no_name_of_the_slot_is_one_line(slot, kind):
     with pytest.raises(ScalingError) as error:
-        build.recipe(slot, {"kind": kind})
+        schema.recipe(slot, {"kind": kind})
     assert error.value.key == "kind"
     assert "\n" not in str(error.value)
 
@@ -49,9 +49,9 @@ ANY = {("Swish", "beta"), ("ELU", "alpha")}
 @pytest.mark.parametrize("name", KINDS)
 def test_every_number_says_its_range(name):
     _, kind = KINDS[name]
-    for key, parameter in build.keys(kind).items():
-        if not build.is_recipe(parameter.annotation) and (kind.__name__, key) not in ANY:
-            assert not numbers(parameter.annotation), f"{name}.{key}: annotate it with a type of scaling.number"
+    for key, parameter in schema.keys(kind).items():
+        if not schema.is_recipe(parameter.annotation) and (kind.__name__, key) not in ANY:
+            assert not numbers(parameter.annotation), f"{name}.{key}: annotate it with a type of scaling.schema"
 
 
 OUTSIDE = (math.nan, math.inf, -math.inf, 10**400, 1e300, -1e300, -1, True)
@@ -60,7 +60,7 @@ OUTSIDE = (math.nan, math.inf, -math.inf, 10**400, 1e300, -1e300, -1, True)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_number_outside_its_range_is_refused_with_the_range(name):
     _, kind = KINDS[name]
-    for key, parameter in build.keys(kind).items():
+    for key, parameter in schema.keys(kind).items():
         if typing.get_origin(parameter.annotation) is not typing.Annotated:
             continue
         for value in OUTSIDE:
@@ -68,7 +68,7 @@ def test_a_number_outside_its_range_is_refused_with_the_range(name):
             if value is not True and abs(value) < math.inf and value in bounds and abs(value) <= 1e300:
                 continue
             with pytest.raises(ScalingError) as error:
-                build.check(key, value, parameter.annotation)
+                schema.check(key, value, parameter.annotation)
             assert key in str(error.value)
             assert "expected a" in str(error.value)
             assert "\n" not in str(error.value)
