@@ -1,4 +1,4 @@
-"""One line -> one piece: every kind's line is read by its signature, and a number has the range that is declared."""
+"""A line is read by the signature of its kind, and a number has the range that is declared."""
 
 from __future__ import annotations
 
@@ -32,6 +32,35 @@ def test_a_kind_that_is_not_text_is_told_on_the_command_line(word, capsys):
     line = capsys.readouterr().err
     assert line.startswith(f"scaling: command line: {word.partition('=')[0]}.kind=")
     assert line.count("\n") == 1
+
+
+MISSPELT = {
+    "model.kind=Decodre": "did you mean 'Decoder'?",
+    "model.widht=1": "Decoder has no such key",
+    "model.block.channel.kind=Gate": "did you mean 'Gated'?",
+    "model.block.channel.hiden_times=2": "Gated has no such key; did you mean 'hidden_times'?",
+    "model.block.mixer.dropout=much": "expected a number from 0 and below 1",
+    "optimizer.lrr=1": "AdamW has no such key; did you mean 'lr'?",
+    "data={kind: Synthetic, symbols: many}": "expected a whole number from 2 and up to 8,192",
+    "size.widht=8": "did you mean 'width'?",
+}
+
+
+@pytest.mark.parametrize("word", MISSPELT)
+def test_a_mistake_in_a_line_names_its_key_and_the_fix(word, capsys):
+    assert main(["inspect", "decoder", "size=tiny", word]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("scaling: command line: ")
+    assert MISSPELT[word] in line
+    assert line.count("\n") == 1
+
+
+def test_a_mistake_in_a_file_names_its_line(tmp_path, capsys):
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: decoder\nmodel.block.channel:\n  kind: Gated\n  activaton: GeLU\n")
+    assert main(["inspect", str(file), "size=tiny"]) == 2
+    place = f"scaling: {file}:4: model.block.channel.activaton='GeLU': Gated has no such key; "
+    assert capsys.readouterr().err == f"{place}did you mean 'activation'?\n"
 
 
 def numbers(annotation: typing.Any) -> list[type]:
