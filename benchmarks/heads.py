@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lightning.pytorch import Callback
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import scaling
 from scaling.inside.heads import repetition, scores
 from scaling.inside.maps import maps
-from scaling.lightning import Callback
 
 LENGTH, BATCH, VOCABULARY = 128, 4, 1024
 DATA = ["data=python", "data.corpus.reach=standard", "data.corpus.limit=24M", f"data.tokenizer.vocabulary={VOCABULARY}"]

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from scaling.build import build
 from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
 from scaling.model.family import Family
 from scaling.nn.context import Cache
+from scaling.schema import build
 from scaling.scoring.likelihood import Scorer
 from scaling.scoring.options import NORMALISATIONS, Prompting, Question, scored
 

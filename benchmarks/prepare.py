@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.data.corpus.python import Python
 from scaling.data.prepare import prepare
+from scaling.schema import build
 
 SHARE = 1 << 20  # bytes of text that encode_batch is given at once, as in preparing
 

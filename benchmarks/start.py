@@ -38,8 +38,6 @@ main()
 """
 PLAN = """
 import dataclasses, sys, time
-from scaling import process
-process.take()
 from scaling.studies.plan import plan
 from scaling.studies.question import read
 

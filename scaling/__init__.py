@@ -12,16 +12,14 @@ is used; `docs/api.md` describes every function and result.
 
 from __future__ import annotations
 
-from scaling.slots import MODULES as _SLOTS
-
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
     from scaling import law as law
     from scaling import published as published
-    from scaling.build import extend as extend
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
+    from scaling.schema import extend as extend
     from scaling.verbs.data import PreparedData as PreparedData
     from scaling.verbs.data import data_list as data_list
     from scaling.verbs.data import data_prepare as data_prepare
@@ -88,41 +86,6 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_SLOTS.update(
-    activation="scaling.nn.activation",
-    norm="scaling.nn.norm",
-    residual="scaling.nn.residual",
-    pattern="scaling.nn.pattern",
-    position="scaling.nn.position",
-    embedding="scaling.nn.embedding",
-    mixer="scaling.nn.mixer",
-    cross="scaling.nn.mixer",
-    channel="scaling.nn.channel",
-    head="scaling.nn.head",
-    sentence="scaling.nn.head",
-    language="scaling.nn.head",
-    boundary="scaling.nn.head.boundary",
-    block="scaling.nn.block",
-    stack="scaling.nn.stack",
-    halting="scaling.nn.halting",
-    memory="scaling.nn.memory",
-    tuning="scaling.nn.tuning",
-    model="scaling.model",
-    decode="scaling.decode.strategy",
-    format="scaling.interop.formats",
-    metric="scaling.metric",
-    data="scaling.data",
-    corpus="scaling.data.corpus",
-    layout="scaling.data.task.layout",
-    tokenizer="scaling.data.tokenizer",
-    objective="scaling.objective",
-    optimizer="scaling.training.optimizer",
-    schedule="scaling.training.schedule",
-    parametrization="scaling.training.parametrization",
-    grid="scaling.studies.grid",
-    rate="scaling.studies.rate",
-)
-
 _MODULES = {
     "data": ("PreparedData", "data_list", "data_prepare", "data_show"),
     "doctor": ("doctor",),
@@ -147,7 +110,7 @@ _MODULES = {
     "weights": ("export", "import_"),
 }
 _HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors", "extend": "scaling.build"}
+_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors", "extend": "scaling.schema"}
 _ROOMS = ("law", "published")
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

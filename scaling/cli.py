@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO
 
 import scaling
-from scaling import parent, process
+from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -44,7 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code; a mistake of the user is one line on standard error."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
-        process.take()
         keep_going()
     try:
         with listening(to_the_end=argv is None):

@@ -102,6 +102,11 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"choose from {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
+def plural(count: int, thing: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def check_regular(path: Path) -> None:
     """Refuse a pipe or a device, whose reader may wait for ever."""
     if path.exists() and not path.is_file():

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from scaling.build import check
 from scaling.errors import ScalingError, nearest
-from scaling.number import PositiveFloat, Range, SmallInt
+from scaling.schema import PositiveFloat, Range, SmallInt, check
 
 WIDEST = 1 << 20
 Width = Annotated[int, Range(least=1, most=WIDEST)]
@@ -35,14 +34,6 @@ MEANINGS = {
     "value_width": "of a value; head_width unless given",
     "key_heads": "heads of keys and values, which the heads share; heads unless given",
     "hidden": "width of the feed-forward layer; 4 width unless given",
-}
-
-# Sizes that may be left out, and what has them.
-WHOSE = {
-    "head_width": "heads",
-    "value_width": "values in heads",
-    "key_heads": "key heads",
-    "hidden": "a hidden layer",
 }
 
 
@@ -75,18 +66,12 @@ class Shape:
             raise ScalingError(f"expected at most {WIDEST:,}", key=key, value=value, fix="take a smaller one")
         return own
 
-    def noting(self, read: set[str]) -> Shape:
-        """The same shape, which adds to `read` the name of each size that a piece reads of it."""
-        noting = _Noting(**{field.name: getattr(self, field.name) for field in fields(self)})
-        object.__setattr__(noting, "_read", read)
-        return noting
-
-    def check_read(self, read: Collection[str]) -> None:
-        """Refuse a size of its own that no piece reads: without it the model would be the same."""
+    def check_use(self, *, heads: bool, hidden: bool) -> None:
+        """Refuse a size that was set and that no piece has: without it the model would be the same."""
         for key, usual in _usual(self.width, self.heads, self.head_width).items():
             value = getattr(self, key)
-            if value != usual and key not in read:
-                fix = f"leave it out, or take pieces that have {WHOSE[key]}"
+            if value != usual and not (hidden if key == "hidden" else heads):
+                fix = f"leave it out, or take pieces that have {'a hidden layer' if key == 'hidden' else 'heads'}"
                 raise ScalingError("no piece of the model reads it", key=f"size.{key}", value=value, fix=fix)
 
     @staticmethod
@@ -134,15 +119,6 @@ class Shape:
             )
         sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
         return Shape(**sized)
-
-
-class _Noting(Shape):
-    _read: set[str]
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in WHOSE:
-            vars(self).get("_read", set()).add(name)  # a copy with other sizes notes nothing: it was read whole
-        return object.__getattribute__(self, name)
 
 
 def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from scaling import build  # noqa: E402
+from scaling import schema  # noqa: E402
 from tests import shapes  # noqa: E402
 
 shapes.check_every_forward()
@@ -31,8 +31,8 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def only_shipped_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kinds that a test adds by a file of its own are gone after it."""
-    monkeypatch.setattr(build, "_joined", {})
-    monkeypatch.setattr(build, "_extensions", {})
+    monkeypatch.setattr(schema, "_joined", {})
+    monkeypatch.setattr(schema, "_extensions", {})
 
 
 @pytest.fixture

@@ -25,12 +25,12 @@ from typing import Any
 import pytest
 import yaml
 
-from scaling import build
+from scaling import schema
 from scaling.cli import main
 from scaling.config import read, shipped
 from scaling.config.layers import FIXED
 from scaling.config.resolve import TYPES, WORDS
-from scaling.number import Range
+from scaling.schema import Range
 from scaling.shape import SIZES
 from scaling.sweeps import file as sweep_file
 from scaling.sweeps import hyperband
@@ -237,7 +237,7 @@ def changed(tree: Any, path: typing.Sequence[str], value: Any) -> Any:
 def line(name: str, kind: type) -> dict[str, Any]:
     """A line of a kind with the keys that it needs."""
     needed = {
-        key: NEEDED[key] for key, parameter in build.keys(kind).items() if parameter.default is inspect.Parameter.empty
+        key: NEEDED[key] for key, parameter in schema.keys(kind).items() if parameter.default is inspect.Parameter.empty
     }
     return {"kind": name, **needed, **({"rank": 4} if name == "Factorized" else {})}
 
@@ -250,9 +250,9 @@ def model(base: str, place: str) -> dict[str, Any]:
 def of_runs() -> Iterator[Case]:
     for slot, (base, place) in PLACES.items():
         tree = model(base, place)
-        for name, kind in build.kinds(slot).items():
+        for name, kind in schema.kinds(slot).items():
             below = changed(model(OF_KIND.get((slot, name), base), place), place.split("."), line(name, kind))
-            annotations = {key: parameter.annotation for key, parameter in build.keys(kind).items()}
+            annotations = {key: parameter.annotation for key, parameter in schema.keys(kind).items()}
             for key, annotation in {**annotations, "nonsense": Any}.items():
                 for value in [*VALUES, *edges(annotation)]:
                     yield Case(("train",), changed(below, [*place.split("."), key], value), f"{place}.{key}", value)
@@ -294,11 +294,11 @@ def of_studies() -> Iterator[Case]:
     own = [path for path in paths(STUDY) if path[0] != "set"]
     for path, value in itertools.product([*own, ("nonsense",), ("set",), ("set", "optimizer.lr")], VALUES):
         yield Case(("plan",), changed(STUDY, path, value), ".".join(path), value)
-    for name, kind in build.kinds("grid").items():
-        for key, value in itertools.product([*build.keys(kind), "kind"], VALUES):
+    for name, kind in schema.kinds("grid").items():
+        for key, value in itertools.product([*schema.keys(kind), "kind"], VALUES):
             yield Case(("plan",), {**STUDY, "grid": {**line(name, kind), key: value}}, f"grid.{key}", value)
-    for name, kind in build.kinds("rate").items():
-        for key, value in itertools.product([*build.keys(kind), "kind"], VALUES):
+    for name, kind in schema.kinds("rate").items():
+        for key, value in itertools.product([*schema.keys(kind), "kind"], VALUES):
             yield Case(("plan",), {**STUDY, "rate": {**line(name, kind), key: value}}, f"rate.{key}", value)
 
 

@@ -13,7 +13,7 @@ from scaling import cli
 from scaling.cli import VERBS, documented, function_name, main, parsed
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
-from scaling.number import Range
+from scaling.schema import Range
 from scaling.verbs.signature import PYTHON, Flag, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers", "omegaconf"}
@@ -56,9 +56,7 @@ MISTAKES = {
     ("data", "shaw"): "there is no command 'data shaw'; did you mean 'data show'?",
     ("inspect", "--size=tiny"): f"no model is named; {nearest('', names('model'))}",
     ("inspect", "decoder", "--jso"): "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
-    ("inspect", "decoder", "--sice.width=1"): (
-        "command line: sice: there is no such section; did you mean 'size'?"
-    ),
+    ("inspect", "decoder", "--sice.width=1"): ("command line: sice: there is no such section; did you mean 'size'?"),
     ("inspect", "decodr"): "there is no model 'decodr'; did you mean 'decoder'?",
     ("inspect", "decoder", "train.stepps=3"): (
         "command line: train.stepps=3: train has no such key; did you mean 'steps'?"
@@ -125,12 +123,12 @@ def call(monkeypatch, capsys):
     def called(*words: str) -> dict[str, Any]:
         return parsed("trial", words).function(*parsed("trial", words).words, **parsed("trial", words).options)
 
+    called.verb = verb(trial)
     return called
 
 
-OPTIONS = [
-    f"--{name}" for name in ["again", "bounds", "count", "extend", "files", "format", "help", "how", "json", "map", "runs", "several", "target"]
-] + ["-h"]
+NAMES = "again bounds count extend files format help how json map runs several target"
+OPTIONS = ["-h", *(f"--{name}" for name in NAMES.split())]
 USUAL = {"first": "a", "runs": "runs", "how": "one"}
 
 
@@ -189,7 +187,7 @@ def test_what_a_signature_refuses_is_one_line(call, capsys, words, printed):
 
 def test_a_range_holds_in_python_too(call):
     with pytest.raises(ScalingError, match="count=0: expected a positive whole number up to 9"):
-        scaling.trial("a", count=0)
+        call.verb("a", count=0)
 
 
 @pytest.mark.parametrize(

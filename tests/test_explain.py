@@ -5,7 +5,7 @@ import json
 import pytest
 
 import scaling
-from scaling import build
+from scaling import schema
 from scaling.cli import VERBS, main
 from scaling.config.layers import FIXED
 from scaling.config.lookup import names
@@ -13,16 +13,16 @@ from scaling.config.lookup import names
 
 def test_every_slot_is_listed(capsys):
     assert main(["explain", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out).keys() == {"schema", *build.SLOTS}
+    assert json.loads(capsys.readouterr().out).keys() == {"schema", *schema.SLOTS}
 
 
-@pytest.mark.parametrize("slot", build.SLOTS)
+@pytest.mark.parametrize("slot", schema.SLOTS)
 def test_every_kind_is_explained_with_its_formula_and_keys(slot):
     explanation = scaling.explain(slot)
-    assert {kind["kind"] for kind in explanation.kinds} >= set(build.kinds(slot))
+    assert {kind["kind"] for kind in explanation.kinds} >= set(schema.kinds(slot))
     for kind in explanation.kinds:
         assert kind["formula"], f"{kind['kind']} has no docstring"
-        assert set(kind["keys"]) == set(build.keys(build.kinds(slot)[kind["kind"]]))
+        assert set(kind["keys"]) == set(schema.keys(schema.kinds(slot)[kind["kind"]]))
         assert kind["kind"] in str(explanation)
         assert any(slot in one["slots"] for one in scaling.explain(f"{slot}.{kind['kind']}").kinds)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling import build
+from scaling import schema
 from scaling.cli import VERBS, main
 from scaling.errors import ScalingError
 from scaling.law import fit, laws, named
@@ -45,7 +45,7 @@ class Sinking(Form):
 POINTS = "D,loss\n" + "".join(f"{d},{2 + 50 * d**-0.5}\n" for d in (1e3, 3e3, 1e4, 3e4, 1e5, 3e5))
 
 
-@pytest.mark.parametrize("slot", build.SLOTS)
+@pytest.mark.parametrize("slot", schema.SLOTS)
 def test_a_class_joins_any_slot_and_is_explained(slot, tmp_path, capsys):
     path = written(tmp_path, f'class MineAlone:\n    """Mine. (Doe 2026)"""\n\n    slot = "{slot}"\n')
     assert main(["explain", "MineAlone", "--extend", path, "--json"]) == 0
@@ -187,4 +187,4 @@ def test_a_sweeps_command_names_it(tmp_path):
     for said in (["--extend", path], [f"--extend={path}"]):
         words = words_of(["scaling", "train", "decoder", *said, "${args_no_hyphens}", "seed=3"], "scaling")
         assert words == ("decoder", "seed=3")
-    assert "Squared" in build.kinds("activation")
+    assert "Squared" in schema.kinds("activation")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from scaling import json_lines
-from scaling.build import build
 from scaling.cli import main
 from scaling.data import vectors
 from scaling.data.corpus import reading
 from scaling.errors import BAD_INPUT, ScalingError
+from scaling.schema import build
 
 GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {

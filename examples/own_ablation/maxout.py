@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.nn.context import Context
-from scaling.number import PositiveInt
+from scaling.schema import PositiveInt
 from scaling.shape import Shape
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.data.corpus.document import Document, Snapshot
-from scaling.number import Long, PositiveInt
+from scaling.schema import Long, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)

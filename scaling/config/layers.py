@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling import outline
 from scaling.config import pairs
 from scaling.config.lookup import find, find_size, names, own_data, shipped
 from scaling.config.node import COMMAND_LINE, Node, Origin
@@ -25,6 +24,7 @@ from scaling.config.reader import read, shown
 from scaling.config.resolve import interpolate, quantities, typed
 from scaling.config.resolved import Config
 from scaling.errors import ScalingError, nearest
+from scaling.schema import kinds, parts
 
 # Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes define their keys.
 FIXED = ("start", "train", "evaluate", "log", "seed", "runs")
@@ -175,10 +175,10 @@ def _with_parts(data: Node) -> Node:
     if data.mapping is None:
         return data
     keys = dict(data.mapping)
-    for key in outline.parts("data") & keys.keys():
-        if (lines := keys[key].mapping) is not None:
-            named = {name: _part(f"data.{key}.{name}", line) for name, line in lines.items()}
-            keys[key] = Node(named, keys[key].origin)
+    for key, node in data.mapping.items():
+        if node.mapping is not None and key in parts("data"):
+            named = {name: _part(f"data.{key}.{name}", line) for name, line in node.mapping.items()}
+            keys[key] = Node(named, node.origin)
     return Node(keys, data.origin)
 
 
@@ -186,7 +186,7 @@ def _part(place: str, line: Node) -> Node:
     """A part's line; its kind, or all of it, may be the name of a file, over which its other keys are laid."""
     keys = dict(line.mapping or {"kind": line})
     kind = keys.get("kind")
-    if kind is None or kind.name is None or kind.name in outline.kinds("data"):
+    if kind is None or kind.name is None or kind.name in kinds("data"):
         return line
     whole: Node | None = None
     try:

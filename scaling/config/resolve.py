@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from scaling.build import check, plain
 from scaling.config.node import Node
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed, SmallInt
+from scaling.schema import (
+    BelowOne,
+    Long,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Range,
+    Rows,
+    Seed,
+    SmallInt,
+    check,
+)
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
@@ -163,13 +173,13 @@ def _keyed(section: str, node: Node, keys: Mapping[str, Any]) -> Node:
 
 def _typed(key: str, node: Node, annotation: Any) -> Node:
     value = node.plain()
-    if isinstance(value, float) and value.is_integer() and int in (plain(annotation), *get_args(plain(annotation))):
-        value = int(value)
     if node.name is not None and annotation in (str, str | None):
         value = node.name
     try:
         value = check(key, value, annotation)
     except ScalingError as error:
+        if isinstance(value, float) and value.is_integer():  # 1e6 of a key that takes whole numbers
+            return _typed(key, Node(int(value), node.origin, node.text), annotation)
         raise error.at(file=node.origin.file, line=node.origin.line) from None
     return node if isinstance(value, list | dict) else Node(value, node.origin, node.text)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import atomic, build, outline
+from scaling import atomic, schema
 from scaling.config.node import COMMAND_LINE, Node
 from scaling.config.scalar import quantity, scalar
 from scaling.errors import ScalingError, from_os
@@ -76,16 +76,14 @@ class Config:
     def build(self, section: str, *shared: Any) -> Any:
         """The piece that a section describes; a mistake in it is reported with its file and line."""
         with self._placed(section):
-            return build.build(section, self.tree[section], *shared)
+            return schema.build(section, self.tree[section], *shared)
 
     def check(self) -> Config:
-        """This config, or the mistake in it that signatures and sizes show: before torch is imported, which takes
-        longer than all of these checks.
-        """
+        """This config, or the mistake in it that signatures and sizes show."""
         for section, line in self.tree.items():
-            if section in build.SLOTS and not (self.tree[section] is None and section in build.OPTIONAL):
+            if section in schema.SLOTS and not (self.tree[section] is None and section in schema.OPTIONAL):
                 with self._placed(section):
-                    outline.check(section, line)
+                    schema.recipe(section, line)
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
             with self._placed("size"):
@@ -114,7 +112,7 @@ class Config:
             raise from_os(error, f"{path} cannot be written") from None
 
     def _lines(self) -> Iterator[str]:
-        for path in build.extensions():
+        for path in schema.extensions():
             yield f"# with --extend {json.dumps(path)}"
         yield from self._mapping(self.tree, "", 0)
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from scaling.batch import Batch
-from scaling.build import check
 from scaling.config import Config
 from scaling.cost.flops import counted
 from scaling.errors import ScalingError
@@ -28,6 +27,7 @@ from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.model.tuned import tune
+from scaling.schema import check
 from scaling.shape import SIZES, Shape
 
 DEEP = 128  # layers above which a model is counted from shallower ones

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.build import Recipes
 from scaling.data.manifest import digest
 from scaling.data.source import Data, Rows, Source
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, nearest, under
-from scaling.number import is_number
+from scaling.schema import Recipes, is_number
 
 PERIOD = 10_000  # windows in which the domains take turns by their shares, which are rounded to as many parts
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
+from lightning.pytorch import LightningDataModule
 
 from scaling.batch import Batch
 from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
-from scaling.lightning import LightningDataModule
 
 
 @dataclass

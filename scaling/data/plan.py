@@ -12,7 +12,7 @@ import numpy as np
 
 from scaling.data.order import drawn, permute
 from scaling.errors import ScalingError
-from scaling.number import MOST_ROWS
+from scaling.schema import MOST_ROWS
 
 
 @dataclass(frozen=True)

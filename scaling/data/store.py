@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from scaling import atomic, outline
+from scaling import atomic, schema
 from scaling.data.manifest import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows
 from scaling.data.stream import Stream
@@ -38,7 +38,7 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
     is named and is nowhere is returned too, so that whoever opens it reports it.
     """
     line = data
-    for key in outline.parts("data") & data.keys():  # parts of data have one tokenizer
+    for key in schema.parts("data") & data.keys():  # parts of data have one tokenizer
         line = min(data[key].items())[1]
     named = line.get("tokenizer")
     file = None

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling import atomic
-from scaling.build import Recipe
 from scaling.data.corpus.document import Corpus, Snapshot, split_rule
 from scaling.data.manifest import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.data.treed import treed
 from scaling.errors import ScalingError, nearest, under
-from scaling.number import BelowOne, Long
+from scaling.schema import BelowOne, Long, Recipe
 
 
 class Text:

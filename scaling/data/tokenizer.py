@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from scaling.errors import ScalingError
-from scaling.number import Long, NonNegativeInt, PositiveInt
+from scaling.schema import Long, NonNegativeInt, PositiveInt
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256

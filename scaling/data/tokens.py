@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling import atomic
-from scaling.build import Recipe
 from scaling.config.lookup import TOKENS
 from scaling.data.corpus import reading
 from scaling.data.manifest import FORMAT, TOKENIZER, digest
@@ -24,7 +23,7 @@ from scaling.data.progress import bar
 from scaling.data.source import SPLITS, Rows, Source
 from scaling.data.stream import Stream
 from scaling.errors import ScalingError, nearest, under
-from scaling.number import BelowOne, NonNegativeInt, PositiveInt
+from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16

@@ -11,8 +11,7 @@ from typing import IO
 import numpy as np
 
 from scaling.data.corpus.diagnosis import opened
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with
 

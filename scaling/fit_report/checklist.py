@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.errors import plural
 from scaling.fit_report.tables import coverage
 from scaling.law.fit import Fit
 from scaling.law.held_out import HeldOut
 from scaling.law.interval import Interval
 from scaling.law.points import MEANINGS, NOT_STATED, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.predictions import percent
-from scaling.number import plural
 
 FORM, SETUP, POINTS, FITTING = "form", "training setup", "points", "fitting"
 

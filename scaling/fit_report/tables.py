@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scaling.errors import plural
 from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.predictions import percent, titles
-from scaling.number import plural
 from scaling.picture.labels import short
 
 Document = Mapping[str, Any]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.data.python_tree import statements
 from scaling.data.store import root
@@ -21,6 +20,7 @@ from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.errors import ScalingError
 from scaling.inside.look import framed
+from scaling.schema import build
 from scaling.training.finetune import Pretrained, corpus, unfinetuned
 
 RANKS, SUCCESSOR, TREE = "ranks", "successor", "python_tree"

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from scaling import atomic
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
+from scaling.schema import build
 from scaling.training.finetune import Pretrained
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from scaling import build
-from scaling.build import overlay
+from scaling import schema
+from scaling.schema import overlay
 from scaling.shape import Shape
 
 TOWERS = ("encoder", "decoder")
@@ -73,7 +73,7 @@ def _spelled(slot: str, line: Any) -> Any:
         return None
     given = {"kind": line} if isinstance(line, str) else dict(line)
     spelled = {"kind": given["kind"]}
-    for key, parameter in build.keys(build.kinds(slot)[given["kind"]]).items():
+    for key, parameter in schema.keys(schema.kinds(slot)[given["kind"]]).items():
         value = given.get(key, parameter.default)
-        spelled[key] = _spelled(key, value) if build.is_recipe(parameter.annotation) else value
+        spelled[key] = _spelled(key, value) if schema.is_recipe(parameter.annotation) else value
     return spelled

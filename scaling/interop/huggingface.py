@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build, joined
 from scaling.data.codec import Codec
 from scaling.data.manifest import TOKENIZER
 from scaling.errors import ScalingError, nearest
@@ -28,6 +27,7 @@ from scaling.interop.formats import FORMATS
 from scaling.interop.names import to_ours, to_theirs
 from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
 from scaling.model.blank import blank
+from scaling.schema import build, joined
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _SPECIALS = ("pad_token", "bos_token", "eos_token", "unk_token", "mask_token", "cls_token", "sep_token")

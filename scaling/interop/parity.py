@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import build
 from scaling.config import load
 from scaling.interop import huggingface, weights
 from scaling.model.family import vectors
 from scaling.nn.context import Cache, Places
+from scaling.schema import build
 
 MODELS = (
     *("gpt1", "gpt2", "opt", "bloom", "bert", "roberta", "distilbert", "electra", "albert"),

@@ -18,7 +18,6 @@ from safetensors import safe_open
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build, check
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop.format import Format
@@ -28,7 +27,7 @@ from scaling.model.blank import blank
 from scaling.model.tuned import build_model
 from scaling.nn.tuning import LoRA
 from scaling.nn.tuning.added import maps
-from scaling.number import BelowOne, PositiveFloat
+from scaling.schema import BelowOne, PositiveFloat, build, check
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base_sha256"  # in the file's metadata: of the base's tensors under our names

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from scaling import atomic
-from scaling.build import build, kinds
 from scaling.config import Config, load
 from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.manifest import TOKENIZER
 from scaling.data.source import Vocabulary
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
@@ -32,7 +31,7 @@ from scaling.ledger.result import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.tuned import build_model, sections
-from scaling.number import plural
+from scaling.schema import build, kinds
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, plural
 from scaling.law.expression import Expression, evaluate, names, parse
 from scaling.law.loss_unit import in_nats, refuse_unlikely_nats
 from scaling.law.parse_number import is_empty, numeric, parse_column, parse_number
 from scaling.law.points import MEANINGS, POSITIVE, SETUP_COLUMNS, SETUP_QUESTIONS, Points
 from scaling.law.row_condition import Condition, condition
-from scaling.number import plural
 
 SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
 """Formulas as the papers write them; any other is one of `expression.py`."""

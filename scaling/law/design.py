@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.law.forms import Columns, Form
 from scaling.law.multi_start import draw, search
 from scaling.law.noise import Noise, measure, student
@@ -16,7 +16,6 @@ from scaling.law.problem import Problem
 from scaling.law.profile import profile, standard_error
 from scaling.law.quantity import Quantity
 from scaling.law.shared_errors import SharedErrors
-from scaling.number import plural
 
 STARTS, REFINED = 128, 6
 

@@ -14,9 +14,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, plural
 from scaling.law.parse_number import numeric
-from scaling.number import plural
 
 MEANINGS = MappingProxyType(
     {

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.metric.metric import Metric, f1, ratio
-from scaling.number import NonNegativeInt
+from scaling.schema import NonNegativeInt
 
 Average = Literal["binary", "macro", "micro"]
 

@@ -34,7 +34,6 @@ class BLEU(Metric):
     tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a"
     lowercase: bool = False
     main = "bleu"
-    version = 2  # the precisions are smoothed, as sacrebleu's are
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None

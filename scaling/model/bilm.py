@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.decoder import Decoder
 from scaling.model.family import Loss, Output, Tower, vectors
 from scaling.nn.context import Cache
 from scaling.nn.memory import Transparent
+from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from scaling.build import Checked
 from scaling.errors import ScalingError, under
+from scaling.schema import Checked
 from scaling.shape import Shape
 
 _KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.contract import Head, Position, Stack
+from scaling.schema import Recipe
 
 CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 

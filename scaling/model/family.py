@@ -16,16 +16,16 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import Checked, Recipe
 from scaling.errors import ScalingError
 from scaling.model.blocks import Blocks
 from scaling.model.built import built
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Shared, Stack, conforms
+from scaling.nn.contract import Embedding, Head, Mixer, Piece, Shared, Stack, conforms
 from scaling.nn.pattern import render
 from scaling.nn.tuning.added import choosing
+from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
 
 
@@ -62,16 +62,15 @@ class Tower(nn.Module):
     ):
         super().__init__()
         self.shape, self.pattern = shape, built("pattern", pattern)
-        read: set[str] = set()
         self.embedding: Embedding = built("embedding", embedding, shape)
-        assembled = Blocks(shape.noting(read), block, blocks)
+        assembled = Blocks(shape, block, blocks)
         within = replace(shape, width=self.embedding.width)
         self.stack: Stack = built(
             "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
         )
         assembled.check()
         _share_parameters(self)
-        self.shape.check_read(read)
+        _check_sizes(self)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
         self.checkpointing = False  # blocks keep their input alone for the backward pass
@@ -133,6 +132,14 @@ class Tower(nn.Module):
         )
         context.checkpointing = self.checkpointing and self.training
         return context
+
+
+def _check_sizes(tower: Tower) -> None:
+    """Refuse a size of heads or of hidden layers in a tower that has none. A piece without a contract may have both."""
+    pieces = [piece for piece in tower.modules() if conforms(piece, Piece)]
+    heads = any(piece.slot in ("mixer", "cross") and getattr(piece, "heads", 1) for piece in pieces)
+    hidden = any(piece.slot == "channel" and getattr(piece, "has_hidden", True) for piece in pieces)
+    tower.shape.check_use(heads=heads, hidden=hidden)
 
 
 def _share_parameters(tower: nn.Module) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scaling.build import build
 from scaling.errors import under
 from scaling.model.family import Family
 from scaling.nn.contract import Tuning
+from scaling.schema import build
 
 
 def tune(model: Family, tree: Mapping[str, Any]) -> Tuning | None:

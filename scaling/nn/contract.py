@@ -104,6 +104,7 @@ class Channel(Protocol):
     """Made by `Kind(shape)`: the stream [b t w] to what is added to it [b t w], each token by itself."""
 
     slot = "channel"
+    has_hidden: bool = True  # it has a layer of the shape's hidden width
 
     def __call__(self, x: Tensor, context: Context) -> Tensor: ...
 

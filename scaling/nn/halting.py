@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from scaling.nn.context import Context
 from scaling.nn.contract import Halting
-from scaling.number import NonNegativeFloat, OpenFraction
+from scaling.schema import NonNegativeFloat, OpenFraction
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ class ACT(nn.Module, Halting):
     `ponder` is `cost` times the mean of N + R over a row's tokens that are not padding, averaged over rows: the same
     however a batch is split.
     """
-
-    version = 2  # 1 averaged over all tokens of what was computed at once
 
     def __init__(self, width: int, *, rest: OpenFraction = 0.01, cost: NonNegativeFloat = 0.01):
         super().__init__()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaling.kernel.operations import layer_norm, rms_norm
 from scaling.nn.contract import Norm
-from scaling.number import NonNegativeFloat
+from scaling.schema import NonNegativeFloat
 
 
 class _Gained(nn.Module, Norm):

@@ -12,11 +12,10 @@ from operator import or_
 import torch
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern, Places, layout_of
 from scaling.nn.layout import Layout
-from scaling.number import NonNegativeInt, PositiveInt, Seed
+from scaling.schema import NonNegativeInt, PositiveInt, Recipe, Seed
 
 
 class _Around:

@@ -15,11 +15,11 @@ from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.number import NonNegativeFloat, PositiveInt
 from scaling.objective import predicting
 from scaling.objective.framing import Frame, Line, cut, filled, starts
 from scaling.objective.layout import Text, ended, tensor, text_to_text
 from scaling.objective.objective import Family, meet, room, too_short
+from scaling.schema import NonNegativeFloat, PositiveInt
 
 
 class Answer:

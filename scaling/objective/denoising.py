@@ -10,11 +10,11 @@ from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
-from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import choose, distinct, shuffled
 from scaling.objective.layout import Text, ended, text_to_text
 from scaling.objective.masked import Disguise
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet
+from scaling.schema import Fraction, OpenFraction
 
 
 class _Denoising(ABC):

@@ -9,14 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import Recipe
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.model.family import Family as Model
 from scaling.model.family import Loss, targets_of, vectors
 from scaling.nn.contract import Head
-from scaling.number import Fraction, NonNegativeFloat, PositiveFloat
 from scaling.objective.objective import Family
+from scaling.schema import Fraction, NonNegativeFloat, PositiveFloat, Recipe
 
 
 class Distil:

@@ -10,10 +10,10 @@ from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.number import Fraction, OpenFraction
 from scaling.objective.choose import alike, choose, distinct
 from scaling.objective.layout import tensor
 from scaling.objective.objective import Family, meet, room
+from scaling.schema import Fraction, OpenFraction
 
 Unit = Literal["token", "word"]
 

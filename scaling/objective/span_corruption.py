@@ -8,10 +8,10 @@ from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
-from scaling.number import OpenFraction, Range
 from scaling.objective.choose import choose, distinct, ends_of_parts, first_of_runs, runs
 from scaling.objective.layout import Text, ended, kept, pack, text_to_text
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, fitting, meet
+from scaling.schema import OpenFraction, Range
 
 
 class SpanCorruption:

@@ -7,11 +7,11 @@ from scaling.data import hashing
 from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
-from scaling.number import Fraction, OpenFraction, SmallInt
 from scaling.objective.choose import choose, distinct, first_of_runs, runs
 from scaling.objective.layout import tensor
 from scaling.objective.masked import Disguise, framed
 from scaling.objective.objective import Family, meet, room
+from scaling.schema import Fraction, OpenFraction, SmallInt
 
 
 class Spans:

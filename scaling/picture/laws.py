@@ -7,14 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.law.fit import Fit
 from scaling.law.forms import Form
 from scaling.law.points import Points
 from scaling.law.predictions import Prediction, titles
 from scaling.law.sensitivity import DELTAS
 from scaling.law.sensitivity import sensitivity as sensitivity_of
-from scaling.number import plural
 from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
 from scaling.picture.labels import caption, label, levels, short
 from scaling.picture.palette import BLACK, GREY, KINDS, ordered

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.fit_report.formats import markdown_table, markdown_text
 from scaling.fit_report.tables import held_out
 from scaling.ledger import Ledger
-from scaling.number import plural
 from scaling.reports import figures, provenance
 from scaling.reports.answer import answer, tested
 from scaling.reports.compute_spent import ComputeSpent, compute_spent

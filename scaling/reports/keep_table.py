@@ -8,8 +8,7 @@ from pathlib import Path
 
 from scaling import atomic
 from scaling.config import find, table_file
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 from scaling.reports.numbers import scientific, span
 from scaling.tables import points
 from scaling.tables.downstream import ALL

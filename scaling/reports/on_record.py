@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scaling.errors import plural
 from scaling.ledger import Ledger
 from scaling.ledger.registered import FOLDER, calibration, registered
-from scaling.number import plural
 from scaling.reports.markup import Html, tag
 
 

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from scaling.errors import plural
 from scaling.ledger import Ledger
-from scaling.number import plural
 from scaling.reports import colour, figures, sections
 from scaling.reports.answer import answer, tested
 from scaling.reports.chosen import chosen

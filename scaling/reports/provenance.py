@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from scaling.config import shipped
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import scientific, span

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import percent
 

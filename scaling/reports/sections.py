@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from scaling.errors import plural
 from scaling.fit_report.tables import NOT_IDENTIFIED, Table, coverage, held_out, optima, predictions, tried
 from scaling.law.exponents import COMPUTE
 from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
-from scaling.number import plural
 from scaling.picture.labels import short
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaling import atomic
+from scaling.errors import plural
 from scaling.ledger import Ledger
 from scaling.ledger.exclusive import locked
 from scaling.ledger.setup import setup
-from scaling.number import plural
 from scaling.reports.keep import keep
 from scaling.reports.page import page, record
 from scaling.studies.findings import Findings, Tell, find, nothing, rows

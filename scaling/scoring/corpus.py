@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling.build import build
 from scaling.data.codec import Codec
 from scaling.errors import ScalingError
 from scaling.metric.metric import Metric, ratio
+from scaling.schema import build
 from scaling.scoring.request import Request
 
 if TYPE_CHECKING:

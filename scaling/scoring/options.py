@@ -16,9 +16,8 @@ import numpy as np
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.metric.metric import Metric, ratio
-from scaling.number import plural
 from scaling.scoring.request import requests
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.law import Form, named
 from scaling.law.goal import Goal
 from scaling.law.joint import VARIANT, joint
@@ -23,7 +23,6 @@ from scaling.law.next_run import Belief, Candidates, Choice, Look, Reach, choose
 from scaling.law.shared_errors import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.attempt import now
-from scaling.number import plural
 from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.findings import variant
 from scaling.studies.plan import Plan, Run, plan, trunk_of

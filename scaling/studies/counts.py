@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling import atomic, build
+from scaling import atomic, schema
 from scaling.ledger import Ledger
 from scaling.ledger.document import Damaged, read, seal, text
 from scaling.training.point import canonical, point
@@ -44,6 +44,6 @@ def _hash(plan: Plan, points: Any) -> str:
     digest = hashlib.sha256(text([[run.run, run.overrides] for run in plan.runs]).encode())
     digest.update(text(points).encode())
     digest.update(text([plan.question.base, *map(version, COUNTING)]).encode())
-    for path in (*sorted(PACKAGE.rglob("*.py")), *map(Path, build.extensions())):
+    for path in (*sorted(PACKAGE.rglob("*.py")), *map(Path, schema.extensions())):
         digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import schema
 from scaling.config import Config, find
 from scaling.config.scalar import quantity
 from scaling.errors import ScalingError, nearest
@@ -145,7 +145,7 @@ def _positive(config: Config, key: str, value: Any) -> float:
 
 def _rate(config: Config, key: str, value: Any) -> Any:
     try:
-        build.build("rate", value)
+        schema.build("rate", value)
     except ScalingError as error:
         raise config.place(error.under(key)) from None
     return value

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
-from scaling.number import plural
 from scaling.studies.counts import counts
 from scaling.studies.question import Question
 

@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from scaling.build import check
 from scaling.errors import ScalingError
-from scaling.number import Long, NonNegativeFloat, PositiveFloat
+from scaling.schema import Long, NonNegativeFloat, PositiveFloat, check
 
 if TYPE_CHECKING:
     from scaling.cost import Cost  # it imports torch, which a grid's keys do without

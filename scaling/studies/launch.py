@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
-from scaling import build, parent
+from scaling import parent, schema
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan
@@ -92,7 +92,7 @@ def train(
         return unfinished(ledger, plan)
     folder = ledger.study_folder(name)
     command = [sys.executable, "-m", "scaling", "work", name, f"runs={ledger.root.resolve()}"]
-    command += [word for path in build.extensions() for word in ("--extend", path)]
+    command += [word for path in schema.extensions() for word in ("--extend", path)]
     log = folder / ("slurm" if launcher == "slurm" else "workers.log")
     if launcher == "slurm":
         crew: Crew = Submitted(command, workers or 1, log, parameters or {})

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.law.goal import Goal, parse_goal
 from scaling.law.interval import Interval
 from scaling.law.next_run import LEVEL, Look, look, variance
 from scaling.law.repeated_looks import level_at_a_look
 from scaling.ledger import Ledger
-from scaling.number import plural
 from scaling.printing import interval
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision

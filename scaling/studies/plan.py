@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling import build
+from scaling import schema
 from scaling.config import load
 from scaling.data.mixture import shares_of
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger, run_ids
-from scaling.number import plural
 from scaling.studies.grid import Cell
 from scaling.studies.question import Question, compared, flat
 from scaling.training.values import VARIED
@@ -141,7 +140,7 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
     cells = list(question.cells(lambda cell: probe(cell).cost))
     if question.rate is None:
         return cells
-    rate: Rate = build.build("rate", question.rate)
+    rate: Rate = schema.build("rate", question.rate)
     return [({**_rated(rate, probe(cell)), **cell}, held_out) for cell, held_out in cells]
 
 

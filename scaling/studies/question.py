@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import schema
 from scaling.config import Config, document, find, load
 from scaling.config.node import COMMAND_LINE, Node, Origin
 from scaling.config.scalar import quantity
@@ -247,7 +247,7 @@ def _numbers(value: Any) -> Any:
 def _built(config: Config, where: str, line: Any) -> None:
     """Refuse a grid that is none, at its place in the file."""
     try:
-        build.build("grid", line)
+        schema.build("grid", line)
     except ScalingError as error:
         raise config.place(error.under(where)) from None
 
@@ -261,7 +261,7 @@ def _count(config: Config, fields: Mapping[str, Any]) -> None:
 
 
 def _grid(line: Line) -> Grid:
-    return build.build("grid", line) if "kind" in line else Product(axes=dict(line))
+    return schema.build("grid", line) if "kind" in line else Product(axes=dict(line))
 
 
 def _each(lines: Line | Sequence[Line]) -> Sequence[Line]:

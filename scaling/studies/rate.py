@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 from scaling.cost import Cost
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, index
-from scaling.number import PositiveFloat, Range
+from scaling.schema import PositiveFloat, Range
 
 
 class Rate(Protocol):

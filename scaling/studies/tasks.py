@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from scaling.build import kinds
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
+from scaling.schema import kinds
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import flat, word_of
 from scaling.training.finetune import answer_of, check_task, compose, composed, name_of, planned

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.printing import span
 from scaling.studies.progress import Progress
 

@@ -70,14 +70,14 @@ def experiment(words: Sequence[str]) -> Experiment:
 
 
 def _assembled(config: Config) -> Experiment:
-    from scaling.training.experiment import assemble  # imports torch: after the configs have been checked
+    from scaling.training.experiment import assemble  # imports torch
 
     return assemble(config)
 
 
 def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
-    """The configs of the cells that a check looks at; what can be checked of them without torch is refused within a
-    second. `words` hold for every run.
+    """The configs of the cells that a check looks at, checked without their data and their models. `words` hold for
+    every run.
     """
 
     def trial(key: str, cell: Cell) -> Tried:

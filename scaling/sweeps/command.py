@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scaling import build
+from scaling import schema
 from scaling.errors import ScalingError, nearest
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
@@ -43,7 +43,7 @@ def _extended(words: list[Any]) -> list[Any]:
     end = place + (1 if given else 2)
     if end > len(words):
         raise ScalingError("--extend names no file", fix="write --extend, PATH")
-    build.extend(path if given else str(words[place + 1]))
+    schema.extend(path if given else str(words[place + 1]))
     return [*words[:place], *words[end:]]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.errors import ScalingError, nearest
-from scaling.number import is_number
+from scaling.schema import is_number
 
 # Of each kind: the keys it must have, and those it may have, with their defaults.
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {

@@ -21,11 +21,10 @@ from typing import Any, Literal
 
 import yaml
 
-from scaling.build import check
 from scaling.config import Config, document
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
-from scaling.number import PositiveInt, is_number
+from scaling.schema import PositiveInt, check, is_number
 from scaling.sweeps.command import FIX, words_of
 from scaling.sweeps.distribution import Choice, Distribution, distribution
 from scaling.sweeps.hyperband import Hyperband, hyperband

@@ -16,9 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from scaling.build import check
 from scaling.errors import ScalingError, nearest
-from scaling.number import PositiveInt, Range
+from scaling.schema import PositiveInt, Range, check
 
 MOST = 100  # brackets that W&B reckons with
 KEYS: dict[str, Any] = {

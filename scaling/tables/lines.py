@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.tables.count import Counted
 from scaling.tables.downstream import Downstream, merged
 from scaling.tables.results import Results, Runs

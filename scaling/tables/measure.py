@@ -8,9 +8,9 @@ from functools import cached_property
 from math import log2
 from typing import Any
 
-from scaling.build import kinds
 from scaling.config import Config
 from scaling.errors import ScalingError
+from scaling.schema import kinds
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
 from scaling.batch import Batch
-from scaling.build import kinds
 from scaling.config import Config
 from scaling.cost.count import windows
 from scaling.cost.flops import Watch, flops
@@ -29,6 +28,7 @@ from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 from scaling.nn.contract import MeshCounted
+from scaling.schema import kinds
 from scaling.training.values import batch_size
 
 aten = torch.ops.aten

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.config import SECTIONS, load, print_remarks
-from scaling.errors import DISK, ScalingError
+from scaling.errors import DISK, ScalingError, plural
 from scaling.ledger import Ledger
-from scaling.number import plural
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import Question, compared
 from scaling.studies.record import enter

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.build import check
 from scaling.config import Config, TableFile, load, shipped, table_file
 from scaling.config.lookup import SUFFIXES
 from scaling.config.override import override
 from scaling.config.reader import text
 from scaling.errors import ScalingError, nearest
+from scaling.schema import check
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
 from scaling.tables.measure import MEASURES

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning.pytorch import Callback, Trainer
+
 from scaling.batch import Batch
 from scaling.errors import ScalingError
 from scaling.ledger import Checkpoint
 from scaling.ledger.checkpoint import steps
-from scaling.lightning import Callback, Trainer
 from scaling.training.experiment import Experiment
 from scaling.training.module import TrainingModule
 from scaling.training.recorder import Incomplete, Recorder

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from scaling import build
+from scaling import schema
 from scaling.config import Config
 from scaling.cost import Cost, cost, inspected
 from scaling.data.batches import Batches, check_takes, evaluation, training
@@ -23,14 +23,13 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.task.task import is_task
-from scaling.errors import ScalingError, from_os
+from scaling.errors import ScalingError, from_os, plural
 from scaling.interop.run import Run, read
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, parameters
 from scaling.model.tuned import tune
 from scaling.nn.contract import Position, Tuning, conforms
-from scaling.number import plural
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values
 from scaling.training.evaluation import affordable, affordable_evenly, evaluation_steps
@@ -243,9 +242,9 @@ def _assemble(config: Config) -> Experiment:
     start = Start.read(config)
     data = config.build("data")
     if hasattr(data, "answer"):  # a task, which may take long to read
-        check_takes(build.kinds("objective")[config["objective.kind"]], "examples")
+        check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+    family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
     objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
@@ -288,7 +287,7 @@ def _assemble(config: Config) -> Experiment:
         windows=(0, 0),
         row_tokens=row_tokens,
         entropy=held_out.entropy if has_truth else None,
-        versions=build.versions(config.tree),
+        versions=schema.versions(config.tree),
         tuning=config.build("tuning") if config.tree.get("tuning") is not None else None,
         teacher=teacher,
         teaching=None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train),

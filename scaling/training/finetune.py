@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import build
+from scaling import schema
 from scaling.config import Config, load, names
 from scaling.config.lookup import exists
 from scaling.config.resolved import flow
@@ -239,13 +239,13 @@ class _Goal:
 
 def _goal(data: Mapping[str, Any], task: str) -> _Goal:
     """The goal of a `data` line."""
-    kind = build.kinds("data").get(data["kind"])
+    kind = schema.kinds("data").get(data["kind"])
     if data["kind"] == "Task":
         return _Goal(data.get("answer", ""), tuple(_listed(data.get("labels")) or ()), data.get("order", "fixed"))
     if not hasattr(kind, "answer"):
         fix = "name one of `scaling tasks`, or a file with data of the kind Task"
         raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
-    synthetic = build.build("data", data)
+    synthetic = schema.build("data", data)
     return _Goal(synthetic.answer, tuple(synthetic.labels), "fixed")
 
 
@@ -257,7 +257,7 @@ def answer_of(data: Mapping[str, Any], task: str) -> tuple[str, tuple[str, ...]]
 
 def metric_of(data: Mapping[str, Any]) -> str:
     """The main value of the metric of a task's `data` line."""
-    task = build.build("data", {key: value for key, value in data.items() if key != "fingerprint"})
+    task = schema.build("data", {key: value for key, value in data.items() if key != "fingerprint"})
     return getattr(task, "goal", task).metric.main
 
 
@@ -375,7 +375,7 @@ def _data(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], r
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:
-    return data.get("kind") == "Task" or hasattr(build.kinds("data").get(data.get("kind", "")), "answer")
+    return data.get("kind") == "Task" or hasattr(schema.kinds("data").get(data.get("kind", "")), "answer")
 
 
 def _listed(value: Any) -> Any:

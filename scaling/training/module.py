@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 import torch.distributed
+from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
@@ -27,7 +28,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
 from scaling.errors import ScalingError
-from scaling.lightning import LightningModule, hook
 from scaling.model.family import Family, Loss, targets_of
 from scaling.model.parameters import parameters
 from scaling.nn.contract import Redrawn, conforms
@@ -54,6 +54,26 @@ class Update:
     loss: float
     norm: float
     rate: float
+
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+def hook(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """A method that Lightning calls, in which whatever goes wrong is an error.
+
+    Lightning takes a StopIteration for the end of the data, and by a SystemExit the command would end without a word.
+    """
+
+    @wraps(method)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        try:
+            return method(*args, **kwargs)
+        except (StopIteration, SystemExit) as error:
+            raise RuntimeError(f"a step of training raised {type(error).__name__}") from error
+
+    return called
 
 
 class FamilyModule(LightningModule):

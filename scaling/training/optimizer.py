@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
+
+from torch import Tensor, optim
 
 from scaling.errors import ScalingError
-from scaling.number import BelowOne, NonNegativeFloat, PositiveFloat, Range
-
-if TYPE_CHECKING:  # a wrong learning rate is reported before torch is imported, which takes longer
-    import torch
-    from torch import Tensor
-
-    from scaling.training.parameter import Parameter
-    from scaling.training.parametrization import Parametrization
+from scaling.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
+from scaling.training.adafactor import StackedAdafactor
+from scaling.training.parameter import Parameter
+from scaling.training.parametrization import Parametrization
 
 Group = dict[str, Any]
 
@@ -22,7 +20,7 @@ class Optimizer(Protocol):
     lr: float
     shardable: ClassVar[bool]  # whether torch has it for weights that are shared out over ranks
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
         """Torch optimizers that together hold every parameter once; `peak` in a group is its peak learning rate."""
         ...
 
@@ -45,9 +43,7 @@ class AdamW:
     ):
         self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
-        from torch import optim
-
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
         return [optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
 
@@ -73,9 +69,7 @@ class SGD:
     def __init__(self, *, lr: PositiveFloat = 0.1, momentum: BelowOne = 0.9, weight_decay: NonNegativeFloat = 0.0):
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
-        from torch import optim
-
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
         return [optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
 
@@ -98,9 +92,7 @@ class Adafactor:
     ):
         self.lr, self.beta2_decay, self.clip, self.weight_decay = lr, beta2_decay, clip, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
-        from scaling.training.adafactor import StackedAdafactor
-
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
         groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
         return [StackedAdafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
 
@@ -125,15 +117,13 @@ class Muon:
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[torch.optim.Optimizer]:
-        from torch import optim
-
+    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
         hidden = [
             parameter for parameter in parameters if parameter.spec.is_inner_matrix and parameter.tensor.ndim == 2
         ]
         rest = [parameter for parameter in parameters if parameter not in hidden]
         groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
-        optimizers: list[torch.optim.Optimizer] = []
+        optimizers: list[optim.Optimizer] = []
         if hidden:  # where only some parameters are trained, there may be none of either
             optimizers += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
         return [*optimizers, *self.rest.make(rest, parametrization)] if rest else optimizers

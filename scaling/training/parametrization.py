@@ -17,7 +17,7 @@ from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
 from scaling.nn.role import role
-from scaling.number import PositiveFloat, PositiveInt
+from scaling.schema import PositiveFloat, PositiveInt
 from scaling.training.parameter import Draw
 
 

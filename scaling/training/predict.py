@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from scaling.build import build, kinds
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.interop.run import Run, averaged, read
+from scaling.schema import build, kinds
 from scaling.training.experiment import EVALUATION_TOKENS
 from scaling.training.finetune import Finetuned
 from scaling.training.scores import Outputs, predicted

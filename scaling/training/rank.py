@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from scaling import parent, process
+from scaling import parent
 from scaling.errors import ScalingError
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
@@ -17,13 +17,12 @@ def main(config: str, failure: str, extension: str, how: str | None = None) -> i
 
     `how`: the steps of a trunk, or "again" for a run that is done and trained again.
     """
-    process.take()
     keep_going()
     parent.follow()  # before what takes seconds to import
     try:
         with listening(to_the_end=True):
-            from scaling.build import extend
             from scaling.config import load
+            from scaling.schema import extend
             from scaling.training.progress import teller
             from scaling.training.run import Observers, grow, train
 

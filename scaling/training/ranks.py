@@ -17,7 +17,7 @@ import torch
 import torch.distributed as distributed
 
 from scaling.config import Config
-from scaling.number import plural
+from scaling.errors import plural
 
 PULSE = "SCALING_PULSE"  # the file descriptor at which a rank reports to its supervisor that it makes progress
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch import Callback, Trainer
 
 from scaling.batch import Batch
 from scaling.data.mixture import names_of
 from scaling.data.task.task import is_task
 from scaling.ledger import Attempt
 from scaling.ledger.attempt import KEEP
-from scaling.lightning import Callback, Trainer, hook
 from scaling.training import signals, state
 from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.evaluation import FORWARD, evaluate, share
 from scaling.training.experiment import Experiment
-from scaling.training.module import TrainingModule, Update
+from scaling.training.module import TrainingModule, Update, hook
 from scaling.training.ranks import pulse, rank_count
 from scaling.training.scores import Outputs, predicted, scores
 from scaling.training.signals import PRUNE, Stopped

@@ -14,21 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 
 from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
-from scaling.lightning import (
-    Callback,
-    LightningEnvironment,
-    ModelParallelStrategy,
-    PlainTrainer,
-    Strategy,
-    TorchElasticEnvironment,
-    Trainer,
-)
 from scaling.training import signals
 from scaling.training.completeness import Completeness, belongs
 from scaling.training.early_stop import EndedEarly, Patience
@@ -312,6 +306,12 @@ def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
     if start is None or not start.folder.is_relative_to(attempt.run):
         return False
     return not any(entry["kind"] == "evaluate" and entry.get("step") == start.step for entry in attempt.history())
+
+
+class PlainTrainer(Trainer):
+    """Lightning's Trainer with the arguments that it is given. By its own name it takes others from the environment, as
+    PL_TRAINER_MAX_STEPS.
+    """
 
 
 def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:

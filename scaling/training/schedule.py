@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-from scaling.errors import ScalingError
-from scaling.number import BelowOne, Fraction, NonNegativeInt, PositiveFraction, plural
+from scaling.errors import ScalingError, plural
+from scaling.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
 AUTO = 0.1  # of the run's steps, at most the schedule's `longest`

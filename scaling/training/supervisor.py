@@ -16,9 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scaling import build, parent
+from scaling import parent
 from scaling.config import Config
 from scaling.errors import ScalingError
+from scaling.schema import extensions
 from scaling.training import signals
 from scaling.training.ranks import PULSE
 
@@ -55,7 +56,7 @@ def supervise(
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            extension = next(iter(build.extensions()), None)
+            extension = next(iter(extensions()), None)
             for started in _started(words, ranks, folder, writer, extension, threads):
                 processes.append(started)
             os.close(writer)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from scaling.batch import Batch
-from scaling.build import build, kinds
 from scaling.config import Config
 from scaling.data.batches import Features
 from scaling.data.source import Vocabulary
 from scaling.data.task.source import Examples
 from scaling.interop.run import Run
+from scaling.schema import build, kinds
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Values: checks of a config's numbers that need no torch, whose import takes longer."""
+"""Values: checks of a config before anything is built of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which co
 
 
 def checked(config: Config) -> Config:
-    """This config, or the first mistake in it that can be detected without torch."""
+    """This config, or the first mistake in it that can be detected without its data and its model."""
     config.check()
     check(config)
     _check_pieces(config)
@@ -66,7 +66,7 @@ def _check_start(config: Config) -> None:
 
 
 def _check_pieces(config: Config) -> None:
-    """Refuse what the pieces of training that need no torch refuse, and a warmup longer than the configured steps."""
+    """Refuse what the optimizer and the schedule refuse, and a warmup longer than the configured steps."""
     config.build("optimizer")
     schedule, steps = config.build("schedule"), config["train.steps"]
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from scaling import build
+from scaling import schema
 from scaling.config import Config, shipped
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
@@ -40,7 +40,7 @@ def sized(config: Config, start: int | None = None) -> Config:
         return config
     try:
         source = config.build("data").open("train", root(config["runs"]))
-        family = build.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+        family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
         objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
     except ScalingError as error:
         if config["size"].get("vocabulary") is not None:

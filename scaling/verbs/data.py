@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import ScalingError
-from scaling.number import NonNegativeInt
 from scaling.printing import cell, columns
+from scaling.schema import NonNegativeInt
 from scaling.verbs.explain import comment
 from scaling.verbs.overrides import words
 from scaling.verbs.result import Result, Table
@@ -191,7 +191,7 @@ def data_show(
     laid = words(overrides, settings)
     loaded = _config(name, laid, model)
 
-    from scaling import build
+    from scaling import schema
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
     from scaling.data.manifest import Manifest
@@ -201,7 +201,7 @@ def data_show(
     from scaling.data.text import Text
 
     if model is None:
-        kind: Any = build.kinds("objective").get(loaded["objective.kind"])
+        kind: Any = schema.kinds("objective").get(loaded["objective.kind"])
         of_task = getattr(kind, "families_for", None)
         families = of_task(loaded["data"].get("answer")) if of_task else getattr(kind, "families", (MODEL,))
         if families[0] != MODEL:
@@ -214,7 +214,7 @@ def data_show(
         document, source = _counts(loaded, data, home)
         if not windows:
             return PreparedData(document)
-        family: Any = build.kinds("model")[loaded["model.kind"]]
+        family: Any = schema.kinds("model")[loaded["model.kind"]]
         objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
         batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
         rows = [

@@ -11,8 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size
 from scaling.verbs.overrides import RUNS
 from scaling.verbs.result import Result, Table

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.errors import ScalingError
-from scaling.number import PositiveInt, Range, Seed, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import interval
+from scaling.schema import PositiveInt, Range, Seed
 from scaling.verbs.model import load, plain_keys, scorer
 from scaling.verbs.overrides import RUNS
 from scaling.verbs.overrides import words as given
@@ -110,9 +110,9 @@ def evaluate_options(
         limit: score the first N examples only
         to: write a line for each example to this file: .jsonl, or .csv
     """
-    from scaling.build import build
     from scaling.data.codec import Codec
     from scaling.data.store import root
+    from scaling.schema import build
     from scaling.scoring.options import Choosing, Prompting, posed, scored
     from scaling.training.finetune import unfinetuned
 

@@ -58,11 +58,11 @@ def explain(name: str | None = None) -> Explanation:
     Args:
         name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
     """
-    from scaling import build
+    from scaling import schema
     from scaling.config.layers import FIXED
 
     if name is None:
-        return Explanation({slot: sorted(build.kinds(slot)) for slot in build.SLOTS})
+        return Explanation({slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS})
     if name in FIXED:
         return Explanation(_section(name))
     if name == "size":
@@ -75,11 +75,11 @@ def explain(name: str | None = None) -> Explanation:
     if name == "law":
         return Explanation({"laws": [_law(law) for law in laws().values()]})
     last = name.rpartition(".")[2]
-    if last in build.SLOTS:
-        return Explanation({"slot": last, "kinds": [_kind(piece) for piece in build.kinds(last).values()]})
+    if last in schema.SLOTS:
+        return Explanation({"slot": last, "kinds": [_kind(piece) for piece in schema.kinds(last).values()]})
     pieces: dict[type, list[str]] = {}
-    for slot in build.SLOTS:
-        for kind, piece in build.kinds(slot).items():
+    for slot in schema.SLOTS:
+        for kind, piece in schema.kinds(slot).items():
             if kind.lower() == last.lower():
                 pieces.setdefault(piece, []).append(slot)
     if pieces:
@@ -95,9 +95,9 @@ def explain(name: str | None = None) -> Explanation:
     document = {"key": name, "files": rows} if rows else _shipped(name) or _command(name)
     if document is not None:
         return Explanation(document)
-    kinds = [kind for slot in build.SLOTS for kind in build.kinds(slot)]
+    kinds = [kind for slot in schema.SLOTS for kind in schema.kinds(slot)]
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    fix = nearest(last, [*build.SLOTS, *FIXED, "size", "law", *files, *laws(), *kinds])
+    fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *laws(), *kinds])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
 
@@ -116,8 +116,8 @@ def _section(name: str) -> dict[str, Any]:
 
 
 def _sizes() -> dict[str, Any]:
-    from scaling.build import describe
     from scaling.config import read, shipped
+    from scaling.schema import describe
     from scaling.shape import MEANINGS, SIZES
 
     return {
@@ -130,8 +130,8 @@ def _sizes() -> dict[str, Any]:
 
 def _files() -> dict[str, dict[str, Any]]:
     """The keys of a study's, a sweep's and a table's file."""
-    from scaling.build import describe
     from scaling.config import SECTIONS
+    from scaling.schema import describe
     from scaling.studies import fields
     from scaling.sweeps import file
     from scaling.tables import table
@@ -171,7 +171,7 @@ def _law(law: Form) -> dict[str, Any]:
 
 def _kind(piece: type) -> dict[str, Any]:
     """A class: the docstring's formula and citation, and the keyword arguments as keys."""
-    from scaling.build import describe, keys
+    from scaling.schema import describe, keys
 
     first, _, rest = (getdoc(piece) or "").partition("\n\n")
     cited = _CITED.fullmatch(first)

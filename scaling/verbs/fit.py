@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.errors import ScalingError, nearest
-from scaling.number import OpenFraction, PositiveFloat, Range, Seed, plural
+from scaling.errors import ScalingError, nearest, plural
 from scaling.printing import html_table
+from scaling.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.signature import Flag, spelled, verb
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.errors import ScalingError
-from scaling.number import OpenFraction, Seed, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import columns, interval
+from scaling.schema import OpenFraction, Seed
 from scaling.verbs.signature import Flag, verb
 
 if TYPE_CHECKING:

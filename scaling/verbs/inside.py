@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.errors import ScalingError
-from scaling.number import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import interval
+from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.result import Result, Table

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling import config
-from scaling.number import plural
+from scaling.errors import plural
 from scaling.printing import byte_size, columns, html_table
 from scaling.verbs.overrides import words as laid
 from scaling.verbs.signature import verb

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from scaling.errors import ScalingError
+from scaling.schema import build
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.signature import verb
 
@@ -100,7 +101,6 @@ class Model:
         self, prompts: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
     ) -> list[list[Continuation]]:
         """All continuations that the strategy keeps of each prompt, the best first."""
-        from scaling.build import build
         from scaling.decode import generate
         from scaling.decode import prompts as batch_of
         from scaling.scoring.likelihood import check_head
@@ -367,7 +367,7 @@ def generate(
         prompt: a text to continue; repeats
         steps: the maximum number of tokens to write
     """
-    from scaling.build import build
+    from scaling.schema import build
 
     keys = plain_keys(words(overrides, settings))
     strategy = {"kind": STRATEGY, **keys}

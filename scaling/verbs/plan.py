@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.errors import ScalingError
-from scaling.number import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, interval, span
+from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.verbs.overrides import words
 from scaling.verbs.result import Result, Table
 from scaling.verbs.signature import verb

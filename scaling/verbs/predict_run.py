@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from scaling.errors import ScalingError
-from scaling.number import OpenFraction, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import interval
+from scaling.schema import OpenFraction
 from scaling.verbs.overrides import RUNS, resolved, words
 from scaling.verbs.result import Result, Table
 from scaling.verbs.signature import Flag, verb

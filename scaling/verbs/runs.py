@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling import config
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, span
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.result import Result, Table

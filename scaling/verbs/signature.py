@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar
 
-from scaling.build import check
+from scaling.schema import check
 
 VERBS = (
     *("train", "finetune", "study", "plan", "table", "sweep", "fit"),

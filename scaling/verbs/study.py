@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.config import print_remarks
-from scaling.errors import DISK, ScalingError
-from scaling.number import PositiveFloat, PositiveInt, plural
+from scaling.errors import DISK, ScalingError, plural
 from scaling.printing import span
+from scaling.schema import PositiveFloat, PositiveInt
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.signature import PYTHON, verb

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.errors import ScalingError
-from scaling.number import PositiveInt, plural
+from scaling.errors import ScalingError, plural
+from scaling.schema import PositiveInt
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.signature import PYTHON, verb
 

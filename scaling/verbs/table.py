@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from scaling.errors import ScalingError
-from scaling.number import PositiveInt, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import columns, html_table
+from scaling.schema import PositiveInt
 from scaling.verbs.overrides import words
 from scaling.verbs.signature import PYTHON, Flag, verb
 

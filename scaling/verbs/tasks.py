@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.errors import ScalingError
-from scaling.number import PositiveInt, plural
+from scaling.errors import ScalingError, plural
 from scaling.printing import columns, html_table, interval
+from scaling.schema import PositiveInt
 from scaling.verbs.evaluate import Scores, Split, json_lines, save_rows
 from scaling.verbs.model import torch_device
 from scaling.verbs.overrides import RUNS, words
@@ -96,8 +96,8 @@ def evaluate(
         ensemble: a run that writes its answers together with this one; repeats, or names by commas
         paired: a run to compare with on the same examples, by the paired bootstrap
     """
-    from scaling.build import build
     from scaling.data.store import root
+    from scaling.schema import build
     from scaling.training.finetune import finetuned
 
     together = [word for one in ensemble for word in (one.split(",") if isinstance(one, str) else [named(one)])]
@@ -224,8 +224,8 @@ def predict(
         to: write the predictions to this file: .jsonl, or .csv
         submission: write the file of a GLUE submission; TASK names which
     """
-    from scaling.build import build
     from scaling.data.store import root
+    from scaling.schema import build
     from scaling.training.finetune import finetuned
 
     if submission and task not in SUBMISSIONS:
@@ -285,9 +285,9 @@ def tasks(*, runs: str | Path = RUNS) -> Tasks:
 
     scaling.tasks().data               a DataFrame
     """
-    from scaling.build import build
     from scaling.config import load, names, shipped
     from scaling.data.store import root
+    from scaling.schema import build
 
     rows = []
     for name in names("task"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.build import build
 from scaling.data.text import Text
+from scaling.schema import build
 
 WORDS = ["the", "of", "model", "loss", "grows", "with", "data", "size", "while", "compute", "is", "spent", "on", "it"]
 

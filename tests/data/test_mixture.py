@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 import scaling
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data import store
@@ -15,6 +14,7 @@ from scaling.data.codec import Codec
 from scaling.data.mixture import PERIOD, MixedSource
 from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
+from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.point import point
 

@@ -55,8 +55,9 @@ def test_a_training_loader_goes_on_where_it_stopped(parts):
 
 
 def test_a_trainer_takes_every_step_once(parts, tmp_path):
+    from lightning.pytorch import LightningModule, Trainer
+
     from scaling.data.module import DataModule
-    from scaling.lightning import LightningModule, Trainer
 
     seen: list[torch.Tensor] = []
     validated: list[int] = []

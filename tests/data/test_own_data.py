@@ -16,11 +16,11 @@ import datasets
 import numpy as np
 import pytest
 
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.corpus.document import Document
 from scaling.errors import BAD_INPUT
+from scaling.schema import build
 
 REVIEWS = [f'review {number}, of "things"\nand a second line {number * 7}' for number in range(200)]
 IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)

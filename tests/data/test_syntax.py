@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.batches import evaluation
@@ -23,6 +22,7 @@ from scaling.data.tree import places as of_heads
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.objective.answer import Answer
 from scaling.objective.objective import Family
+from scaling.schema import build
 from scaling.training.experiment import assemble
 
 SOURCE = 'import os\n\x0c\ndef é(x, *rest):\n    return [os.path(x + 1), "a"]\n\ny = é(3)\n'

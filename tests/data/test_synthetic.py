@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.build import build
 from scaling.data.synthetic import Synthetic
 from scaling.data.synthetic.ranks import Ranks
 from scaling.data.synthetic.successors import normals
 from scaling.errors import ScalingError
+from scaling.schema import build
 
 NOWHERE = Path("nowhere")
 SMALL = Synthetic(symbols=8, order=2, seed=0)

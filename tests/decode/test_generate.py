@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from scaling.batch import Batch
-from scaling.build import build, kinds, overlay
 from scaling.config import load
 from scaling.decode import Beam, Greedy, Sample, Written, aligned, generate, prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.nn.pattern import Prefix
+from scaling.schema import build, kinds, overlay
 from tests.decode import slow
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 11, "length": 24}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.build import extend
 from scaling.cli import main
 from scaling.law import named
+from scaling.schema import extend
 from scaling.studies.question import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,6 @@ import torch
 
 import scaling
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
@@ -21,6 +20,7 @@ from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
+from scaling.schema import build
 
 SIZE = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 260, "length": 48}
 STACKS = {

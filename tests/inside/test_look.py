@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import scaling
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
@@ -22,6 +21,7 @@ from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.schema import build
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SIZE = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 260, "length": 48}

@@ -12,7 +12,6 @@ import torch
 
 import scaling
 from scaling import config
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
@@ -25,6 +24,7 @@ from scaling.interop import run as saved
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.schema import build
 from scaling.training.run import train
 
 LAW = Synthetic(symbols=4, order=2)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from scaling import build
+from scaling import schema
 from scaling.batch import Batch
-from scaling.build import overlay
 from scaling.cli import main
 from scaling.config import load
 from scaling.errors import ScalingError
@@ -23,6 +22,7 @@ from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.schema import overlay
 
 MINE = '''
 from scaling.interop.formats import Llama
@@ -46,7 +46,7 @@ def sections(model: str, lines: dict[str, Any] | None = None, /, **sizes: Any) -
 
 def described(parts: dict[str, Any]) -> Described:
     torch.manual_seed(0)
-    return Described(parts, weights.of(build.build("model", parts["model"], parts["size"])))
+    return Described(parts, weights.of(schema.build("model", parts["model"], parts["size"])))
 
 
 def extension(folder: Path, text: str = MINE) -> str:
@@ -56,7 +56,7 @@ def extension(folder: Path, text: str = MINE) -> str:
 
 
 def test_the_slot_holds_every_format_and_nothing_else() -> None:
-    assert set(build.kinds("format").values()) == set(FORMATS)
+    assert set(schema.kinds("format").values()) == set(FORMATS)
     assert list(huggingface.formats().values()) == list(FORMATS)
 
 
@@ -80,7 +80,7 @@ class Strange(Llama):
     architecture = "StrangeForCausalLM"
     model = {{**Llama.model, {blank}}}
 """
-    build.extend(extension(tmp_path, text))
+    schema.extend(extension(tmp_path, text))
     for model, form in (("gpt1", "GPT1"), ("gpt2", "GPT2"), ("pythia", "GPTNeoX")):
         assert huggingface.choose(sections(model))[0].__name__ == form
     assert huggingface.choose(sections("llama"))[0].__name__ in ("Llama", "Strange")
@@ -165,7 +165,7 @@ def test_a_format_of_ones_own_is_written_read_and_explained(
     assert json.loads(capsys.readouterr().out)["architecture"] == "SkewedForCausalLM"
     assert json.loads(Path("mine-hf/config.json").read_text())["model_type"] == "skewed"
     assert "trunk.embed_tokens.weight" in weights.read(Path("mine-hf/model.safetensors"))
-    monkeypatch.setattr(build, "_joined", {})
+    monkeypatch.setattr(schema, "_joined", {})
     assert main(["import", "mine-hf", "--to", "again"]) == 2
     assert "model_type='skewed': no table for it" in capsys.readouterr().err
     assert main(["import", "mine-hf", "--to", "again", "--extend", mine]) == 0

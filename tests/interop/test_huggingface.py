@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import build, overlay
 from scaling.cli import main
 from scaling.config import load
 from scaling.errors import ScalingError
@@ -21,6 +20,7 @@ from scaling.interop import huggingface, parity, weights
 from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.schema import build, overlay
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
@@ -22,6 +21,7 @@ from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.ledger import Ledger
+from scaling.schema import build
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
 

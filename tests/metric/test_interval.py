@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from scaling.build import build
 from scaling.metric import bootstrap, over_seeds
+from scaling.schema import build
 
 
 def test_the_bootstrap_of_an_accuracy_is_the_binomials():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scaling import build
+from scaling import schema
 from scaling.errors import ScalingError
 from scaling.metric import bootstrap
 from scaling.metric.answers import squad, texts, token_f1, trivia
@@ -44,12 +44,12 @@ def tags(text: str) -> list[str]:
 
 
 def score(line, predictions, references, groups=None):
-    return build.build("metric", line).score(predictions, references, groups)
+    return schema.build("metric", line).score(predictions, references, groups)
 
 
-@pytest.mark.parametrize("kind", build.kinds("metric"))
+@pytest.mark.parametrize("kind", schema.kinds("metric"))
 def test_every_metric_gives_its_main_value_first_and_an_interval_around_each(kind):
-    metric = build.build("metric", kind)
+    metric = schema.build("metric", kind)
     values = metric.score(*LINES[kind])
     intervals = bootstrap(metric, *LINES[kind], resamples=200)
     assert next(iter(values)) == metric.main == next(iter(intervals))
@@ -59,10 +59,10 @@ def test_every_metric_gives_its_main_value_first_and_an_interval_around_each(kin
         assert intervals[name].high >= value - 1e-9
 
 
-@pytest.mark.parametrize("kind", build.kinds("metric"))
+@pytest.mark.parametrize("kind", schema.kinds("metric"))
 def test_every_metric_counts_an_invalid_output_as_wrong(kind):
     _, references = LINES[kind]
-    metric = build.build("metric", kind)
+    metric = schema.build("metric", kind)
     right = [one[0] if kind in ("SQuAD", "ReCoRD", "ExactMatch") else one for one in references]
     if kind == "SQuAD2":
         right = ["cat", ""]
@@ -73,12 +73,12 @@ def test_every_metric_counts_an_invalid_output_as_wrong(kind):
     assert damaged[metric.main] < perfect[metric.main]
 
 
-@pytest.mark.parametrize("kind", build.kinds("metric"))
+@pytest.mark.parametrize("kind", schema.kinds("metric"))
 def test_no_example_and_a_missing_prediction_are_one_line(kind):
     predictions, references = LINES[kind]
     for given in (([], []), (predictions[:-1], references)):
         with pytest.raises(ScalingError):
-            build.build("metric", kind).score(*given)
+            schema.build("metric", kind).score(*given)
 
 
 def test_accuracy_of_one_class_and_of_several():
@@ -228,7 +228,7 @@ def test_entity_f1_is_that_of_the_example_in_seqevals_manual():
 
 def test_entity_f1_of_conllevals_published_counts():
     # "processed 961 tokens with 459 phrases; found: 539 phrases; correct: 371." accuracy 84.08, 68.83, 80.83, 74.35
-    found = build.build("metric", "EntityF1").values(np.array([[371.0, 539, 459, 808, 961]]))
+    found = schema.build("metric", "EntityF1").values(np.array([[371.0, 539, 459, 808, 961]]))
     rounded = {name: round(100 * float(value[0]), 2) for name, value in found.items()}
     assert rounded == {"f1": 74.35, "precision": 68.83, "recall": 80.83, "accuracy": 84.08}
 
@@ -240,11 +240,11 @@ def test_words_beyond_the_predicted_tags_are_outside():
 
 
 def test_counts_by_class():
-    assert build.build("metric", "Accuracy").counts([1, 0, 1], [1, 1, 0]) == {
+    assert schema.build("metric", "Accuracy").counts([1, 0, 1], [1, 1, 0]) == {
         "0": {"references": 1, "predictions": 1, "correct": 0},
         "1": {"references": 2, "predictions": 2, "correct": 1},
     }
-    entities = build.build("metric", "EntityF1").counts([["B-PER", "B-LOC"]], [["B-PER", "O"]])
+    entities = schema.build("metric", "EntityF1").counts([["B-PER", "B-LOC"]], [["B-PER", "O"]])
     assert entities == {
         "LOC": {"references": 0, "predictions": 1, "correct": 0},
         "PER": {"references": 1, "predictions": 1, "correct": 1},
@@ -279,15 +279,15 @@ def test_the_signature_of_bleu_is_what_sacrebleu_prints_for_its_score(references
     for kwargs in ({}, {"tokenize": "intl", "lowercase": True}):
         theirs = sacrebleu.BLEU(**kwargs)
         value = theirs.corpus_score(["the cat sat", "a dog is there"], streams).score
-        ours = build.build("metric", {"kind": "BLEU", **kwargs})
+        ours = schema.build("metric", {"kind": "BLEU", **kwargs})
         assert ours.signature(references) == str(theirs.get_signature())
         assert ours.score(["the cat sat", "a dog is there"], references)["bleu"] == pytest.approx(value)
 
 
 def test_the_signature_of_rouge_states_its_settings_and_version():
-    signature = build.build("metric", {"kind": "ROUGE", "stem": False}).signature(["a"])
+    signature = schema.build("metric", {"kind": "ROUGE", "stem": False}).signature(["a"])
     assert signature == f"rouge1,rouge2,rougeL|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
-    assert build.build("metric", "Accuracy").signature(["a"]) is None
+    assert schema.build("metric", "Accuracy").signature(["a"]) is None
 
 
 @pytest.mark.parametrize("kind", ["BLEU", "ROUGE"])

@@ -7,14 +7,14 @@ import torch
 import yaml
 from torch import nn
 
-from scaling import build
+from scaling import schema
 from scaling.batch import Batch
-from scaling.build import kinds
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.parameters import parameters
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.role import declare, role
+from scaling.schema import kinds
 from scaling.shape import Shape
 from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
 from tests.model.test_variants import LINES
@@ -54,7 +54,7 @@ class Projections(nn.Module):
 
 @pytest.fixture(autouse=True)
 def joined(monkeypatch):
-    monkeypatch.setattr(build, "_joined", {"mixer": {"Projections": Projections}})
+    monkeypatch.setattr(schema, "_joined", {"mixer": {"Projections": Projections}})
 
 
 def config(mixer: str, *changes: str):
@@ -113,7 +113,7 @@ def test_every_shipped_piece_declares_the_matrix_that_it_ends_with(slot, kind):
     line = {"kind": kind, **{key: yaml.safe_load(str(value)) for key, value in LINES.get((slot, kind), {}).items()}}
     if kind == "Linformer":
         line["projected"] = 8
-    piece = build.build(slot, line, SHAPE)
+    piece = schema.build(slot, line, SHAPE)
     roles = {role(module, name) for module in piece.modules() for name, _ in module.named_parameters(recurse=False)}
     assert "output" in roles
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.config import load
+from scaling.schema import build
 from scaling.training.parametrization import Standard, initialise
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 32, "length": 16}

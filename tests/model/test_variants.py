@@ -13,10 +13,10 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import kinds
 from scaling.config import Config, load
 from scaling.model.tuned import build_model
 from scaling.nn.context import Cache, Places
+from scaling.schema import kinds
 from scaling.training.parametrization import Standard, initialise
 
 WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}

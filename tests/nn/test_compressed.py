@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.model.tuned import build_model
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.pattern import render
+from scaling.schema import build
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 23, 2, 12

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from scaling import build
-from scaling.build import kinds
+from scaling import schema
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.nn import contract
+from scaling.schema import kinds
 from tests.model.test_variants import LINES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
@@ -46,7 +46,7 @@ def test_every_shipped_piece_inherits_from_the_contract_of_its_slot(slot):
 def test_every_pattern_keeps_its_contract():
     for name in kinds("pattern"):
         line = {"kind": name, **LINES.get(("pattern", name), {})}
-        assert isinstance(build.build("pattern", line), contract.Pattern)
+        assert isinstance(schema.build("pattern", line), contract.Pattern)
 
 
 @pytest.mark.parametrize("slot", [*SLOTS, "pattern"])
@@ -68,7 +68,7 @@ class Bare(nn.Module):
 
 
 def test_a_stack_without_its_contract_is_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr(build, "_joined", {"stack": {"Bare": Bare}})
+    monkeypatch.setattr(schema, "_joined", {"stack": {"Bare": Bare}})
     config = load("decoder", [SIZE, "model.stack=Bare", "size.layers=1"])
     with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.nn\.contract\.Stack"):
         config.build("model", config["size"])
@@ -85,6 +85,6 @@ class Halved(nn.Module):
 
 @pytest.mark.parametrize("channel", ["Gated", "Dense"])
 def test_an_activation_of_a_users_own_needs_no_contract(channel, monkeypatch):
-    monkeypatch.setattr(build, "_joined", {"activation": {"Halved": Halved}})
+    monkeypatch.setattr(schema, "_joined", {"activation": {"Halved": Halved}})
     config = load("decoder", [SIZE, f"model.block.channel={{kind: {channel}, activation: Halved}}"])
     config.build("model", config["size"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.pattern import Bidirectional, Causal, render
 from scaling.nn.position import NoPosition
+from scaling.schema import build
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, HEADS, SOURCE = 2, 13, 8, 2, 5

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.activation import ReLU
 from scaling.nn.channel import MixtureOfExperts, Switch
 from scaling.nn.channel.routing import imbalance, seats
 from scaling.nn.context import NOWHERE, Context, Mask, Places
+from scaling.schema import build
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, EXPERTS = 3, 10, 6, 4

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.build import build, kinds
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import flexible, softmax
 from scaling.nn.mixer.blocked import blocks_of
 from scaling.nn.pattern import render
+from scaling.schema import build, kinds
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 37, 4, 6

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.channel import ProductKeys
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.norm import LayerNorm, NoNorm
+from scaling.schema import build
 from scaling.shape import Shape
 
 SHAPE = Shape.of({"width": 6, "layers": 1, "heads": 1, "vocabulary": 8, "length": 5})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.build import build, keys, kinds, versions
 from scaling.nn.context import Context, Places
 from scaling.nn.mixer.attention import scale_of
 from scaling.nn.pattern import Bidirectional, Causal, render
+from scaling.schema import build, keys, kinds
 from scaling.shape import Shape
 
 ROWS, LENGTH = 2, 9
@@ -95,13 +95,3 @@ def beside(hooks, q: torch.Tensor, k: torch.Tensor, back: int, head: int) -> tor
     angle = back / 10000 ** (torch.arange(0, 24, 2, dtype=torch.float64) / 24)
     row = (hooks.relative.weight @ torch.cat([angle.sin(), angle.cos()])).unflatten(0, (4, 6))[head]
     return hooks.content[head] @ k + (q + hooks.distance[head]) @ row
-
-
-@pytest.mark.parametrize(("scale", "version"), [("sqrt", 1), ("none", 2), ("width", 2)])
-@pytest.mark.parametrize("position", ["Shaw", "TransformerXL"])
-def test_only_runs_that_the_fix_changes_get_another_version(position, scale, version):
-    """Version 1 always took d^(−1/2), so its runs under `sqrt` are what they would be now."""
-    model = {"position": position, "block": {"mixer": {"kind": "Attention", "scale": scale}}}
-    assert versions({"model": model})[f"position.{position}"] == version
-    nested = {"blocks": {"1": {"mixer": {"kind": "Weighted", "mixer": {"kind": "Attention", "scale": scale}}}}}
-    assert versions({"model": {"position": position, **nested}})[f"position.{position}"] == version

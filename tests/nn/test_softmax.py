@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.build import build, kinds
 from scaling.kernel import attention
 from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
 from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
 from scaling.nn.position import RelativeBias
+from scaling.schema import build, kinds
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH, VALUE = 3, 9, 4, 6, 5

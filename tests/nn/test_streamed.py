@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaling.build import build
 from scaling.nn.context import Context, Places
 from scaling.nn.mixer import softmax
 from scaling.nn.pattern import render
+from scaling.schema import build
 from scaling.shape import Shape
 
 WIDTH, HEADS = 24, 4

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
 from scaling.nn.pattern import Bidirectional, Causal, render
+from scaling.schema import build
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 9, 2, 8

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import build, kinds
 from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
+from scaling.schema import build, kinds
 from scaling.shape import Shape
 from tests.model.test_variants import TASK_HEADS, batch_for, configured, tokens
 from tests.model.test_variants import build as built

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.position import NoPosition
+from scaling.schema import build
 from scaling.shape import Shape
 
 SHAPE = Shape.of({"width": 6, "layers": 1, "heads": 3, "vocabulary": 5, "length": 4, "hidden": 7})

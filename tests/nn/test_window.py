@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.build import build, kinds
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
 from scaling.nn.pattern import render
+from scaling.schema import build, kinds
 from scaling.shape import Shape
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 17, 4, 6

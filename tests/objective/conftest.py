@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.data import hashing
 from scaling.data.source import Rows, Vocabulary
+from scaling.schema import build
 
 TEXT = 200  # ids 3 to 199 are text
 SPECIALS = {"bos": 0, "eos": 1, "pad": 2}

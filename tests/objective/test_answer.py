@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import build
 from scaling.data.batches import Batches, evaluation, training
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
@@ -21,6 +20,7 @@ from scaling.data.task import Examples
 from scaling.errors import ScalingError
 from scaling.objective.answer import Answer
 from scaling.objective.framing import kept, starts
+from scaling.schema import build
 
 LABELS: dict[str, Any] = {"labels": ["no", "yes"], "metric": "Accuracy"}
 WORD = {"kind": "WordPiece", "vocabulary": 200, "alphabet": 60}

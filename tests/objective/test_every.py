@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from scaling.batch import IGNORE, Batch
-from scaling.build import build, kinds
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
+from scaling.schema import build, kinds
 from tests.objective.conftest import keys
 
 

@@ -10,7 +10,6 @@ import torch
 
 import scaling
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
@@ -19,6 +18,7 @@ from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.schema import build
 from scaling.scoring.cloze import PROMPTS
 
 SIZE = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 262, "length": 224}

@@ -15,7 +15,6 @@ from tokenizers.processors import TemplateProcessing
 from torch import nn
 
 import scaling
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
@@ -23,6 +22,7 @@ from scaling.data.tokenizer import ByteBPE
 from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
+from scaling.schema import build
 from tests.scoring.conftest import sentence
 
 pytest.importorskip("lm_eval")

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scaling.build import build, overlay
 from scaling.config import load
 from scaling.decode import prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family
+from scaling.schema import build, overlay
 from scaling.scoring.likelihood import Scorer
 from scaling.scoring.request import Request
 from tests.decode import test_generate

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import scaling
-from scaling.build import build
 from scaling.cli import main
 from scaling.config import load
 from scaling.decode import prompt
 from scaling.errors import ScalingError
+from scaling.schema import build
 from scaling.scoring.masked import MaskedScorer
 from tests.scoring.conftest import FOLLOWS, WORDS, Ledger, sentence
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from scaling import build
+from scaling import schema
 from scaling.studies import counts as module
 from scaling.studies.counts import counts
 from scaling.studies.plan import plan
@@ -54,7 +54,7 @@ def test_they_are_made_again_after_anything_that_they_follow_from(tmp_path, monk
         assert (again(), again()) == (10, 0)
     (tmp_path / "own.py").write_text("")
     with monkeypatch.context() as other:
-        other.setattr(build, "extensions", lambda: [str(tmp_path / "own.py")])
+        other.setattr(schema, "extensions", lambda: [str(tmp_path / "own.py")])
         assert (again(), again()) == (10, 0)
         (tmp_path / "own.py").write_text("# another")
         assert again() == 10

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch import Trainer
 
 from scaling.batch import IGNORE, Batch
 from scaling.config import Config, load
 from scaling.decode import Greedy, generate, prompt
-from scaling.lightning import Trainer
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.tables.count import counts
 from scaling.tables.table import read

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -108,33 +105,3 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
 def test_two_runs_at_once(tmp_path, capsys):
     assert cli.main(["train", "decoder", "encoder", f"runs={tmp_path}"]) == 2
     assert "one run at a time" in capsys.readouterr().err
-
-
-# What needs the data, the model or the machine to be told; torch's import, two seconds, comes before these.
-LATE = (
-    "data",
-    "model.block",
-    "objective",
-    "parametrization={",
-    "size.length",
-    "size.vocabulary",
-    "train.devices",
-    "train.micro_batch=3",
-    "train.strategy=ddp",
-    "train.tokens=10 ",
-)
-
-
-def test_what_can_be_is_told_before_torch_is_imported(tmp_path):
-    program = """
-import json, sys
-from scaling import cli
-for words in json.loads(sys.stdin.read()):
-    assert cli.main(["train", *words]) == 2, words
-    assert "torch" not in sys.modules, words
-"""
-    early = [told for told in BAD if not told.startswith(LATE)]
-    assert len(early) > 40
-    told = [[*words(tmp_path / "runs"), *(one.split(" ") if "{" not in one else [one])] for one in early]
-    done = subprocess.run([sys.executable, "-c", program], input=json.dumps(told), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-300:]

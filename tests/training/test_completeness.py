@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import scaling
 from scaling import config
 from scaling.data.batches import Batches
 from scaling.errors import ScalingError
@@ -45,7 +46,8 @@ def sabotaged(folder: Path, error: str, call: int, **changes: Any) -> config.Con
     extension.write_text(SABOTEUR)
     line = json.dumps({"kind": "Saboteur", "error": error, "call": call})
     name, *told = words(folder / "runs", **changes)
-    return config.load(name, [*told, f"model.block.channel={line}"], extend=str(extension))
+    scaling.extend(extension)
+    return config.load(name, [*told, f"model.block.channel={line}"])
 
 
 def ends(runs: Path) -> list[str]:

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from scaling.batch import IGNORE
-from scaling.build import kinds
 from scaling.config import load as configured
 from scaling.data.batches import evaluation
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
+from scaling.schema import kinds
 from scaling.training.evaluation import evaluate, evaluation_steps, share
 from scaling.training.experiment import assemble, varied
 from scaling.training.parametrization import initialise

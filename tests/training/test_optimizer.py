@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling import build
+from scaling import schema
 from scaling.errors import ScalingError
 from scaling.model.parameters import ParameterSpec
 from scaling.training.parameter import Parameter
 from scaling.training.parametrization import Standard
 from tests.training.conftest import load, words
 
-KINDS = sorted(build.kinds("optimizer"))
+KINDS = sorted(schema.kinds("optimizer"))
 
 
 def parameters() -> list[Parameter]:
@@ -33,7 +33,7 @@ def parameters() -> list[Parameter]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_is_held_once_and_moves(kind):
-    optimizer = build.build("optimizer", kind)
+    optimizer = schema.build("optimizer", kind)
     held = parameters()
     made = optimizer.make(held, Standard())
     tensors = [tensor for one in made for group in one.param_groups for tensor in group["params"]]
@@ -48,7 +48,7 @@ def test_every_parameter_is_held_once_and_moves(kind):
 def test_weight_decay_spares_vectors(kind):
     held = parameters()
     vector = next(one.tensor for one in held if one.spec.role == "gain")
-    for one in build.build("optimizer", kind).make(held, Standard()):
+    for one in schema.build("optimizer", kind).make(held, Standard()):
         for group in one.param_groups:
             if any(tensor is vector for tensor in group["params"]):
                 assert group["weight_decay"] == 0
@@ -58,12 +58,12 @@ def test_weight_decay_spares_vectors(kind):
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(kind, rate):
     with pytest.raises(ScalingError, match="lr"):
-        build.build("optimizer", {"kind": kind, "lr": rate})
+        schema.build("optimizer", {"kind": kind, "lr": rate})
 
 
 def test_muon_takes_the_hidden_matrices():
     held = parameters()
-    muon, rest = build.build("optimizer", "Muon").make(held, Standard())
+    muon, rest = schema.build("optimizer", "Muon").make(held, Standard())
     assert isinstance(muon, torch.optim.Muon)
     assert [tensor for group in muon.param_groups for tensor in group["params"]] == [held[0].tensor]
     assert sum(len(group["params"]) for group in rest.param_groups) == 3

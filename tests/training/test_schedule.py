@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from scaling import build
+from scaling import schema
 from scaling.errors import ScalingError
 from scaling.training.schedule import check
 
-KINDS = sorted(build.kinds("schedule"))
+KINDS = sorted(schema.kinds("schedule"))
 
 # Steps 0, 4, 9, 10, 30, 55, 80, 99 of 100, with 10 of warmup.
 GOLDEN = {
@@ -27,7 +27,7 @@ AT = [0, 4, 9, 10, 30, 55, 80, 99]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_shape_is_the_golden_one(kind):
-    schedule = build.build("schedule", {"kind": kind, "warmup": 10})
+    schedule = schema.build("schedule", {"kind": kind, "warmup": 10})
     assert [round(schedule.factor(step, 100), 4) for step in AT] == GOLDEN[kind]
 
 
@@ -35,7 +35,7 @@ def test_its_shape_is_the_golden_one(kind):
 @given(steps=some.integers(2, 10_000), warmup=some.integers(0, 100), share=some.floats(0, 1))
 def test_it_rises_to_the_peak_and_never_beyond(kind, steps, warmup, share):
     warmup = min(warmup, steps - 1)
-    schedule = build.build("schedule", {"kind": kind, "warmup": warmup})
+    schedule = schema.build("schedule", {"kind": kind, "warmup": warmup})
     step = min(steps - 1, int(share * steps))
     assert 0 < schedule.factor(step, steps) <= 1
     if 0 < step < warmup:
@@ -45,20 +45,22 @@ def test_it_rises_to_the_peak_and_never_beyond(kind, steps, warmup, share):
 
 
 def test_wsd_by_the_square_root_falls_faster():
-    line, root = (build.build("schedule", {"kind": "WSD", "warmup": 0, "shape": shape}) for shape in ("linear", "sqrt"))
+    line, root = (
+        schema.build("schedule", {"kind": "WSD", "warmup": 0, "shape": shape}) for shape in ("linear", "sqrt")
+    )
     assert all(root.factor(step, 100) < line.factor(step, 100) for step in range(80, 100))
 
 
 def test_t5_begins_at_the_peak():
-    schedule = build.build("schedule", {"kind": "InverseSquareRoot", "warmup": 10, "rise": "flat"})
+    schedule = schema.build("schedule", {"kind": "InverseSquareRoot", "warmup": 10, "rise": "flat"})
     assert [schedule.factor(step, 100) for step in (0, 9, 39)] == [1, 1, math.sqrt(10 / 40)]
 
 
 def test_the_trunk_does_not_know_the_end():
-    schedule = build.build("schedule", {"kind": "WSD", "warmup": 5})
+    schedule = schema.build("schedule", {"kind": "WSD", "warmup": 5})
     assert [schedule.factor(step, 100) for step in range(40)] == [schedule.factor(step, 50) for step in range(40)]
 
 
 def test_a_warmup_that_does_not_end_is_refused():
     with pytest.raises(ScalingError, match="warmup"):
-        check(build.build("schedule", {"kind": "Cosine", "warmup": 100}), 100)
+        check(schema.build("schedule", {"kind": "Cosine", "warmup": 100}), 100)

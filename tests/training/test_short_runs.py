@@ -10,10 +10,10 @@ import time
 import pytest
 from rich.console import Console
 
-from scaling import build
+from scaling import schema
 from scaling.config import load
 from scaling.ledger import run_id
-from scaling.number import NonNegativeInt
+from scaling.schema import NonNegativeInt
 from scaling.studies.estimate import estimates
 from scaling.studies.plan import plan
 from scaling.studies.question import Question
@@ -35,7 +35,7 @@ def warmup(*words: str) -> int:
     return warmup_steps(one.schedule, one.steps)
 
 
-@pytest.mark.parametrize("kind", sorted(build.kinds("schedule")))
+@pytest.mark.parametrize("kind", sorted(schema.kinds("schedule")))
 def test_a_run_of_twenty_steps_needs_no_key_of_its_schedule(kind):
     assert 0 <= warmup("train.steps=20", f"schedule.kind={kind}") <= 2
 

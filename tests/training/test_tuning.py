@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from scaling.batch import Batch
-from scaling.build import build
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop import weights
 from scaling.interop.run import read, write
 from scaling.ledger import Ledger
+from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
 from scaling.training.supervisor import supervise

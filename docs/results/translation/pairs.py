@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.build import build
 from scaling.decode import Beam, generate, prompts
 from scaling.interop.run import read
 from scaling.ledger import Ledger
 from scaling.metric import BLEU
+from scaling.schema import build
 
 SENTENCES = 512
 

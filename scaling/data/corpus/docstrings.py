@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from scaling.data.corpus.document import Document, Snapshot
 from scaling.data.corpus.python import Python
-from scaling.number import BelowOne, Long, PositiveInt
+from scaling.schema import BelowOne, Long, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, limited, sides
 from scaling.data.corpus.template import document
 from scaling.errors import ScalingError
-from scaling.number import Long
+from scaling.schema import Long
 
 
 @dataclass(frozen=True, kw_only=True)

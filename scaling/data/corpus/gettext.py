@@ -14,7 +14,7 @@ from typing import Any
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot
 from scaling.errors import ScalingError, nearest
-from scaling.number import BelowOne
+from scaling.schema import BelowOne
 
 FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack", "/usr/local/share/locale")
 _CONTEXT = "\x04"  # between a message's context and its text

@@ -12,7 +12,7 @@ from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, limited, sides
 from scaling.data.corpus.template import document
 from scaling.errors import ScalingError, nearest
-from scaling.number import Long
+from scaling.schema import Long
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network

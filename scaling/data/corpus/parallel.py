@@ -11,8 +11,7 @@ from typing import Any
 from scaling.data.corpus import reading
 from scaling.data.corpus.diagnosis import opened
 from scaling.data.corpus.document import Document, Snapshot, sides
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from scaling import atomic
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot
 from scaling.errors import ScalingError
-from scaling.number import Long
+from scaling.schema import Long
 
 _ROWS = 256  # sources held in memory while copying
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.data.corpus.diagnosis import COMPRESSIONS, opened
-from scaling.errors import ScalingError
-from scaling.number import plural
+from scaling.errors import ScalingError, plural
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file

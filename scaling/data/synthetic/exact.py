@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.synthetic.language import fingerprint
 from scaling.data.synthetic.tasks import MOST_SYMBOLS, SPECIALS, SPLITS, SyntheticExamples
@@ -21,7 +20,7 @@ from scaling.data.task.source import Goal
 from scaling.errors import ScalingError
 from scaling.metric import Accuracy, TagAccuracy
 from scaling.metric.metric import Metric
-from scaling.number import Range, Seed
+from scaling.schema import Range, Seed, check_fields
 
 Count = Annotated[int, Range(least=1, most=10**6)]
 

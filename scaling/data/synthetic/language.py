@@ -11,13 +11,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
-from scaling.number import Long, Range, Seed
+from scaling.schema import Long, Range, Seed, check_fields
 
 LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 

@@ -11,7 +11,7 @@ import numpy as np
 from scaling.data import hashing
 from scaling.data.synthetic.exact import Count, Drawn, Exact
 from scaling.errors import ScalingError
-from scaling.number import Range, Seed
+from scaling.schema import Range, Seed
 
 DIGITS = 10
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")

@@ -10,14 +10,13 @@ from typing import Annotated
 
 import numpy as np
 
-from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows
 from scaling.data.synthetic import successors
 from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
 from scaling.data.synthetic.ranks import Ranks
 from scaling.errors import ScalingError
-from scaling.number import Range, Seed, SmallInt
+from scaling.schema import Range, Seed, SmallInt, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from scaling.build import check_fields
 from scaling.data import hashing
 from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
 from scaling.data.task.encoded import Split
@@ -20,7 +19,7 @@ from scaling.data.task.source import Examples, Goal
 from scaling.errors import ScalingError
 from scaling.metric import Accuracy, ExactMatch, TagAccuracy
 from scaling.metric.metric import Metric
-from scaling.number import Range, Seed, SmallInt
+from scaling.schema import Range, Seed, SmallInt, check_fields
 
 SPLITS = ("train", "validation", "test")
 SPECIALS = ("bos", "eos", "pad")

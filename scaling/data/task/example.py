@@ -11,8 +11,7 @@ from typing import Any, Literal
 from scaling.batch import IGNORE
 from scaling.data.corpus.template import fill
 from scaling.data.tree import depths
-from scaling.errors import ScalingError, nearest
-from scaling.number import plural
+from scaling.errors import ScalingError, nearest, plural
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back

@@ -16,9 +16,8 @@ from scaling.data.corpus import parallel as pairing
 from scaling.data.corpus import reading, separated
 from scaling.data.corpus.diagnosis import diagnose, opened
 from scaling.data.tree import depths as tree_depths
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.metric import trees as bracketed
-from scaling.number import plural
 
 Row = Mapping[str, Any]
 Columns = Sequence[str] | None  # the names of the task's key `columns`
@@ -27,7 +26,6 @@ Columns = Sequence[str] | None  # the names of the task's key `columns`
 class Layout(Protocol):
     """A layout is given the task's keys `columns` and `quotes`, which mean what it takes them for."""
 
-    version = 0  # the ids of runs are those from before there was this slot
     unit: str | None = None  # the column by which examples are held out together; None: each is held out alone
 
     def check(self, columns: Columns) -> None:

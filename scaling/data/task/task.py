@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling import atomic
-from scaling.build import Recipe, check
 from scaling.data.codec import Codec
 from scaling.data.corpus.document import Corpus, split_rule
 from scaling.data.manifest import TOKENIZER, digest
@@ -27,8 +26,8 @@ from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import Layout, table
 from scaling.data.task.source import Examples, Goal, dumped, fingerprint
-from scaling.errors import ScalingError, nearest, under
-from scaling.number import BelowOne, PositiveInt, plural
+from scaling.errors import ScalingError, nearest, plural, under
+from scaling.schema import BelowOne, PositiveInt, Recipe, check
 
 FORMAT = 1
 META = "task.json"

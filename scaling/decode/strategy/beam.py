@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scaling.decode.reader import Reader
 from scaling.decode.written import Written
-from scaling.number import NonNegativeFloat, SmallInt
+from scaling.schema import NonNegativeFloat, SmallInt
 
 BLOCK = 64  # tokens of a vocabulary whose likeliest is looked up first
 

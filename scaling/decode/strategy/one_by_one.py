@@ -13,7 +13,7 @@ from torch import Tensor
 from scaling.data import hashing
 from scaling.decode.reader import Reader
 from scaling.decode.written import Written
-from scaling.number import PositiveFloat, PositiveFraction, PositiveInt, Seed
+from scaling.schema import PositiveFloat, PositiveFraction, PositiveInt, Seed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scaling.build import overlay
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.formats.bert import BERT, SIZE
 from scaling.interop.names import table
 from scaling.interop.template import blank
+from scaling.schema import overlay
 
 _WIDTH = blank("embedding_size", default=128)
 _ACTIVATION = blank("hidden_act", default="gelu_new", values=ACTIVATIONS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scaling.build import overlay
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.formats.bert import CLASSES, MaskedBERT, task_model
 from scaling.interop.names import table
 from scaling.interop.template import blank, tied
+from scaling.schema import overlay
 
 _ACTIVATION = blank("activation", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": 1e-12}

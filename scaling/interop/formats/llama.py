@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaling.build import overlay
 from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.names import table
 from scaling.interop.template import blank, switch, tied
+from scaling.schema import overlay
 
 _RMS = {"kind": "RMSNorm", "eps": blank("rms_norm_eps", default=1e-6)}
 _LAYER = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-5)}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, plural
 from scaling.law.curves.curve import Curve, stacked
 from scaling.law.curves.errors import CurveErrors, Places, Sizes, learned_sizes, places_of, some_trunks, typical_sizes
 from scaling.law.forms.curve import CURVE_LAWS
@@ -20,7 +20,6 @@ from scaling.law.objective import LogSquared
 from scaling.law.problem import Problem, thinned
 from scaling.law.quantity import Quantity, parameter
 from scaling.law.solver import Effort, minimise
-from scaling.number import plural
 
 STARTS, REFINED = 256, 8
 SCREENED = 800

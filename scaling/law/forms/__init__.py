@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaling import build
+from scaling import schema
 from scaling.errors import ScalingError, nearest
 from scaling.law.forms.bhagia import DirectBits, DirectSigmoid, TaskLinear, TaskPower, TaskSigmoid
 from scaling.law.forms.brandfonbrener import LossToLoss
@@ -73,7 +73,7 @@ __all__ = ["LAWS", "Columns", "Form", "Parameter", "laws", "named"]
 def laws() -> dict[str, Form]:
     """Every law by its name: those of the papers, and those that joined by `--extend`."""
     by_name = {law.name: law for law in LAWS}
-    for kind in build.joined(build.LAW).values():
+    for kind in schema.joined(schema.LAW).values():
         law = _instance(kind)
         if law.name in by_name:
             raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your class another name")
@@ -85,10 +85,10 @@ def _instance(kind: type) -> Form:
     """The law of a person's class, refused where it lacks what a law states."""
     fix = "it is a subclass of scaling.law.Form with formula, citation, inputs, parameters and curve (docs/laws.md)"
     if not issubclass(kind, Form):
-        raise ScalingError(f"{kind.__name__} is no law", key="slot", value=build.LAW, fix=fix)
+        raise ScalingError(f"{kind.__name__} is no law", key="slot", value=schema.LAW, fix=fix)
     lacking = [name for name in ("formula", "citation", "inputs", "parameters") if not hasattr(kind, name)]
     if lacking:
-        raise ScalingError(f"the law {kind.__name__} has no {lacking[0]}", key="slot", value=build.LAW, fix=fix)
+        raise ScalingError(f"the law {kind.__name__} has no {lacking[0]}", key="slot", value=schema.LAW, fix=fix)
     try:
         return kind()
     except TypeError as error:

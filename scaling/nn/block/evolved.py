@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.nn.block.serial import Branches, piece_of
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel, Mixer
 from scaling.nn.role import declare
 from scaling.nn.window import depthwise, unfold
+from scaling.schema import Recipe
 from scaling.shape import Shape
 
 
@@ -73,6 +73,8 @@ class EvolvedDecoder(Branches):
 
 class _GatedLinearUnit(nn.Module, Channel):
     """(x W + b) ⊙ σ(x V + c). (Dauphin et al. 2016)"""
+
+    has_hidden = False
 
     def __init__(self, width: int):
         super().__init__()

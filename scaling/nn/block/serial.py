@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError, nearest, under
 from scaling.nn.context import Context
 from scaling.nn.contract import Block
+from scaling.schema import Recipe
 from scaling.shape import Shape
 
 

@@ -5,10 +5,9 @@ from typing import Annotated
 from jaxtyping import Float
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.channel.routed import Routed
-from scaling.number import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range
+from scaling.schema import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range, Recipe
 from scaling.shape import Shape
 
 

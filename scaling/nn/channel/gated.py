@@ -3,12 +3,11 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel, Gate
 from scaling.nn.role import declare
-from scaling.number import BelowOne, Factor
+from scaling.schema import BelowOne, Factor, Recipe
 from scaling.shape import Shape
 
 

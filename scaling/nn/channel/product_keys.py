@@ -5,12 +5,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel
 from scaling.nn.role import declare
-from scaling.number import SmallInt
+from scaling.schema import Recipe, SmallInt
 from scaling.shape import Shape
 
 
@@ -22,6 +21,8 @@ class ProductKeys(nn.Module, Channel):
     acts on each half of the query; the paper's batch norm would let a position see the others, so it is layer norm
     here as in Mesh TensorFlow. Each head has its own keys, and all share the values.
     """
+
+    has_hidden = False
 
     def __init__(
         self,

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.kernel.operations import drop
 from scaling.nn.channel.routing import imbalance, seats
 from scaling.nn.context import Context
 from scaling.nn.contract import Channel
 from scaling.nn.role import declare
+from scaling.schema import Recipe
 from scaling.shape import Shape
 
 GROUP = 1024  # positions that share a capacity in Mesh TensorFlow

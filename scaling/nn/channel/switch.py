@@ -5,9 +5,8 @@ from typing import Annotated
 from jaxtyping import Float
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.nn.channel.routed import Routed
-from scaling.number import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range
+from scaling.schema import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range, Recipe
 from scaling.shape import Shape
 
 

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from scaling.build import Recipe
 from scaling.nn.embedding.embedding import Embedding, Scale
 from scaling.nn.rows import Rows, bounds_of, widths_of
-from scaling.number import BelowOne, NonNegativeInt, PositiveFloat
+from scaling.schema import BelowOne, NonNegativeInt, PositiveFloat, Recipe
 from scaling.shape import Shape
 
 

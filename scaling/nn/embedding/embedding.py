@@ -6,12 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.kernel.operations import drop
 from scaling.nn import contract
 from scaling.nn.context import Context
 from scaling.nn.role import declare
-from scaling.number import BelowOne, NonNegativeInt
+from scaling.schema import BelowOne, NonNegativeInt, Recipe
 from scaling.shape import Shape
 
 Scale = Literal["none", "sqrt_width"]

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.embedding.embedding import Embedding, Scale
 from scaling.nn.rows import Rows, counted
-from scaling.number import BelowOne, NonNegativeInt, PositiveFloat
+from scaling.schema import BelowOne, NonNegativeInt, PositiveFloat, Recipe
 from scaling.shape import Shape
 
 

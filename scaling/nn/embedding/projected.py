@@ -6,12 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.embedding.embedding import Embedding, Scale
 from scaling.nn.role import declare
-from scaling.number import BelowOne, NonNegativeInt, Width
+from scaling.schema import BelowOne, NonNegativeInt, Recipe, Width
 from scaling.shape import Shape
 
 

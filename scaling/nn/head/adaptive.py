@@ -12,7 +12,7 @@ from scaling.kernel.linear_cross_entropy import Parts, cross_entropy_over, score
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
 from scaling.nn.rows import Rows, bounds_of, widths_of
-from scaling.number import PositiveFloat
+from scaling.schema import PositiveFloat
 from scaling.shape import Shape
 
 

@@ -5,11 +5,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE
-from scaling.build import Recipe
 from scaling.kernel.linear_cross_entropy import cross_entropy_over
 from scaling.nn.head.linear import Linear
 from scaling.nn.role import declare
-from scaling.number import SmallInt
+from scaling.schema import Recipe, SmallInt
 from scaling.shape import Shape
 
 

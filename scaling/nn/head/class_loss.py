@@ -11,7 +11,7 @@ from torch import Tensor
 from scaling.batch import IGNORE
 from scaling.errors import ScalingError
 from scaling.nn.head.log_chances import at_least_float32
-from scaling.number import PositiveFloat
+from scaling.schema import PositiveFloat
 
 Weights = list[PositiveFloat] | Literal["balanced"] | None
 

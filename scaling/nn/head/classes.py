@@ -5,11 +5,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from scaling.batch import IGNORE
-from scaling.build import Recipe
 from scaling.nn.head.class_loss import Weights, check_weights
 from scaling.nn.head.log_chances import at_least_float32
 from scaling.nn.head.pooled import Pooled
-from scaling.number import BelowOne, PositiveInt
+from scaling.schema import BelowOne, PositiveInt, Recipe
 from scaling.shape import Shape
 
 

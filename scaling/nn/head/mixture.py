@@ -11,7 +11,7 @@ from scaling.batch import IGNORE
 from scaling.kernel.linear_cross_entropy import cross_entropy_over, scores
 from scaling.nn.head.linear import Linear
 from scaling.nn.head.log_chances import log_softmax, smoothed
-from scaling.number import SmallInt
+from scaling.schema import SmallInt
 from scaling.shape import Shape
 
 

@@ -4,10 +4,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from scaling.batch import IGNORE
-from scaling.build import Recipe
 from scaling.nn.head.log_chances import at_least_float32
 from scaling.nn.head.pooled import Pooled, alone
-from scaling.number import BelowOne
+from scaling.schema import BelowOne, Recipe
 from scaling.shape import Shape
 
 

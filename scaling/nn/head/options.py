@@ -3,10 +3,9 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.nn.head.class_loss import choice_loss
 from scaling.nn.head.pooled import Pooled
-from scaling.number import BelowOne
+from scaling.schema import BelowOne, Recipe
 from scaling.shape import Shape
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.kernel.operations import drop
 from scaling.nn.contract import Head
 from scaling.nn.role import declare
+from scaling.schema import Recipe
 from scaling.shape import Shape
 
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from scaling.build import Recipe
 from scaling.nn.head.class_loss import Weights, check_weights, class_loss
 from scaling.nn.head.pooled import Pooled, alone
-from scaling.number import BelowOne, PositiveInt
+from scaling.schema import BelowOne, PositiveInt, Recipe
 from scaling.shape import Shape
 
 

@@ -16,7 +16,6 @@ class Span(nn.Module, Head):
     """
 
     target, answer, omits_padding = "labels", "span", True
-    version = 2
 
     def __init__(self, shape: Shape):
         super().__init__()

@@ -7,7 +7,7 @@ from scaling.kernel.operations import drop
 from scaling.nn.contract import Head
 from scaling.nn.head.class_loss import Weights, check_weights, class_loss
 from scaling.nn.role import declare
-from scaling.number import BelowOne, PositiveInt
+from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 
@@ -18,7 +18,6 @@ class Tokens(nn.Module, Head):
     """
 
     target, answer = "labels", "tags"
-    version = 2
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, dropout: BelowOne = 0.0, weights: Weights = None):
         super().__init__()

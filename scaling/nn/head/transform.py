@@ -5,9 +5,8 @@ from dataclasses import replace
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.nn.head.linear import Linear
-from scaling.number import Width
+from scaling.schema import Recipe, Width
 from scaling.shape import Shape
 
 

@@ -7,12 +7,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.nn.context import Context, Places
 from scaling.nn.contract import Mixer
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.role import declare
-from scaling.number import BelowOne
+from scaling.schema import BelowOne, Recipe
 from scaling.shape import Shape
 
 Scale = Literal["sqrt", "width", "none"]

@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.mixer.attention import Attention, Scale
 from scaling.nn.pattern import render
 from scaling.nn.sections import Sections, cut
-from scaling.number import BelowOne, Range
+from scaling.schema import BelowOne, Range, Recipe
 from scaling.shape import Shape
 
 

@@ -8,7 +8,7 @@ from scaling.nn.contract import Mixer
 from scaling.nn.mixer.attention import Scale, scale_of
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.role import declare
-from scaling.number import BelowOne, Factor
+from scaling.schema import BelowOne, Factor
 from scaling.shape import Shape
 
 

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
 from scaling.nn.role import declare
 from scaling.nn.window import unfold
-from scaling.number import PositiveFloat, PositiveInt, SmallInt
+from scaling.schema import PositiveFloat, PositiveInt, Recipe, SmallInt
 from scaling.shape import Shape
 
 

@@ -7,7 +7,7 @@ from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
 from scaling.nn.role import declare
 from scaling.nn.window import unfold
-from scaling.number import SmallInt
+from scaling.schema import SmallInt
 from scaling.shape import Shape
 
 

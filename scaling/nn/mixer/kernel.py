@@ -20,7 +20,7 @@ from scaling.nn.contract import Mixer
 from scaling.nn.mixer.blocked import in_order
 from scaling.nn.pattern import Bidirectional, Causal
 from scaling.nn.role import declare
-from scaling.number import PositiveInt, Seed
+from scaling.schema import PositiveInt, Seed
 from scaling.shape import Shape
 
 CHUNK = 64  # tokens that are compared pair by pair; those before them are summed

@@ -12,7 +12,7 @@ from scaling.nn.context import Context, Mask, Places
 from scaling.nn.mixer.attention import Attention
 from scaling.nn.pattern import Bidirectional
 from scaling.nn.sections import Sections
-from scaling.number import BelowOne, PositiveInt
+from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 Sharing = Literal["none", "headwise", "kv", "layerwise"]

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn import pattern
 from scaling.nn.context import Context, Mask, Pattern
@@ -20,7 +19,7 @@ from scaling.nn.mixer.blocked import in_order, of_first
 from scaling.nn.mixer.softmax import attend
 from scaling.nn.pattern import render
 from scaling.nn.role import declare
-from scaling.number import BelowOne, NonNegativeInt, PositiveInt, Seed
+from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe, Seed
 from scaling.shape import Shape
 
 Limit = Callable[[], Pattern]

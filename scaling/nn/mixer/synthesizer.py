@@ -17,7 +17,7 @@ from scaling.nn.contract import Mixer
 from scaling.nn.mixer.attention import Scale, scale_of
 from scaling.nn.mixer.softmax import bias
 from scaling.nn.role import declare
-from scaling.number import BelowOne, PositiveInt
+from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 
 Mix = Literal["none", "plus", "alpha"]

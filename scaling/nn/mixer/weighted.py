@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer
 from scaling.nn.mixer.attention import is_plain
 from scaling.nn.role import role
+from scaling.schema import Recipe
 from scaling.shape import Shape
 
 

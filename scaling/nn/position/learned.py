@@ -8,7 +8,7 @@ from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
 from scaling.nn.role import declare
-from scaling.number import NonNegativeInt, PositiveInt
+from scaling.schema import NonNegativeInt, PositiveInt
 from scaling.shape import Shape
 
 

@@ -11,7 +11,7 @@ from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
 from scaling.nn.role import declare
-from scaling.number import PositiveInt, Range
+from scaling.schema import PositiveInt, Range
 from scaling.shape import Shape
 
 

@@ -8,7 +8,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import rotated
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
-from scaling.number import PositiveFloat, PositiveFraction
+from scaling.schema import PositiveFloat, PositiveFraction
 from scaling.shape import Shape
 
 

@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
-from scaling.nn.position.hooks import Hooks, scaled
+from scaling.nn.position.hooks import Hooks
 from scaling.nn.role import declare
-from scaling.number import NonNegativeInt
+from scaling.schema import NonNegativeInt
 from scaling.shape import Shape
 
 
@@ -21,7 +21,6 @@ class Shaw(Hooks):
     """
 
     adds_score = reads_content = mixes_values = True
-    version = staticmethod(scaled)
 
     def __init__(
         self, shape: Shape, pattern: Pattern, *, distance: NonNegativeInt = 16, per: Literal["stack", "layer"] = "layer"

@@ -9,7 +9,7 @@ from torch import Tensor
 from scaling.errors import ScalingError
 from scaling.nn.context import Pattern
 from scaling.nn.position.hooks import Hooks
-from scaling.number import PositiveFloat
+from scaling.schema import PositiveFloat
 from scaling.shape import Shape
 
 

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
-from scaling.nn.position.hooks import Hooks, scaled
+from scaling.nn.position.hooks import Hooks
 from scaling.nn.position.sinusoidal import Sinusoidal
 from scaling.nn.role import declare
-from scaling.number import PositiveInt
+from scaling.schema import PositiveInt
 from scaling.shape import Shape
 
 
@@ -27,7 +27,6 @@ class Syntax(Hooks):
     """
 
     reads_tree = True
-    version = staticmethod(scaled)
 
     def __init__(
         self,

@@ -5,9 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.nn.context import Pattern
-from scaling.nn.position.hooks import Hooks, scaled
+from scaling.nn.position.hooks import Hooks
 from scaling.nn.role import declare
-from scaling.number import PositiveFloat
+from scaling.schema import PositiveFloat
 from scaling.shape import Shape
 
 
@@ -20,7 +20,6 @@ class TransformerXL(Hooks):
 
     per = "layer"
     adds_score = reads_content = True
-    version = staticmethod(scaled)
 
     def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0):
         super().__init__()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Residual
-from scaling.number import BelowOne
+from scaling.schema import BelowOne
 from scaling.shape import Shape
 
 

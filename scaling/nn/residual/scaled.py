@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from scaling.kernel.operations import drop
 from scaling.nn.residual.pre import Pre
 from scaling.nn.role import role
-from scaling.number import BelowOne
+from scaling.schema import BelowOne
 from scaling.shape import Shape
 
 

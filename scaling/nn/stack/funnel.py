@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Places, Position
@@ -15,7 +14,7 @@ from scaling.nn.contract import Block, Mixer, Residual, Stack
 from scaling.nn.pattern import render
 from scaling.nn.pooling import Pooling
 from scaling.nn.recompute import through
-from scaling.number import BelowOne, Range
+from scaling.schema import BelowOne, Range, Recipe
 from scaling.shape import Shape
 
 

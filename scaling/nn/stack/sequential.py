@@ -6,13 +6,12 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
 from scaling.nn.recompute import through
-from scaling.number import BelowOne, NonNegativeInt, PositiveInt
+from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 from scaling.shape import Shape
 
 

@@ -6,14 +6,13 @@ from typing import Annotated, cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.build import Recipe
 from scaling.errors import ScalingError, under
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Position
 from scaling.nn.contract import Stack
 from scaling.nn.recompute import through
 from scaling.nn.stack.coordinates import Coordinates, Place, Time
-from scaling.number import BelowOne, Range
+from scaling.schema import BelowOne, Range, Recipe
 from scaling.shape import Shape
 
 

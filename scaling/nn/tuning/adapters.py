@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scaling.build import Recipe, recipe
 from scaling.errors import ScalingError, nearest
 from scaling.nn.contract import Residual, Tuning
 from scaling.nn.role import declare
 from scaling.nn.tuning.added import PIECES, Added, product, refuse_tuned, spread, stream_width
-from scaling.number import PositiveInt
+from scaling.schema import PositiveInt, Recipe, recipe
 
 
 class Adapters(Tuning):

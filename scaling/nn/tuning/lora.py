@@ -12,7 +12,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.nn.contract import Tuning
 from scaling.nn.role import declare, role
 from scaling.nn.tuning.added import PIECES, Added, Map, maps, pieces, product, refuse_tuned
-from scaling.number import BelowOne, PositiveFloat, PositiveInt
+from scaling.schema import BelowOne, PositiveFloat, PositiveInt
 
 
 class LoRA(Tuning):

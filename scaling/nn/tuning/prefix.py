@@ -12,7 +12,7 @@ from scaling.nn.context import Context, Mask, Notes, Position
 from scaling.nn.contract import Tuning
 from scaling.nn.role import declare
 from scaling.nn.tuning.added import Added, pieces, product, refuse_tuned, spread
-from scaling.number import PositiveInt
+from scaling.schema import PositiveInt
 
 Slot = Literal["mixer", "cross"]
 

@@ -10,7 +10,7 @@ from scaling.errors import ScalingError
 from scaling.nn.contract import Mixer, Stack, Tuning
 from scaling.nn.role import declare
 from scaling.nn.tuning.added import Added, refuse_tuned, stream_width
-from scaling.number import PositiveInt
+from scaling.schema import PositiveInt
 
 
 class Prompt(Tuning):

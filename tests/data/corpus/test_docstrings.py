@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.build import build
 from scaling.data.text import Text
+from scaling.schema import build
 
 # Of a data line of text with this corpus, and with `Python`, before the functions that files share were left out.
 DOCSTRINGS, PYTHON = "f4b83bf76bb94d89", "de653ce6475b9fd0"

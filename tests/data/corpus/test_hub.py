@@ -13,11 +13,11 @@ import huggingface_hub.errors
 import pytest
 import zstandard
 
-from scaling.build import build
 from scaling.config import load, shipped
 from scaling.data.corpus import hub
 from scaling.data.corpus.document import Document
 from scaling.errors import BAD_INPUT, ScalingError
+from scaling.schema import build
 
 HUB = sorted(
     file.relative_to(shipped() / "data").with_suffix("").as_posix()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.build import build
 from scaling.data.corpus.docstrings import functions
 from scaling.errors import ScalingError
+from scaling.schema import build
 
 
 def parallel(folder: Path, source: bytes, target: bytes):

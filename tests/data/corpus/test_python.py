@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.build import build
 from scaling.errors import ScalingError
+from scaling.schema import build
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling import build
+from scaling import schema
 from scaling.data.task.layout import trees
 from scaling.errors import ScalingError
 
@@ -29,12 +29,12 @@ class starred(Layout):
 def task(file: Path, layout: object):
     line = {"kind": "Task", "answer": "class", "labels": ["yes", "no"], "text": "{text}", "metric": "Accuracy"}
     files = {"train": str(file), "test": str(file)}
-    return build.build("data", {**line, "files": files, "layout": layout, "tokenizer": "Byte", "validation": 0.5})
+    return schema.build("data", {**line, "files": files, "layout": layout, "tokenizer": "Byte", "validation": 0.5})
 
 
 def test_a_layout_of_ones_own_is_read_by_its_keys(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    build.extend(tmp_path / "own.py")
+    schema.extend(tmp_path / "own.py")
     (tmp_path / "a.stars").write_text(
         "".join(f"+ line {number} = {'yes' if number % 2 else 'no'}\n" for number in range(9))
     )
@@ -45,10 +45,6 @@ def test_a_layout_of_ones_own_is_read_by_its_keys(tmp_path):
 def test_a_layout_that_there_is_not_lists_those_that_there_are(tmp_path):
     with pytest.raises(ScalingError, match=r"no such kind.* conll, conllu, dialogue, parallel, squad, table, trees"):
         task(tmp_path / "a", "xml")
-
-
-def test_no_run_id_names_a_layout():
-    assert build.versions({"data": {"kind": "Task", "layout": "conll"}}) == {"data.Task": 1}
 
 
 def test_a_parser_is_asked_about_trees_or_about_sentences(tmp_path):

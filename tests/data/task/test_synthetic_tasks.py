@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaling.build import build
 from scaling.config import load
 from scaling.data import hashing
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.synthetic import LanguageSwitch, RankTags, WhichLanguage
 from scaling.errors import ScalingError
+from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
 

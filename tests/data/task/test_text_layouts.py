@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from scaling.batch import IGNORE
-from scaling.build import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError
+from scaling.schema import build
 
 TREES = "( (S (NP-SBJ (PRP It)) (VP (VBZ rains)\n  (NP (-NONE- *)))))\n(S (NP (NNS Dogs)) (VP (VBP bark)))\n"
 DIALOGUES = [

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from scaling.build import build, kinds
 from scaling.config import load
 from scaling.cost import cost
 from scaling.decode import generate
@@ -20,6 +19,7 @@ from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model, tune
 from scaling.nn.tuning import LoRA, together
 from scaling.nn.tuning.added import Added
+from scaling.schema import build, kinds
 from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise

@@ -1,0 +1,378 @@
+"""A class's signature is the schema of its line in a config.
+
+The positional arguments are what the assembly shares with every piece of the slot (a shape, a built sibling); the
+keyword-only arguments are the keys of the line, and an annotation states which values a key takes:
+
+    class Gated(nn.Module):
+        def __init__(self, shape: Shape, *, activation: Recipe, hidden_times: Factor = 1.0): ...
+
+    block.channel: {kind: Gated, activation: GeLU}
+
+A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
+shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated
+`Recipes` has lines of its class's own slot, by name. Every number has a range, and one that is not finite is refused,
+so no class checks a single number by itself. The slot's public classes are the registry; a user's classes join it by
+`extend`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import math
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from scaling.errors import ScalingError, nearest, under
+
+SLOTS = {
+    "activation": "scaling.nn.activation",
+    "norm": "scaling.nn.norm",
+    "residual": "scaling.nn.residual",
+    "pattern": "scaling.nn.pattern",
+    "position": "scaling.nn.position",
+    "embedding": "scaling.nn.embedding",
+    "mixer": "scaling.nn.mixer",
+    "cross": "scaling.nn.mixer",
+    "channel": "scaling.nn.channel",
+    "head": "scaling.nn.head",
+    "sentence": "scaling.nn.head",
+    "language": "scaling.nn.head",
+    "boundary": "scaling.nn.head.boundary",
+    "block": "scaling.nn.block",
+    "stack": "scaling.nn.stack",
+    "halting": "scaling.nn.halting",
+    "memory": "scaling.nn.memory",
+    "tuning": "scaling.nn.tuning",
+    "model": "scaling.model",
+    "decode": "scaling.decode.strategy",
+    "format": "scaling.interop.formats",
+    "metric": "scaling.metric",
+    "data": "scaling.data",
+    "corpus": "scaling.data.corpus",
+    "layout": "scaling.data.task.layout",
+    "tokenizer": "scaling.data.tokenizer",
+    "objective": "scaling.objective",
+    "optimizer": "scaling.training.optimizer",
+    "schedule": "scaling.training.schedule",
+    "parametrization": "scaling.training.parametrization",
+    "grid": "scaling.studies.grid",
+    "rate": "scaling.studies.rate",
+}
+"""The module whose public classes are the kinds of a slot. It is imported when the slot is first read."""
+
+OPTIONAL = ("tuning",)
+"""Sections of a config that may be null."""
+
+LAW = "law"
+"""The slot of scaling laws, which a class joins by `extend`; no line of a config names one (`scaling.law.forms`)."""
+
+MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
+MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers between two bounds: `least` and `most` belong to it, `above` and `below` do not."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+
+    def __contains__(self, number: float) -> bool:
+        return self.least <= number <= self.most and self.above < number < self.below
+
+    def of(self, noun: str) -> str:
+        """`a whole number` within these bounds, in words."""
+        bounds = {"from": self.least, "above": self.above, "up to": self.most, "below": self.below}
+        if noun == "a whole number" and self.least == 1:
+            noun, bounds["from"] = "a positive whole number", -math.inf
+        words = [f"{word} {_written(bound)}" for word, bound in bounds.items() if math.isfinite(bound)]
+        return " ".join([noun, " and ".join(words)]).rstrip()
+
+
+def _written(bound: float) -> str:
+    return f"{bound:,}" if abs(bound) < 10**6 else re.sub(r"e\+0?", "e", f"{bound:.4g}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number, one that a float can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+PositiveInt = Annotated[int, Range(least=1, most=MOST_THINGS)]
+SmallInt = Annotated[int, Range(least=1, most=65_536)]  # of what a layer builds or computes one by one
+NonNegativeInt = Annotated[int, Range(least=0, most=MOST_THINGS)]
+Long = Annotated[int, Range(least=1, most=10**18)]  # tokens, bytes and steps, of which there may be very many
+Rows = Annotated[int, Range(least=1, most=MOST_ROWS)]
+Seed = Annotated[int, Range(least=0, most=2**63 - 1)]
+PositiveFloat = Annotated[float, Range(above=0)]
+NonNegativeFloat = Annotated[float, Range(least=0)]
+Factor = Annotated[float, Range(above=0, most=1024)]  # of a width
+Width = Annotated[float, Range(above=0, most=65_536)]  # of its own, or below 1 as a fraction of the stream's
+Fraction = Annotated[float, Range(least=0, most=1)]
+PositiveFraction = Annotated[float, Range(above=0, most=1)]
+OpenFraction = Annotated[float, Range(above=0, below=1)]
+BelowOne = Annotated[float, Range(least=0, below=1)]  # the fraction that is dropped or kept on average: never all
+
+Line = str | Mapping[str, Any]
+Recipe = Callable[..., Any]
+Recipes = Mapping[str, Recipe]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The recipe of a line, over which another can be laid; it takes the shared arguments of its slot."""
+
+    slot: str
+    line: Line
+    kind: type
+    arguments: Mapping[str, Any]
+
+    def __call__(self, *shared: Any) -> Any:
+        return self.kind(*shared, **self.arguments)
+
+    def over(self, line: Line) -> Checked:
+        """The recipe of `line` laid on this one's."""
+        return recipe(self.slot, overlay(self.line, line))
+
+
+def build(slot: str, line: Line, *shared: Any) -> Any:
+    """The piece that `line` describes. An error's key is relative to the line; the caller knows its place."""
+    return recipe(slot, line)(*shared)
+
+
+def recipe(slot: str, line: Line) -> Checked:
+    """Check the whole of `line`, and return its recipe."""
+    registry = kinds(slot)
+    values = {"kind": line} if isinstance(line, str) else dict(line) if isinstance(line, Mapping) else {}
+    if "kind" not in values:
+        raise ScalingError(f"{slot} needs a kind", value=line, fix=nearest("", registry))
+    kind = values.pop("kind")
+    if not isinstance(kind, str):
+        raise ScalingError("a kind is a name", key="kind", value=kind, fix=nearest("", registry))
+    if kind not in registry:
+        raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, registry))
+    schema = keys(registry[kind])
+    for key in values:
+        if key not in schema:
+            raise ScalingError(f"{kind} has no such key", key=str(key), fix=nearest(str(key), schema))
+    for key, parameter in schema.items():
+        if key in values:
+            values[key] = _argument(slot, key, values[key], parameter.annotation)
+        elif parameter.default is parameter.empty:
+            raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
+    return Checked(slot, line, registry[kind], values)
+
+
+def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
+    """`value` as the annotation requires: a checked plain value, or the recipe of another slot, or some of this one."""
+    if annotation == Recipes:
+        recipes = {}
+        for name, line in check(key, value, Mapping[str, Any]).items():
+            with under(f"{key}.{name}"):
+                recipes[name] = recipe(slot, line)
+        return recipes
+    if not is_recipe(annotation) or (value is None and type(None) in typing.get_args(annotation)):
+        return check(key, value, annotation)
+    if value is None:
+        raise ScalingError(f"{key} needs a kind", key=key, value=None, fix=nearest("", kinds(key)))
+    with under(key):
+        return recipe(key, value)
+
+
+def kinds(slot: str) -> dict[str, type]:
+    """The public classes of a slot by name, with those that joined by `extend`."""
+    if slot not in SLOTS:
+        raise ScalingError("there is no such slot", value=slot, key="slot", fix=nearest(slot, SLOTS))
+    return {**_public(SLOTS[slot]), **joined(slot)}
+
+
+def joined(slot: str) -> dict[str, type]:
+    """The classes that joined a slot by `extend`."""
+    return _joined.get(slot, {})
+
+
+@cache
+def _public(module: str) -> dict[str, type]:
+    return _classes(importlib.import_module(module))
+
+
+def _classes(module: types.ModuleType) -> dict[str, type]:
+    """The public classes of a module in its order: its own, and for a package those of its files."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(module.__name__)
+        if not getattr(value, "_is_protocol", False)
+    }
+
+
+@cache
+def keys(kind: type) -> Mapping[str, inspect.Parameter]:
+    """The schema of a class: its keyword-only arguments, annotations resolved."""
+    parameters = inspect.signature(kind, eval_str=True).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def parts(slot: str) -> set[str]:
+    """The keys under which kinds of a slot have further lines of it, by name."""
+    schemas = map(keys, kinds(slot).values())
+    return {key for schema in schemas for key, parameter in schema.items() if parameter.annotation == Recipes}
+
+
+_joined: dict[str, dict[str, type]] = {}
+_extensions: dict[str, None] = {}  # the files that `extend` has read, in their order
+
+
+def extend(path: str | Path) -> list[type]:
+    """Let the public classes of a user's module join the slots they name in a class attribute `slot`."""
+    path = Path(path)
+    spec = importlib.util.spec_from_file_location(f"scaling_extension_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ScalingError("there is no such Python file", file=path, fix="give --extend the path of a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks its module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
+    pieces = [piece for piece in _classes(module).values() if isinstance(getattr(piece, "slot", None), str)]
+    if not pieces:
+        fix = 'give your class an attribute slot = "channel"'
+        raise ScalingError("no class in it names a slot", file=path, fix=fix)
+    for piece in pieces:
+        name, slot = piece.__name__, piece.slot  # type: ignore[attr-defined]
+        if slot != LAW and slot not in SLOTS:
+            fix = nearest(slot, [*SLOTS, LAW])
+            raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=slot, fix=fix)
+        if slot != LAW and name in _public(SLOTS[slot]):
+            raise ScalingError(f"{slot} has a kind {name} already", file=path, fix="give yours another name")
+        _joined.setdefault(slot, {})[name] = piece
+    _extensions[str(path.resolve())] = None
+    return pieces
+
+
+def extensions() -> list[str]:
+    """The files whose classes have joined by `extend`: what a process that is started for this one has to read too."""
+    return list(_extensions)
+
+
+def overlay(base: Any, over: Any) -> Any:
+    """`over` laid on `base`: a node that names a kind replaces, one that does not overlays."""
+    if not isinstance(over, Mapping) or "kind" in over:
+        return over
+    below = {"kind": base} if isinstance(base, str) else base if isinstance(base, Mapping) else {}
+    return {**below, **{key: overlay(below.get(key), value) for key, value in over.items()}}
+
+
+def versions(config: Any) -> dict[str, int]:
+    """The version of every kind that a config names, 1 unless its class declares another. It is part of a run's
+    identity: fixing a piece gives its runs another one.
+    """
+    numbers = {}
+    for slot, line in _items(config):
+        kind = line.get("kind") if isinstance(line, Mapping) else line
+        if slot in SLOTS and isinstance(kind, str) and (piece := kinds(slot).get(kind)) is not None:
+            numbers[f"{slot}.{kind}"] = getattr(piece, "version", 1)
+    return numbers
+
+
+def _items(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every key and value of a tree of plain values."""
+    pairs = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    for key, value in pairs:
+        yield key, value
+        yield from _items(value)
+
+
+_UNIONS = (typing.Union, types.UnionType)
+
+
+def check(key: str, value: Any, annotation: Any) -> Any:
+    """`value` if it has the required type (an int is accepted for a float), else an error of one line."""
+    try:
+        return _fit(value, annotation)
+    except ValueError:
+        is_infinite = isinstance(value, float) and not math.isfinite(value)
+        what = f"expected {describe(annotation)}" + (", and a finite one" if is_infinite else "")
+        choices = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
+        fix = nearest(value, map(str, choices)) if choices and isinstance(value, str) else None
+        raise ScalingError(what, key=key, value=value, fix=fix) from None
+
+
+def check_fields(piece: Any) -> None:
+    """Refuse a piece that was made without `build` and holds what `build` would refuse."""
+    for key, parameter in keys(type(piece)).items():
+        check(key, getattr(piece, key), parameter.annotation)
+
+
+def _fit(value: Any, annotation: Any) -> Any:
+    """`value` in the type of the annotation; a ValueError where it has another type or lies outside the range."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in (Any, inspect.Parameter.empty):
+        return value
+    if origin in _UNIONS:
+        for choice in inner:
+            with suppress(ValueError):
+                return _fit(value, choice)
+    elif origin is Literal:
+        if value in inner and type(value) in map(type, inner):
+            return value
+    elif origin is Annotated:
+        number = _fit(value, inner[0])
+        if all(number in bounds for bounds in inner[1:] if isinstance(bounds, Range)):
+            return number
+    elif origin in (list, tuple, Sequence) and isinstance(value, list | tuple):
+        return (tuple if origin is tuple else list)(_fit(item, inner[0]) for item in value)
+    elif origin in (dict, Mapping) and isinstance(value, Mapping):
+        for key, item in value.items():
+            _fit(key, inner[0])
+            _fit(item, inner[1])
+        return value
+    elif annotation in (int, float):
+        if is_number(value) and (annotation is float or isinstance(value, int)):
+            return annotation(value)
+    elif isinstance(annotation, type) and isinstance(value, annotation):
+        return value
+    raise ValueError
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in words, for errors and for `scaling explain`."""
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_recipe(annotation):
+        return "a piece" + (" or null" if type(None) in inner else "")
+    if origin in _UNIONS:
+        return " or ".join(describe(choice) for choice in inner)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, inner))
+    if origin is Annotated:
+        ranges = (bounds for bounds in inner[1:] if isinstance(bounds, Range))
+        return next((bounds.of(describe(inner[0])) for bounds in ranges), describe(inner[0]))
+    if origin in (list, tuple, Sequence):
+        return f"a list of {describe(inner[0]) if inner else 'anything'}"
+    if origin in (dict, Mapping):
+        return "keys with values"
+    if annotation is type(None):
+        return "null"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def is_recipe(annotation: Any) -> bool:
+    """Whether an annotation is the recipe of another slot."""
+    choices = typing.get_args(annotation) if typing.get_origin(annotation) in _UNIONS else (annotation,)
+    return any(choice in (Recipe, Checked) for choice in choices)
