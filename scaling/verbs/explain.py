@@ -51,7 +51,7 @@ def explain(name: str | None = None) -> Explanation:
         scaling explain study                the keys of a study's file; also sweep, table
         scaling explain held_out             one key of a study, a sweep or a table
         scaling explain quickstart           a shipped study, table, model, size or data set, or a command
-        scaling explain mixer --extend my.py with the kinds of a module of yours among them
+        scaling explain mixer --extend my.py   with the kinds of a module of yours among them
 
         scaling.explain("position")
 

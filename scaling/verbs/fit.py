@@ -297,7 +297,7 @@ def fit(
         scaling fit points.csv --law chinchilla                             a table with columns N, D and loss
         scaling fit points.csv --map loss=final_loss N=params-embedding     under other names, or by formula
         scaling fit points.csv --where 'C<1e21' 'N>=100M' corpus=c4         some of its rows
-        scaling fit points.csv --hold-out 'N>=1e9' --target N=7e9 D=1.4e11  test it, then predict with it
+        scaling fit points.csv --hold-out 'N>=1e9' --target N=7e9 D=1.4e11   test it, then predict with it
         scaling fit points.csv --law 'E + A*N^-a + B*D^-b' --bounds a=0:2   a law of your own, also in a YAML file
         scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
         scaling fit points.csv --law auto                                   the law that predicts the largest runs best

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.errors import ScalingError, plural
 from scaling.schema import PositiveInt
 from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.result import Result
 from scaling.verbs.signature import PYTHON, verb
 
 if TYPE_CHECKING:
@@ -109,36 +110,20 @@ class Sweep:
         return f"Sweep({str(self).partition(chr(10))[0]})"
 
 
-@dataclass(frozen=True)
-class Served:
-    """The runs that an agent took from W&B, and why those without a result have none, by their names."""
-
-    taken: int
-    failed: Mapping[str, str]
+class Served(Result):
+    """The number of runs that an agent took from W&B, and why those without a result have none, by their names."""
 
     @property
     def code(self) -> int:
         return 1 if self.failed else 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling agent --json` (docs/json.md)."""
-        return {"taken": self.taken, "failed": dict(self.failed)}
 
     def __str__(self) -> str:
         lines = [f"{plural(self.taken, 'run')} taken from W&B, {len(self.failed)} without a result"]
         return "\n".join([*lines, *(f"  {name}: {why}" for name, why in self.failed.items())])
 
 
-@dataclass(frozen=True)
-class Pull:
-    """The runs that were brought back from W&B; `document` is what `scaling pull --json` prints (docs/json.md)."""
-
-    document: Mapping[str, Any]
-
-    @property
-    def folder(self) -> Path:
-        """The ledger of the runs."""
-        return Path(self.document["folder"])
+class Pull(Result):
+    """The runs that were brought back from W&B into the ledger `folder`."""
 
     @property
     def points(self) -> pandas.DataFrame:
@@ -149,10 +134,7 @@ class Pull:
 
     @property
     def code(self) -> int:
-        return 0 if self.document["complete"] else 1
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.document)
+        return 0 if self.complete else 1
 
     def _repr_html_(self) -> str:
         return self.points.to_html()
@@ -321,7 +303,7 @@ def agent(
     given, tell = words(overrides, settings), step if progress else (lambda line: None)
     serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, tell, count)
     serving.serve()
-    return Served(serving.taken, serving.failed)
+    return Served({"taken": serving.taken, "failed": serving.failed})
 
 
 @verb

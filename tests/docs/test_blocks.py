@@ -34,6 +34,7 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("train",): [*BUDGET, "schedule.warmup=1"],
     ("table", "--train"): [*BUDGET, *SIZE, "seeds=1", "schedule.warmup=1", "data=synthetic", "--workers", "1"],
     ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
+    ("decide", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
     ("landscape",): ["--side", "3", "--windows", "2"],
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
