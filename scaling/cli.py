@@ -159,6 +159,8 @@ def parsed(verb: str, words: Sequence[str]) -> Call:
     for word in unknown:
         fix = nearest(word.partition("=")[0], parser._option_string_actions)
         raise ScalingError(f"there is no option {word}", fix=f"{fix} (see `{parser.prog} --help`)")
+    if found.json and found.format is not None:
+        raise ScalingError("a document of --json has none", key="format", value=found.format, fix="leave it out")
     given = {p.name: getattr(found, p.name, None) for p in parameters if p.kind is p.KEYWORD_ONLY}
     options = {name: value for name, value in given.items() if value is not None}
     words = found.words
@@ -248,7 +250,11 @@ def _parser(verb: str, function: Callable[..., Any], signature: inspect.Signatur
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY:
             default = parameter.default
-            shown = "" if default in (None, False, (), "") or isinstance(default, Mapping) else f" (default {default})"
+            shown = (
+                ""
+                if default is None or default is False or default in ((), "") or isinstance(default, Mapping)
+                else f" (default {default})"
+            )
             helped = (helps.get(parameter.name, "") + shown).replace("%", "%%")
             how = _argument(without_none(parameter.annotation))
             parser.add_argument(f"--{spelled(parameter)}", dest=parameter.name, help=helped, **how)

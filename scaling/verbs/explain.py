@@ -71,7 +71,9 @@ def explain(name: str | None = None) -> Explanation:
     if name in files:
         return Explanation(files[name])
     from scaling.law import laws
+    from scaling.law.forms.formula import TWO_STEP, law_of
 
+    every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
     if name == "law":
         return Explanation({"laws": [_law(law) for law in laws().values()]})
     last = name.rpartition(".")[2]
@@ -84,8 +86,8 @@ def explain(name: str | None = None) -> Explanation:
                 pieces.setdefault(piece, []).append(slot)
     if pieces:
         return Explanation({"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]})
-    if name.lower() in laws():
-        return Explanation(_law(laws()[name.lower()]))
+    if name.lower() in every_law:
+        return Explanation(_law(every_law[name.lower()]))
     rows = {
         file: row
         for file, document in files.items()
@@ -97,7 +99,7 @@ def explain(name: str | None = None) -> Explanation:
         return Explanation(document)
     kinds = [kind for slot in schema.SLOTS for kind in schema.kinds(slot)]
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *laws(), *kinds])
+    fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *every_law, *kinds])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
 
