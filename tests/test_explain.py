@@ -6,7 +6,7 @@ import pytest
 
 from scaling import build
 from scaling.cli import main
-from scaling.config.layers import FIXED
+from scaling.config import FIXED
 
 
 def explained(capsys, *words):
@@ -123,7 +123,7 @@ def test_every_law_is_explained_by_its_own_name(capsys):
 
 @pytest.mark.parametrize("group", ["study", "table", "data", "model", "size"])
 def test_every_shipped_name_is_explained(group, capsys):
-    from scaling.config.lookup import names
+    from scaling.config import names
 
     for name in names(group):
         assert explained(capsys, name)

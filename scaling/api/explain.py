@@ -60,7 +60,7 @@ def explain(name: str | None = None, extend: str | None = None) -> Explanation:
 def _explained(name: str) -> tuple[dict[str, Any], str]:
     """What a name means, as a document and as text: a section, a topic, a slot, a kind or a law, in this order."""
     from scaling import build
-    from scaling.config.layers import FIXED
+    from scaling.config import FIXED
 
     if name in FIXED:
         document = _section(name)
@@ -106,12 +106,12 @@ def _pieces(name: str) -> dict[type, list[str]]:
 
 def _sizes() -> tuple[dict[str, Any], str]:
     from scaling.build import describe
-    from scaling.config import read, shipped
+    from scaling.config import document, shipped
     from scaling.shape import MEANINGS, SIZES
 
     keys = {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES}
     folder = shipped() / "size"
-    named = {file.stem: list(read(file).mapping or {}) for file in sorted(folder.glob("*.yaml"))}
+    named = {file.stem: list(document(file).tree) for file in sorted(folder.glob("*.yaml"))}
     lines = [*_rows(keys), "", "named as FAMILY/SIZE; of the ladder the name of the size is enough:", ""]
     text = "\n".join([*lines, *(_list_text(family, entries) for family, entries in named.items())])
     return {"section": "size", "keys": keys, "named": named}, text
@@ -262,15 +262,16 @@ def _kind(piece: type) -> dict[str, Any]:
 
 def _section(name: str) -> dict[str, Any]:
     """The keys of a section, each with its default and its comment in defaults.yaml."""
-    from scaling.config import read, shipped
+    from scaling.config import document, shipped
 
     path = shipped() / "defaults.yaml"
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = {}
-    for key, node in read(path).walk():
-        if key.startswith(f"{name}.") or (key == name and node.mapping is None):
-            comment = lines[(node.origin.line or 1) - 1].partition(" # ")[2].strip()
-            rows[key] = {"default": node.plain(), "meaning": comment}
+    defaults = document(path)
+    for key, place in defaults.origin.items():
+        if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict)):
+            comment = lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()
+            rows[key] = {"default": defaults[key], "meaning": comment}
     return {"section": name, "keys": rows}
 
 

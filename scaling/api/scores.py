@@ -359,7 +359,7 @@ def evaluate_harness(
 
         scaling.evaluate_harness("3f2a", ["arc_easy", "own.yaml"], limit=100).results["arc_easy"]["acc,none"]
     """
-    from scaling.config.override import overrides as parsed
+    from scaling.config import assignments
     from scaling.scoring.registry import check_tasks
     from scaling.training.finetune import pretrained
 
@@ -367,7 +367,7 @@ def evaluate_harness(
     _check_limit(limit)
     if shots is not None and shots < 0:
         raise ScalingError("expected no negative number", key="--shots", value=shots)
-    generation = parsed(words(overrides, settings), ())[1].plain()
+    generation = assignments(words(overrides, settings))
     source = pretrained(_name(run), runs)
     if source.family == "encoder":
         what = "an encoder sees what comes after a token, so it neither scores nor writes a continuation"

@@ -219,16 +219,16 @@ def table(
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
     """
-    from scaling.config.override import override
+    from scaling.config import override
     from scaling.tables.count import counts as counted
     from scaling.tables.lines import printed
     from scaling.tables.table import Seeds, read
 
     file, given = read(name).only(list(rows)), []
     for word in words(overrides, settings):
-        key, node = override(word)
+        key, value = override(word)
         if key == "seeds":
-            file = replace(file, seeds=Seeds.of(node.plain()))
+            file = replace(file, seeds=Seeds.of(value))
         else:
             given.append(SHORT.get(key, key) + word[word.index("=") :])
     if counts and source:

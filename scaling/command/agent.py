@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from scaling.config.arguments import split
+from scaling.config import split
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:

@@ -315,11 +315,10 @@ def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str
 
 def _override(key: str, value: Any) -> str:
     """The word that sets a key to a value: as a person writes it where that is read as the same value."""
-    from scaling.config.override import override
-    from scaling.config.resolved import flow
+    from scaling.config import flow, override
 
     try:
-        plain = isinstance(value, str) and override(f"{key}={value}")[1].plain() == value
+        plain = isinstance(value, str) and override(f"{key}={value}")[1] == value
     except ScalingError:
         plain = False
     return f"{key}={value if plain else flow(value)}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from scaling.api.configs import diff
 from scaling.command.show import SOME, compact
-from scaling.config.arguments import split
+from scaling.config import split
 from scaling.errors import ScalingError
 
 

@@ -38,10 +38,10 @@ def run(arguments: argparse.Namespace) -> None:
     from scaling import build
     from scaling.api.model import load
     from scaling.api.runs import RUNS
-    from scaling.config.override import overrides
+    from scaling.config import assignments
 
-    _, keys = overrides([word for word in arguments.words if not word.startswith("runs=")], ())
-    strategy = {"kind": STRATEGY, **keys.plain()}
+    keys = assignments(word for word in arguments.words if not word.startswith("runs="))
+    strategy = {"kind": STRATEGY, **keys}
     build.build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = arguments.prompt or _lines()
     model = load(arguments.run, runs=arguments.runs or RUNS, device=arguments.device)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.api.pull import bring
 from scaling.api.runs import RUNS
 from scaling.command.document import numbered
-from scaling.config.arguments import split
+from scaling.config import split
 from scaling.errors import ScalingError
 from scaling.number import plural
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, Plan] | None:
     """The plan to hold the runs to, under its name; it is checked before any request to W&B."""
-    from scaling.config.override import override
+    from scaling.config import override
     from scaling.studies.plan import plan
     from scaling.studies.question import read as read_study
     from scaling.tables.study import question as question_of
@@ -73,7 +73,7 @@ def _planned(arguments: argparse.Namespace, words: Sequence[str]) -> tuple[str, 
         from dataclasses import replace
 
         table = read_table(arguments.table)
-        seeds = [override(word)[1].plain() for word in words if word.startswith("seeds=")]
+        seeds = [override(word)[1] for word in words if word.startswith("seeds=")]
         words = [word for word in words if not word.startswith("seeds=")]
         study_question = question_of(replace(table, seeds=Seeds.of(seeds[-1])) if seeds else table, words)
     else:

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parameters(words: Sequence[str]) -> dict[str, Any]:
-    from scaling.config.scalar import scalar
+    from scaling.config import scalar
 
     pairs = (word.partition("=") for word in words)
     return {key: scalar(value) for key, _, value in pairs}

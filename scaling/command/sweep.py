@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from scaling.api.sweeps import MISSING
 from scaling.command.document import numbered
-from scaling.config.arguments import split
+from scaling.config import split
 from scaling.errors import ScalingError
 from scaling.number import plural
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from scaling import atomic
 from scaling.build import Recipe
-from scaling.config.lookup import TOKENS
+from scaling.config import TOKENS
 from scaling.data.corpus import reading
 from scaling.data.manifest import FORMAT, TOKENIZER, digest
 from scaling.data.progress import bar

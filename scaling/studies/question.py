@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import build
-from scaling.config import Config, document, find, load
-from scaling.config.scalar import quantity
-from scaling.config.table import table_file
+from scaling.config import Config, document, find, load, quantity, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies import fields

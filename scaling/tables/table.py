@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.build import check
-from scaling.config import Config, TableFile, load, shipped, table_file
-from scaling.config.lookup import SUFFIXES
-from scaling.config.reader import text
+from scaling.config import SUFFIXES, Config, TableFile, load, read_text, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
@@ -267,7 +265,7 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     figures: dict[str, Figures] = {}
     headings: dict[str, str] = {}
     try:
-        content = text(path)
+        content = read_text(path)
     except ScalingError as error:
         raise file.config.error("published", error.what, "name a CSV file next to this one") from None
     lines = csv.DictReader(io.StringIO(content))
