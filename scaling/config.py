@@ -94,8 +94,8 @@ MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 20, 50_000, 32
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAB = re.compile(r"^ *\t", re.MULTILINE)
 _GOES_ON = re.compile(r"[:-]\s+[\[{][^\]}]*[\]}]\s*[^\s\]},#]")  # a value whose bracket closes before its end
-_TEMPLATE = re.compile(r"[\[{][^\[\]{}]*[\]}]\s*[^\s#]")  # the same of an override: `{title}: {body}` is text
-_QUOTED = re.compile(r"""(?<=[\[{,:\s])(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""", re.DOTALL)
+_STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')"""
+_QUOTED = re.compile(rf"(?<=[\[{{,:\s]){_STRING}", re.DOTALL)
 _OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}", re.ASCII)
 
@@ -650,12 +650,27 @@ def _override(word: str) -> tuple[str, Any]:
     key, text = match[1], match[2].strip()
     try:
         text.encode()
-        is_yaml = text.startswith(("[", "{", '"', "'")) and not _TEMPLATE.match(_QUOTED.sub("_", text))
+        is_yaml = text.startswith(("[", "{", '"', "'")) and not _is_template(text)
         return key, _parse(text, COMMAND_LINE, None).tree if is_yaml else Unquoted(text)
     except UnicodeEncodeError:  # half characters: bytes of a command line that are no UTF-8 arrive as such
         raise ScalingError("not UTF-8", file=COMMAND_LINE, key=key, value=text, fix="type it as UTF-8") from None
     except ScalingError as error:
         raise error.at(key=key, value=text) from None
+
+
+def _is_template(text: str) -> bool:
+    """Whether a value that begins with a bracket or a quote is text: a bracket closes before the end, as in
+    `{title}: {body}` and `[ab].txt`, and the quotes are not around all of it.
+    """
+    if re.fullmatch(_STRING, text, re.DOTALL):
+        return False
+    depth = 0
+    for place, letter in enumerate(_QUOTED.sub(lambda quoted: "_" * len(quoted[0]), text)):
+        depth += (letter in "[{") - (letter in "]}")
+        if letter in "]}" and depth == 0:
+            rest = text[place + 1 :].lstrip()
+            return rest != "" and not rest.startswith("#")
+    return False
 
 
 # Names
