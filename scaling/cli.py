@@ -335,7 +335,7 @@ def _limits(text: str, option: str, name: str) -> tuple[float, float]:
 
 
 def _scalar(text: str, option: str, name: str) -> Any:
-    from scaling.config.scalar import scalar
+    from scaling.config import scalar
 
     return scalar(text)
 

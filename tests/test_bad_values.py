@@ -27,9 +27,7 @@ import yaml
 
 from scaling import schema
 from scaling.cli import main
-from scaling.config import read, shipped
-from scaling.config.layers import FIXED
-from scaling.config.resolve import TYPES, WORDS
+from scaling.config import FIXED, TYPES, document, shipped
 from scaling.schema import Range
 from scaling.shape import SIZES
 from scaling.sweeps import file as sweep_file
@@ -259,12 +257,12 @@ def of_runs() -> Iterator[Case]:
         for value in VALUES:
             yield Case(("train",), changed(tree, place.split("."), value), place, value)
             yield Case(("train",), changed(tree, [*place.split("."), "kind"], value), f"{place}.kind", value)
-    keys = [key for key, _ in read(shipped() / "defaults.yaml").walk() if key.partition(".")[0] in FIXED]
+    keys = [key for key in document(shipped() / "defaults.yaml").origin if key.partition(".")[0] in FIXED]
     keys += [f"size.{key}" for key in ("times", "nonsense", "times.layers", "encoder", "encoder.layers", *SIZES)]
     for key, value in itertools.product([*keys, "size", "model", "base", "rows", "table", "nonsense"], VALUES):
         tree = changed({"base": "decoder", **TINY}, key.split("."), value)
         yield Case(("train",), tree, key, value)
-    for section, types in (("size.", SIZES), ("", {**TYPES, **WORDS})):
+    for section, types in (("size.", SIZES), ("", TYPES)):
         for key, annotation in types.items():
             for value in edges(annotation):
                 place = section + key

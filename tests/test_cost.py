@@ -13,7 +13,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import Batch
-from scaling.config import load, read, shipped
+from scaling.config import document, load, shipped
 from scaling.cost import cost, count, inspected
 from scaling.model.parameters import parameters
 
@@ -160,7 +160,7 @@ def test_activation_memory_is_what_autograd_keeps():
 
 
 def sizes_of(name: str) -> list[str]:
-    return list(read(shipped() / "size" / f"{name}.yaml").plain())
+    return list(document(shipped() / "size" / f"{name}.yaml").tree)
 
 
 LONG = ("gnmt", "chinchilla")  # read token by token; many sizes

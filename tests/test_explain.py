@@ -7,8 +7,7 @@ import pytest
 import scaling
 from scaling import schema
 from scaling.cli import VERBS, main
-from scaling.config.layers import FIXED
-from scaling.config.lookup import names
+from scaling.config import FIXED, names
 
 
 def test_every_slot_is_listed(capsys):

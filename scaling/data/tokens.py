@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling import atomic
-from scaling.config.lookup import TOKENS
+from scaling.config import TOKENS
 from scaling.data.corpus import reading
 from scaling.data.manifest import FORMAT, TOKENIZER, digest
 from scaling.data.progress import bar

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, find
-from scaling.config.scalar import quantity
+from scaling.config import Config, find, quantity
 from scaling.errors import ScalingError, nearest
 
 # Every field of a study's file, and what it states.

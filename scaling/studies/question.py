@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, document, find, load
-from scaling.config.node import COMMAND_LINE, Node, Origin
-from scaling.config.scalar import quantity
-from scaling.config.table import table_file
+from scaling.config import COMMAND_LINE, Config, document, find, load, of_values, quantity, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies import fields
@@ -121,7 +118,7 @@ def _opened(source: Source) -> tuple[Config, str, Path | None]:
     if not isinstance(source, Mapping):
         path = find("study", str(source))
         return document(path), path.stem, path
-    config = Config.of(Node.of({key: source[key] for key in source if key != "name"}, Origin("the study")))
+    config = of_values("the study", {key: source[key] for key in source if key != "name"})
     for key in config.origin:
         if not isinstance(config[key], dict | list | str | int | float | None):
             raise config.error(key, "expected text, a number, true, false or null")
@@ -139,7 +136,7 @@ def placed(source: Source, at: str | None, words: Sequence[str]) -> Iterator[Non
     try:
         yield
     except ScalingError as error:
-        ours = error.file in (None, COMMAND_LINE.file)
+        ours = error.file in (None, COMMAND_LINE)
         if ours and error.key and not any(_is_of(error.key, word.partition("=")[0]) for word in words):
             _place(error, error.key, _opened(source)[0], at)
         raise

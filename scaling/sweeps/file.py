@@ -21,8 +21,7 @@ from typing import Any, Literal
 
 import yaml
 
-from scaling.config import Config, document
-from scaling.config.reader import text
+from scaling.config import Config, document, read_text
 from scaling.errors import ScalingError, nearest
 from scaling.schema import PositiveInt, check, is_number
 from scaling.sweeps.command import FIX, words_of
@@ -143,7 +142,7 @@ def read(path: str | Path) -> Sweep:
 def _loaded(path: Path) -> Any:
     """What PyYAML reads; it refuses a few things that our own reader, which has read the file before, does not."""
     try:
-        return yaml.safe_load(text(path))
+        return yaml.safe_load(read_text(path))
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         what, fix = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"

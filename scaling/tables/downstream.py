@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from scaling.config import TableFile
-from scaling.config.lookup import exists
 from scaling.errors import ScalingError, nearest
 from scaling.training.finetune import name_of, named
 
@@ -124,7 +124,7 @@ def _of_same_name(heading: str, tasks: Sequence[str], published: Collection[str]
 def _beside(folder: Path, task: str) -> str:
     """A task's file next to the table's; any other task as it is."""
     path = folder / task
-    return str(path.resolve()) if Path(task).suffix and exists(path) and path.is_file() else task
+    return str(path.resolve()) if Path(task).suffix and os.path.isfile(path) else task
 
 
 def split(words: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from scaling.config.override import override
+from scaling.config import override
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.provenance import hardware, spans
@@ -157,7 +157,7 @@ def results(
 
 def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """Overrides by their keys: the word itself and its value."""
-    return {key: (word, node.plain()) for word in words for key, node in [override(word)]}
+    return {key: (word, value) for word in words for key, value in [override(word)]}
 
 
 def joined(kept: Results, trained: Results) -> Results:

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.config import Config, TableFile, load, shipped, table_file
-from scaling.config.lookup import SUFFIXES
-from scaling.config.override import override
-from scaling.config.reader import text
+from scaling.config import SUFFIXES, Config, TableFile, load, override, read_text, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.schema import check
 from scaling.tables import downstream
@@ -145,7 +142,7 @@ class Table:
 
     def seeded(self, words: Sequence[str]) -> tuple[Table, list[str]]:
         """The table with the seeds of a word `seeds=3`, and the other words, which are overrides of its rows."""
-        seeds = [override(word)[1].plain() for word in words if word.startswith("seeds=")]
+        seeds = [override(word)[1] for word in words if word.startswith("seeds=")]
         others = [word for word in words if not word.startswith("seeds=")]
         return (replace(self, seeds=Seeds.of(seeds[-1])) if seeds else self), others
 
@@ -274,7 +271,7 @@ def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
     figures: dict[str, Figures] = {}
     headings: dict[str, str] = {}
     try:
-        content = text(path)
+        content = read_text(path)
     except ScalingError as error:
         raise file.config.error("published", error.what, "name a CSV file next to this one") from None
     lines = csv.DictReader(io.StringIO(content))

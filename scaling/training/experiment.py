@@ -47,6 +47,7 @@ EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast,
 UNMOVED = (
     "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
 )
+SCALED = "model.head.scale is the scale of a tied head, and model.tie leaves the head out: model.head=Linear has none"
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,10 @@ def _assemble(config: Config) -> Experiment:
         config = replace(config, remarks=(*config.remarks, remark))
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
         config = replace(config, remarks=(*config.remarks, UNMOVED.format(config["optimizer.kind"])))
+    head = config["model"].get("head")
+    is_scaled = isinstance(head, Mapping) and head.get("scale") == "inverse_sqrt_width"
+    if is_scaled and "head" not in (config["model"].get("tie") or ()):
+        config = replace(config, remarks=(*config.remarks, SCALED))
     windows = config.tree["evaluate"]["windows"]
     validation, evaluations = evaluation(
         held_out,

@@ -6,15 +6,14 @@ torch is not needed: mistakes in the request are reported first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, load, names
-from scaling.config.lookup import exists
-from scaling.config.resolved import flow
+from scaling.config import Config, flow, load, names
 from scaling.data import store
 from scaling.data.manifest import TOKENIZER
 from scaling.errors import ScalingError, nearest
@@ -205,7 +204,7 @@ def named(task: str) -> str:
     """A shipped task by its name, or another file."""
     if task in (every := names("task")):
         return f"task/{task}"
-    if task not in names("data") and not Path(task).suffix and not exists(Path(task).expanduser()):
+    if task not in names("data") and not Path(task).suffix and not os.path.exists(Path(task).expanduser()):
         raise ScalingError("there is no such task", key="TASK", value=task, fix=nearest(task, every))
     return task
 

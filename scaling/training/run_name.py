@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaling.config.node import COMMAND_LINE
+from scaling.config import COMMAND_LINE
 from scaling.ledger.identity import UNCOUNTED
 from scaling.ledger.names import assignments
 
@@ -22,7 +22,7 @@ def run_name(experiment: Experiment) -> str:
     given = {
         key: config[key]
         for key, origin in config.origin.items()
-        if origin == str(COMMAND_LINE) and not _is_uncounted(key) and not isinstance(config[key], dict)
+        if origin == COMMAND_LINE and not _is_uncounted(key) and not isinstance(config[key], dict)
     }
     head = f"{config['model.kind']} {experiment.cost.parameters_non_embedding:,}"
     # The number of parameters stands for the size, so where not all has room its keys go first.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scaling.config import Config, read, shipped
-from scaling.config.node import COMMAND_LINE
-from scaling.config.resolve import quantities
+from scaling.config import COMMAND_LINE, Config, document, quantity, shipped
 from scaling.data.plan import BatchSize
 from scaling.errors import ScalingError
 from scaling.training import loggers
@@ -46,8 +44,9 @@ def check_varied(config: Config) -> None:
 
 def _is_default(config: Config, key: str) -> bool:
     """Whether no one chose the value: it is that of defaults.yaml, there or in a config that was saved whole."""
-    default = dict(read(shipped() / "defaults.yaml").walk())[key]
-    return config.origin.get(key) != str(COMMAND_LINE) and config[key] == quantities(default).plain()
+    default = document(shipped() / "defaults.yaml")[key]
+    default = quantity(default) if isinstance(default, str) else default
+    return config.origin.get(key) != COMMAND_LINE and config[key] == default
 
 
 def _check_start(config: Config) -> None:

@@ -82,8 +82,7 @@ def data_list(*overrides: str, **settings: Any) -> DataList:
 
 def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:
     """The overrides that make a data line of a shipped one; a piece of another kind is written out whole."""
-    from scaling.config.override import override
-    from scaling.config.resolved import flow
+    from scaling.config import flow, override
 
     overrides = []
     for key, value in line.items():
@@ -92,7 +91,7 @@ def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str
             overrides += _differences(before, value, dotted)
         elif value != before:
             try:  # as a person writes it, where that is read as the same value
-                plain = isinstance(value, str) and override(f"{dotted}={value}")[1].plain() == value
+                plain = isinstance(value, str) and override(f"{dotted}={value}")[1] == value
             except ScalingError:
                 plain = False
             overrides.append(f"{dotted}={value if plain else flow(value)}")

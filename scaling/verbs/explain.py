@@ -59,7 +59,7 @@ def explain(name: str | None = None) -> Explanation:
         name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
     """
     from scaling import schema
-    from scaling.config.layers import FIXED
+    from scaling.config import FIXED
 
     if name is None:
         return Explanation({slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS})
@@ -105,20 +105,20 @@ def explain(name: str | None = None) -> Explanation:
 
 def _section(name: str) -> dict[str, Any]:
     """The keys of a section, each with its default and its comment in defaults.yaml."""
-    from scaling.config import read, shipped
+    from scaling.config import document, shipped
 
     path = shipped() / "defaults.yaml"
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines, defaults = path.read_text(encoding="utf-8").splitlines(), document(path)
     rows = {}
-    for key, node in read(path).walk():
-        if key.startswith(f"{name}.") or (key == name and node.mapping is None):
-            comment = lines[(node.origin.line or 1) - 1].partition(" # ")[2].strip()
-            rows[key] = {"default": node.plain(), "meaning": comment}
+    for key, place in defaults.origin.items():
+        if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict)):
+            comment = lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()
+            rows[key] = {"default": defaults[key], "meaning": comment}
     return {"section": name, "keys": rows}
 
 
 def _sizes() -> dict[str, Any]:
-    from scaling.config import read, shipped
+    from scaling.config import document, shipped
     from scaling.schema import describe
     from scaling.shape import MEANINGS, SIZES
 
@@ -126,7 +126,7 @@ def _sizes() -> dict[str, Any]:
         "section": "size",
         "meaning": "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough",
         "keys": {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES},
-        "named": {file.stem: list(read(file).mapping or {}) for file in sorted((shipped() / "size").glob("*.yaml"))},
+        "named": {file.stem: list(document(file).tree) for file in sorted((shipped() / "size").glob("*.yaml"))},
     }
 
 

@@ -389,9 +389,9 @@ def generate(
 
 def plain_keys(given: Sequence[str]) -> dict[str, Any]:
     """key=value words as a mapping."""
-    from scaling.config.override import overrides
+    from scaling.config import assignments
 
-    return overrides(given, ())[1].plain()
+    return assignments(given)
 
 
 def _standard_input() -> list[str]:

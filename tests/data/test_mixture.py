@@ -100,7 +100,7 @@ def test_an_endless_domain_makes_training_endless():
 REFUSED = {
     "domains: {a: synthetic}": "data.domains: a mixture has two domains or more",
     "domains: {a: synthetic, b: nowhere}": "data.domains.b='nowhere': there is no data 'nowhere'",
-    "domains: {a: synthetic, b: {kind: Nothing}}": "data.domains.b='Nothing': there is no data 'Nothing'",
+    "domains: {a: synthetic, b: {kind: Nothing}}": "data.domains.b.kind='Nothing': there is no data 'Nothing'",
     "domains: {a: synthetic, b: synthetic_pairs}": "data.domains.b: its data are pairs, which are not mixed",
     "domains: {a: synthetic, b: synthetic_hard}": "data.domains.b: its 257 tokens are not the 65 of a",
     "shares: {a: 1}": "data.shares.b: a domain has none",

@@ -248,9 +248,9 @@ def test_ids_come_out_as_they_are(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def line(words: list[str]) -> dict[str, Any]:
-    from scaling.config.override import overrides
+    from scaling.config import assignments
 
-    return overrides(words, ())[1].plain()["data"]
+    return assignments(words)["data"]
 
 
 def test_documents_end_at_eos(folder: Path) -> None:

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from scaling import schema
 from scaling.ledger import Ledger
 from scaling.training.evaluation import evaluate, share
 from scaling.training.experiment import assemble
@@ -117,7 +117,8 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence,
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     extension = tmp_path / "saboteur.py"
     extension.write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
-    config = replace(load(words(tmp_path / "runs", train__devices=2, train__steps=50)), extend=str(extension))
+    schema.extend(extension)
+    config = load(words(tmp_path / "runs", train__devices=2, train__steps=50))
     begun = time.monotonic()
     with pytest.raises(RankFailed) as failed:
         supervise(config, 2, silence=silence)

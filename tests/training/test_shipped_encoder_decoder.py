@@ -45,6 +45,16 @@ def test_tables_of_unit_scale_come_with_relative_steps(name: str):
     assert (config["parametrization.kind"] == "T5") == (config["optimizer.kind"] == "Adafactor")
 
 
+def test_one_line_warns_of_the_scale_of_a_tied_head_on_one_that_is_not():
+    def remarks(*words: str) -> tuple[str, ...]:
+        return assemble(load("encoder_decoder", (*SMALL, *words))).config.remarks
+
+    (told,) = remarks("model.tie=[encoder, decoder]")
+    assert "model.head=Linear has none" in told
+    assert not remarks("model.tie=[encoder, decoder]", "model.head=Linear")
+    assert not remarks("model.tie=[decoder, head]")
+
+
 @pytest.mark.parametrize(("words", "count"), [((), 0), (("optimizer=AdamW",), 1), (("parametrization=Glorot",), 0)])
 def test_one_line_warns_of_tables_that_do_not_move(words: tuple[str, ...], count: int):
     remarks = assemble(load("encoder_decoder", (*SMALL, *words))).config.remarks

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from scaling import json_lines
-from scaling.config.lookup import SAVED
+from scaling.config import SAVED
 from scaling.data.corpus import separated
 from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose, opened
 from scaling.errors import ScalingError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import atomic
-from scaling.config.lookup import SAVED
+from scaling.config import SAVED
 from scaling.data.corpus import reading
 from scaling.data.corpus.document import Document, Snapshot, sides
 from scaling.data.corpus.hub import labelled
