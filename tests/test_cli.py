@@ -52,8 +52,8 @@ MISTAKES = {
         "command line: sice='--sice.width=1': there is no such section; did you mean 'size'?"
     ),
     ("inspect", "decodr"): "there is no model 'decodr'; did you mean 'decoder'?",
-    ("inspect", "decoder", "train.stepps=3"): (
-        "command line: train.stepps=3: train has no such key; did you mean 'steps'?"
+    ("inspect", "decoder", "trainer.max_stepps=3"): (
+        "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
     ),
 }
 

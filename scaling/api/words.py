@@ -8,7 +8,7 @@ from typing import Any
 
 from scaling.config import Config, load
 
-SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
 """Keys that are asked for so often that their section may be left out."""
 
 
