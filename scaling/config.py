@@ -298,10 +298,8 @@ def load(
     if "model" not in laid.tree:
         raise ScalingError("no model is named", fix=nearest("", names("model")))
     defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
-    if defined and "${model.norm" not in str(laid.tree["model"]):
-        raise laid.error(
-            "model.norm", "nothing in this model refers to it", "set model.block.norm and model.stack.norm"
-        )
+    if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
+        raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
     config = _resolved(_pruned(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
     # `model.norm` is a definition, which other keys refer to and no class takes.
     tree = _values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
