@@ -48,7 +48,7 @@ def experiment(folder: Path, tuning: str, length: int, rows: int, steps: int, se
         f"data.length={length - 2}",
         f"size.length={length}",
         f"train.batch={rows}",
-        f"train.steps={steps}",
+        f"trainer.max_steps={steps}",
         "model.head.dropout=0",
         "evaluate.points=1",
         "log.every=1",

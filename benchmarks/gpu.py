@@ -54,7 +54,7 @@ from scaling.training.precision import Weights
 
 ROOT = Path(__file__).resolve().parents[1]
 STILL = [f"model.{piece}.dropout=0" for piece in ("embedding", "block.residual", "block.mixer")]
-PRECISIONS = ("bf16", "bf16_autocast")
+PRECISIONS = ("bf16-true", "bf16-mixed")
 TABLE = "narang2021_cpu"
 
 Step = Callable[[], object]
@@ -147,8 +147,8 @@ def emptied(scale: Scale) -> Iterator[None]:
 
 
 def words(size: str, rows: int, precision: str) -> list[str]:
-    quiet = ["log.wandb=disabled", "evaluate.windows=16", "evaluate.points=1", "train.steps=100"]
-    return [*STILL, f"size={size}", "data=synthetic", f"train.batch={rows}", f"train.precision={precision}", *quiet]
+    quiet = ["log.wandb=disabled", "evaluate.windows=16", "evaluate.points=1", "trainer.max_steps=100"]
+    return [*STILL, f"size={size}", "data=synthetic", f"train.batch={rows}", f"trainer.precision={precision}", *quiet]
 
 
 def optimised(loss: Callable[[], Tensor], weights: Sequence[Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -169,7 +169,7 @@ def ours(scale: Scale, experiment: Experiment, tokens: Tensor, precision: str, c
     batch = Batch(tokens[:, :-1], tokens[:, 1:])
 
     def step() -> None:
-        with torch.autocast(scale.device, torch.bfloat16, enabled=precision == "bf16_autocast"):
+        with torch.autocast(scale.device, torch.bfloat16, enabled=precision == "bf16-mixed"):
             loss = trained.loss(batch).total
         loss.backward()
         weights.gather()
@@ -364,7 +364,7 @@ def of_table(scale: Scale, table, row: str) -> Step:
     experiment = assemble(table.load(row, ["data=synthetic", "data.symbols=499", "data.order=1", *scale.table]))
     batch = experiment.batches.batch(0).to(scale.device)
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed).to(scale.device)
-    weights = Weights(model, "float32")
+    weights = Weights(model, "32-true")
     optimizers = experiment.optimizer.make(weights.parameters, experiment.parametrization)
 
     def step() -> None:
@@ -440,8 +440,8 @@ def side_by_side(scale: Scale, clock: Clock) -> Iterator[str]:
                 yield f"| {name} | not run: no MPS daemon could be started | | |"
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                words = ["decoder", f"size={size}", "data=synthetic", f"train.steps={steps}", "train.batch=64"]
-                words += ["evaluate.windows=64", "evaluate.points=1", "train.devices=1", "log.every=50"]
+                words = ["decoder", f"size={size}", "data=synthetic", f"trainer.max_steps={steps}", "train.batch=64"]
+                words += ["evaluate.windows=64", "evaluate.points=1", "trainer.devices=1", "log.every=50"]
                 started = time.monotonic()
                 runs = [launch([*words, f"seed={seed}"], folder, environment) for seed in range(count)]
                 done = results(runs, folder, clock.left)
@@ -460,10 +460,10 @@ def evaluated(scale: Scale, clock: Clock) -> Iterator[str]:
     size, rows, steps = scale.evaluated
     yield f"`scaling train gpt2 size={size}`, {steps} steps of {rows} windows, evaluations as by default.\n"
     yield "| precision | tokens per second in training | fraction of the time that is no training |\n|---|---:|---:|"
-    for precision in ("float32", "bf16_autocast"):
+    for precision in ("32-true", "bf16-mixed"):
         with tempfile.TemporaryDirectory() as folder:
-            words = ["gpt2", f"size={size}", "data=synthetic", f"train.steps={steps}", f"train.batch={rows}"]
-            words += [f"train.precision={precision}", "train.devices=1", "log.every=10"]
+            words = ["gpt2", f"size={size}", "data=synthetic", f"trainer.max_steps={steps}", f"train.batch={rows}"]
+            words += [f"trainer.precision={precision}", "trainer.devices=1", "log.every=10"]
             done = results([launch(words, folder, {})], folder, clock.left)
             rate = 0.0 if isinstance(done, str) else rates(folder)[0]
         if isinstance(done, str):
@@ -483,9 +483,9 @@ def several(clock: Clock) -> Iterator[str]:
     yield "| strategy | seconds of 30 steps, with start and end |\n|---|---:|"
     for strategy in ("ddp", "fsdp"):
         with tempfile.TemporaryDirectory() as folder:
-            own = ["size=ladder/100M", "data=synthetic", "train.steps=30", "train.batch=64", "log.wandb=disabled"]
-            command = [sys.executable, "-m", "scaling", "train", "decoder", *own, f"train.devices={count}"]
-            command += [f"train.strategy={strategy}", "evaluate.windows=16", f"runs={folder}"]
+            own = ["size=ladder/100M", "data=synthetic", "trainer.max_steps=30", "train.batch=64", "log.wandb=disabled"]
+            command = [sys.executable, "-m", "scaling", "train", "decoder", *own, f"trainer.devices={count}"]
+            command += [f"trainer.strategy={strategy}", "evaluate.windows=16", f"runs={folder}"]
             started = time.monotonic()
             try:
                 done = subprocess.run(

@@ -38,7 +38,7 @@ LAYERS = {0: "#bbbbbb", 1: "#ccbb44", 2: "#4477aa"}
 
 
 def probed(width: int, steps: int, seed: int, runs: str) -> list[dict[str, Any]]:
-    sized = [f"size.width={width}", f"train.steps={steps}", f"seed={seed}", f"runs={runs}"]
+    sized = [f"size.width={width}", f"trainer.max_steps={steps}", f"seed={seed}", f"runs={runs}"]
     run = scaling.train("decoder", *LINE, *sized, progress=False)
     assert run.result is not None
     layers = {task: scaling.probe(run, task, tokens=4000, runs=runs).layers for task in TASKS}

@@ -66,7 +66,15 @@ def whole(*words: str) -> float:
 
 def first_step(runs: str, seed: int) -> float:
     """CPU seconds of `scaling train` when it prints its first step."""
-    words = ["train", "decoder", "size=tiny", "train.steps=1", "log.wandb=disabled", f"seed={seed}", f"runs={runs}"]
+    words = [
+        "train",
+        "decoder",
+        "size=tiny",
+        "trainer.max_steps=1",
+        "log.wandb=disabled",
+        f"seed={seed}",
+        f"runs={runs}",
+    ]
     with subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         assert any(re.match(r"step +1 of 1 ", line) for line in child.stderr), "it printed no step"

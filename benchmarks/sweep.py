@@ -23,7 +23,7 @@ from scaling.ledger import Ledger
 
 WORDS = (
     *("decoder", "size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
-    *("data=synthetic", "data.symbols=8", "data.validation=512", "train.steps=12", "train.batch=4"),
+    *("data=synthetic", "data.symbols=8", "data.validation=512", "trainer.max_steps=12", "train.batch=4"),
     *("evaluate.points=1", "schedule.warmup=2"),
 )
 

@@ -50,7 +50,7 @@ class Contestant:
         experiment = assemble(table.load(self.name, words))
         self.batches: list[Batch] = [experiment.batches.batch(step) for step in range(BATCHES)]
         self.model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-        weights = Weights(self.model, "float32").parameters
+        weights = Weights(self.model, "32-true").parameters
         self.optimizers = experiment.optimizer.make(weights, experiment.parametrization)
         self.taken = 0
 

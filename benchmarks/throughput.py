@@ -33,7 +33,7 @@ from model import CONTESTANTS, RIVALS, ROOT, SIZES, Size, peers
 GOALS = {64: 2.2, 128: 2.7, 256: 1.8, 512: 1.4}
 FRAME = 128  # the width at which Lightning, ledger and log may cost 3% of a step
 STEPS = {64: 1000, 128: 600, 256: 150, 512: 40}  # about two minutes of ours a round
-OURS = ("float32", "bf16_autocast", "bf16")
+OURS = ("32-true", "bf16-mixed", "bf16-true")
 THEIRS = ("float32", "bfloat16", "autocast")
 STILL = [f"model.{piece}.dropout=0" for piece in ("embedding", "block.residual", "block.mixer")]
 POINTS = 12  # evaluations of a run, as they come
@@ -132,7 +132,7 @@ class Runs:
 
     def train(self, precision: str, steps: int, points: int, seed: int = 0) -> tuple[float, float]:
         """Seconds of the whole process, and the loss that it ends with."""
-        told = [f"train.precision={precision}", f"train.steps={steps}", "train.devices=1", f"seed={seed}"]
+        told = [f"trainer.precision={precision}", f"trainer.max_steps={steps}", "trainer.devices=1", f"seed={seed}"]
         told += [f"evaluate.points={points}", f"schedule.warmup={max(1, steps // 20)}", f"log.wandb={self.wandb}"]
         command = [sys.executable, "-m", "scaling", "train", *self.words, *told, "--json"]
         command.append(f"runs={self.folder / str(next(self.numbers))}")
@@ -238,7 +238,7 @@ def frame(size: Size, precision: str, steps: int, rounds: int) -> str:
     """What Lightning, ledger and log cost, and where a bare step's time goes."""
     from train import compare, shares
 
-    words = [*Runs(size, Path(), "disabled", 16).words, f"train.precision={precision}"]
+    words = [*Runs(size, Path(), "disabled", 16).words, f"trainer.precision={precision}"]
     bare, whole = compare(words, steps, rounds)
     lines = [f"At width {size.width} in {precision}: {bare:.1f} ms bare, {whole:.1f} ms whole, which is"]
     lines[0] += f" {(whole - bare) / bare:+.1%} (below 3% is wanted). A bare step, watched:"
@@ -250,9 +250,9 @@ def frame(size: Size, precision: str, steps: int, rounds: int) -> str:
 def losses(size: Size, precision: str, seeds: int, steps: int, folder: Path) -> str:
     """Whether a run ends at the same loss in a low precision as in float32, beside what seeds make of it."""
     runs = Runs(size, folder, "disabled", 1024)
-    ends = {kind: [runs.train(kind, steps, 1, seed)[1] for seed in range(seeds)] for kind in ("float32", precision)}
-    apart = [low - full for low, full in zip(ends[precision], ends["float32"])]
-    spread = statistics.stdev(ends["float32"]) if seeds > 1 else float("nan")
+    ends = {kind: [runs.train(kind, steps, 1, seed)[1] for seed in range(seeds)] for kind in ("32-true", precision)}
+    apart = [low - full for low, full in zip(ends[precision], ends["32-true"])]
+    spread = statistics.stdev(ends["32-true"]) if seeds > 1 else float("nan")
     told = f"{precision} less float32 {statistics.fmean(apart):+.5f} on average of {seeds} seeds"
     return f"Width {size.width}, loss after {steps:,} steps: {told}; float32's seeds differ by {spread:.5f} (s.d.).\n"
 

@@ -35,18 +35,18 @@ TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train
 
 def experiment(words: Sequence[str], steps: int, runs: Path, seed: int) -> Experiment:
     quiet = ["log.wandb=disabled", "evaluate.points=1", "evaluate.windows=16", "train.checkpoint_every=1000000"]
-    told = [*words[1:], f"train.steps={steps}", *quiet, f"seed={seed}", f"runs={runs}", "schedule.warmup=1"]
+    told = [*words[1:], f"trainer.max_steps={steps}", *quiet, f"seed={seed}", f"runs={runs}", "schedule.warmup=1"]
     return assemble(config.load(words[0], told))
 
 
 def plainest(one: Experiment) -> Callable[[int, Batch], None]:
     """One update as a person writes it: the same optimizer, clip, schedule and precision, and nothing else."""
     keep_freed()  # which the whole loop does for the process, so that a later round would have it anyhow
-    precision = one.config["train.precision"]
+    precision = one.config["trainer.precision"]
     model = initialise(one.model(), one.parametrization, one.seed)
     weights = Weights(model, precision)
     (optimizer,) = one.optimizer.make(weights.parameters, one.parametrization)
-    autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16_autocast" else nullcontext()
+    autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16-mixed" else nullcontext()
 
     def update(step: int, batch: Batch) -> None:
         for group in optimizer.param_groups:
@@ -55,7 +55,7 @@ def plainest(one: Experiment) -> Callable[[int, Batch], None]:
             loss = weights.trained.loss(batch).total
         loss.backward()
         weights.gather()
-        torch.nn.utils.clip_grad_norm_(weights.masters, one.config["train.clip"])
+        torch.nn.utils.clip_grad_norm_(weights.masters, one.config["trainer.gradient_clip_val"])
         optimizer.step()
         optimizer.zero_grad()
         weights.spread()

@@ -28,7 +28,7 @@ WAYS = {
     "prompt of 16": ["tuning={kind: Prompt, length: 16}"],
     "adapters of 16": ["tuning={kind: Adapters, bottleneck: 16}"],
 }
-TINY = ["size={width: 16, layers: 3, heads: 1, length: 32}", "data.length=30", "train.steps=2"]
+TINY = ["size={width: 16, layers: 3, heads: 1, length: 32}", "data.length=30", "trainer.max_steps=2"]
 
 
 def kilobytes(name: str) -> int:
@@ -67,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = [
             *(f"size={size}", "data=which_language", f"data.length={given.length - 2}", "objective=Answer"),
-            *("model.head={kind: Sequence, classes: 2}", "model.tie=[]", f"train.steps={given.steps}"),
+            *("model.head={kind: Sequence, classes: 2}", "model.tie=[]", f"trainer.max_steps={given.steps}"),
             *(f"train.batch={given.rows}", "train.checkpoint_every=1000000", "evaluate.points=1", "log.every=5"),
             *("log.wandb=disabled", f"runs={folder}", *WAYS[given.way]),
         ]

@@ -35,7 +35,7 @@ from scaling.schema import BelowOne, Long, PositiveFloat, PositiveFraction, Posi
 from scaling.shape import Shape
 
 # Sections whose keys defaults.yaml fixes; the others hold pieces and sizes, whose classes define their keys.
-FIXED = ("start", "train", "evaluate", "log", "seed", "runs")
+FIXED = ("start", "trainer", "train", "evaluate", "log", "seed", "runs")
 SECTIONS = ("model", "size", "data", "objective", "optimizer", "schedule", "parametrization", "tuning", *FIXED)
 BESIDE_SECTIONS = ("base", "rows", "table")  # other keys of a file; `scaling table` reads `table`
 NAMED = ("size", "data")  # sections whose bare word names a file; the bare word of any other is a kind
@@ -49,7 +49,7 @@ Patience = PositiveInt | None
 MicroBatch = Rows | None
 Threads = Annotated[int, Range(least=1, most=1024)]
 Clip = PositiveFloat | None
-Precision = Literal["float32", "bf16_autocast", "bf16"]
+Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 
 # The types of keys whose default does not show them.
 TYPES: dict[str, Any] = {
@@ -57,8 +57,12 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("start.run", "start.folder", "start.vectors", "start.study", "start.row"), str | None),
     **dict.fromkeys(("start.new", "start.unused"), list[str]),
     "start.step": Budget,
+    "trainer.max_steps": Budget,
+    "trainer.precision": Precision,
+    "trainer.devices": int | str,
+    "trainer.strategy": Literal["auto", "ddp", "fsdp"],
+    "trainer.gradient_clip_val": Clip,
     "train.batch": int | dict[str, Any],
-    "train.steps": Budget,
     "train.tokens": Budget,
     "train.epochs": Epochs,
     "train.patience": Patience,
@@ -67,13 +71,9 @@ TYPES: dict[str, Any] = {
     "train.micro_batch": MicroBatch,
     "train.documents": Literal["join", "mask"],
     "train.checkpointing": Literal["none", "blocks"],
-    "train.precision": Precision,
-    "train.devices": int | str,
     "train.threads": Threads | Literal["auto"],
-    "train.strategy": Literal["auto", "ddp", "fsdp"],
     "train.round_vocabulary": PositiveInt,
     "train.smoothing": BelowOne,
-    "train.clip": Clip,
     "train.checkpoint_every": Long,
     "train.keep": PositiveInt,
     "evaluate.points": SmallInt,
@@ -83,6 +83,15 @@ TYPES: dict[str, Any] = {
     "log.every": Long,
     "log.wandb": Literal["auto", "online", "offline", "disabled"],
     **dict.fromkeys(("log.project", "log.group", "log.name"), str | None),
+}
+
+# Keys that a Lightning user knows by another name.
+RENAMED = {
+    "train.steps": "trainer.max_steps",
+    "train.precision": "trainer.precision",
+    "train.devices": "trainer.devices",
+    "train.strategy": "trainer.strategy",
+    "train.clip": "trainer.gradient_clip_val",
 }
 
 COMMAND_LINE = "command line"  # an origin
@@ -283,10 +292,8 @@ def load(
     if "model" not in laid.tree:
         raise ScalingError("no model is named", fix=nearest("", names("model")))
     defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
-    if defined and "${model.norm" not in str(laid.tree["model"]):
-        raise laid.error(
-            "model.norm", "nothing in this model refers to it", "set model.block.norm and model.stack.norm"
-        )
+    if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
+        raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
     config = _resolved(_pruned(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
     # `model.norm` is a definition, which other keys refer to and no class takes.
     tree = _values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
@@ -362,7 +369,7 @@ def _lay(laid: Config, layer: Config) -> Config:
         if section in sections and not isinstance(sections[section], dict):
             del sections[section]
             laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
-            layer = replace(layer, origin=_without(layer.origin, f"{section}.kind"))
+            layer = replace(layer, origin=_without(layer.origin, section, f"{section}.kind"))
     layer = _with_parts(_undotted(replace(layer, tree=sections)))
     tree = dict(laid.tree)
     for section, value in layer.tree.items():
@@ -446,7 +453,9 @@ def _checked(config: Config, key: str, value: Any, default: Any) -> Any:
             raise config.error(key, "expected keys under it", f"write {key}.KEY, with KEY of {', '.join(default)}")
         for inner in value:
             if inner not in default:
-                raise config.error(f"{key}.{inner}", f"{key} has no such key", nearest(inner, default))
+                dotted = f"{key}.{inner}"
+                fix = f"write {RENAMED[dotted]}" if dotted in RENAMED else nearest(inner, default)
+                raise config.error(dotted, f"{key} has no such key", fix)
         return {inner: _checked(config, f"{key}.{inner}", value[inner], default[inner]) for inner in value}
     annotation = TYPES.get(key, list[Any] if isinstance(default, list) else type(default))
     checked = str(value) if annotation in (str, str | None) and _is_name(value) else _values(value, quantities=True)
@@ -638,7 +647,7 @@ def _override(word: str) -> tuple[str, Any]:
     """`key=value` and `--key=value`, as people and W&B agents type them; the value as it was written."""
     match = _OVERRIDE.fullmatch(word)
     if match is None:
-        fix = "as in train.steps=100"
+        fix = "as in trainer.max_steps=100"
         raise ScalingError("expected key=value", file=COMMAND_LINE, key="override", value=word, fix=fix)
     key, text = match[1], match[2].strip()
     try:
@@ -729,7 +738,8 @@ def find_size(name: str, *, beside: Path | None = None) -> Config:
     if not isinstance(sizes.tree[entry], dict):
         raise sizes.error(entry, "expected the size's keys", "write {width: …, layers: …}")
     size = sizes.part(entry)
-    return Config({"size": size.tree}, {f"size.{key}": place for key, place in size.origin.items()})
+    origin = {f"size.{key}": place for key, place in size.origin.items()}
+    return Config({"size": size.tree}, {"size": sizes.origin[entry], **origin})
 
 
 def _sizes(family: str, beside: Path | None = None) -> Config:

@@ -80,7 +80,7 @@ def test_verbs_stay_functions_whatever_is_imported():
 
 
 def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
-    words = ("train", "decoder", *SMALL, "train.steps=6", f"runs={ledger}")
+    words = ("train", "decoder", *SMALL, "trainer.max_steps=6", f"runs={ledger}")
     result = printed(capsys, *words)
     assert result["already"]
     assert (result["run"], result["loss"]) == (run.id, run.loss)
@@ -115,7 +115,7 @@ def test_runs_are_rows_with_their_config_keys(run, ledger):
     table = scaling.runs(runs=ledger).data
     assert list(table["run"]) == [run.id]
     assert table.loc[0, "loss"] == run.loss
-    assert table.loc[0, "train.steps"] == 6
+    assert table.loc[0, "trainer.max_steps"] == 6
     assert table.loc[0, "size.length"] == 16
 
 
@@ -321,7 +321,7 @@ def test_a_sweep_runs_here(tmp_path):
     file.write_text(
         "program: scaling\nmethod: grid\nmetric: {name: evaluate/loss, goal: minimize}\n"
         "parameters: {optimizer.lr: {values: [0.001, 0.01]}}\n"
-        "command: [${program}, train, decoder, size=tiny, size.length=16, train.batch=4, train.steps=4, "
+        "command: [${program}, train, decoder, size=tiny, size.length=16, train.batch=4, trainer.max_steps=4, "
         "schedule.warmup=1, $args_no_hyphens]\n".replace("$args_no_hyphens", "'${args_no_hyphens}'").replace(
             "${program}", "'${program}'"
         )

@@ -53,7 +53,8 @@ VALUES: list[Any] = [
 TINY = {
     "size": {"width": 8, "layers": 2, "heads": 2, "length": 16, "vocabulary": None},
     "data": {"kind": "Synthetic", "symbols": 8, "validation": 512},
-    "train": {"steps": 5000, "batch": 4},
+    "train": {"batch": 4},
+    "trainer": {"max_steps": 5000},
     "schedule": {"kind": "Cosine", "warmup": 2},
     "evaluate": {"points": 2},
     "log": {"wandb": "disabled"},

@@ -58,8 +58,8 @@ MISTAKES = {
     ("inspect", "decoder", "--jso"): "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
     ("inspect", "decoder", "--sice.width=1"): ("command line: sice: there is no such section; did you mean 'size'?"),
     ("inspect", "decodr"): "there is no model 'decodr'; did you mean 'decoder'?",
-    ("inspect", "decoder", "train.stepps=3"): (
-        "command line: train.stepps=3: train has no such key; did you mean 'steps'?"
+    ("inspect", "decoder", "trainer.max_stepps=3"): (
+        "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
     ),
     ("train", "decoder", "gpt2"): "word='gpt2': expected MODEL, and found one more; leave it out",
     ("doctor", "size=tiny"): "size=tiny: `scaling doctor` has no settings; leave it out",

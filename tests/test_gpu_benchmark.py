@@ -48,7 +48,7 @@ def test_without_a_device_it_ends_in_one_line(gpu, tmp_path, capsys):
 
 def test_the_models_have_the_parameters_that_they_are_named_by(gpu):
     counted = {
-        title: assemble(load("gpt2", gpu.words(size, rows, "bf16"))).cost.parameters
+        title: assemble(load("gpt2", gpu.words(size, rows, "bf16-true"))).cost.parameters
         for title, size, rows in gpu.FULL.models
     }
     assert counted == {"125M": 124_439_808, "350M": 354_823_168}
@@ -69,7 +69,7 @@ def test_a_dry_run_writes_every_section_and_no_failure(tmp_path):
         assert f"## {section}\n" in text
     assert "no measurement" in text
     assert "failed" not in text
-    assert text.count("| scaling, bf16 |") == 2  # as it is, and compiled
+    assert text.count("| scaling, bf16-true |") == 2  # as it is, and compiled
 
 
 def test_what_the_time_does_not_suffice_for_is_named(gpu):

@@ -104,7 +104,8 @@ set:
   data: synthetic
   schedule.warmup: 0
   log.every: 1
-  train: {steps: 1000000, batch: 4, devices: DEVICES}
+  train: {batch: 4}
+  trainer: {max_steps: 1000000, devices: DEVICES}
 grid: {seed: [0, 1]}
 """
 
@@ -115,7 +116,7 @@ grid: {seed: [0, 1]}
 def test_no_training_outlives_a_command_that_is_killed(kind: str, tmp_path: Path):
     (tmp_path / "study.yaml").write_text(STUDY.replace("DEVICES", "2" if kind == "both" else "1"))
     command = {
-        "ranks": ("train", "decoder", *TRAIN, "train.batch=4", "train.steps=1000000", "train.devices=2"),
+        "ranks": ("train", "decoder", *TRAIN, "train.batch=4", "trainer.max_steps=1000000", "trainer.devices=2"),
         "workers": ("study", "study.yaml", "--workers", "2"),
         "both": ("study", "study.yaml", "--workers", "1"),
     }[kind]

@@ -175,7 +175,7 @@ def alive(folder: Path) -> list[str]:
 
 
 def command(verb: str, folder: Path) -> list[str]:
-    runs, long = f"runs={folder / 'runs'}", "train.steps=3000"  # none is done before the signal comes
+    runs, long = f"runs={folder / 'runs'}", "trainer.max_steps=3000"  # none is done before the signal comes
     if verb == "study":
         return ["study", str(write(folder, grid={"seed": list(range(40))})), runs, long, "--workers", "2"]
     if verb == "sweep":
@@ -183,8 +183,8 @@ def command(verb: str, folder: Path) -> list[str]:
 
         path = written(folder / "small.yaml", parameters={"seed": {"values": list(range(40))}})
         return ["sweep", str(path), "--local", "--workers", "2", runs, long]
-    changes = {"train__devices": 2, "model__block__mixer__dropout": 0} if verb == "ranks" else {}
-    return ["train", *words(folder / "runs", train__steps=100_000, train__checkpoint_every=100_000, **changes)]
+    changes = {"trainer__devices": 2, "model__block__mixer__dropout": 0} if verb == "ranks" else {}
+    return ["train", *words(folder / "runs", trainer__max_steps=100_000, train__checkpoint_every=100_000, **changes)]
 
 
 # Seconds after the start: imports, planning, the start of workers and ranks, training.

@@ -37,11 +37,10 @@ UNCOUNTED = frozenset(
         "train.checkpoint_every",
         "train.checkpointing",
         "train.compile",
-        "train.devices",
+        "trainer.devices",
         "train.keep",
         "train.micro_batch",
-        "train.nodes",
-        "train.strategy",
+        "trainer.strategy",
         "train.threads",
     }
 )

@@ -24,6 +24,7 @@ Spec = Mapping[str, Any]
 def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
     """Answers by the keys of `scaling.law.points.SETUP_QUESTIONS`; `results` state how often data are repeated."""
     train = [spec.get("train", {}) for spec in specs]
+    trainer = [spec.get("trainer", {}) for spec in specs]
     optimizer = [spec.get("optimizer") for spec in specs]
     data = [spec.get("data") for spec in specs]
     size = [spec.get("size") for spec in specs]
@@ -31,10 +32,10 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
         "architecture": (_line(_of(specs, "model")), _keys([_without(section, *OF_DATA) for section in size])),
         "optimizer": (
             _line([_without(section, "lr") for section in optimizer]),
-            _labelled("gradient norm up to", train, "clip"),
+            _labelled("gradient norm up to", trainer, "gradient_clip_val"),
         ),
         "lr": (_line(_of(optimizer, "lr")), _labelled("parametrization", specs, "parametrization")),
-        "schedule": (_line(_of(specs, "schedule")), _ends(_of(train, "steps"))),
+        "schedule": (_line(_of(specs, "schedule")), _ends(_of(trainer, "max_steps"))),
         "batch": (_labelled("rows", train, "batch"), _labelled("length", size, "length")),
         "tokenizer": (_tokenizer(data), _labelled("vocabulary", size, "vocabulary")),
         "data": (_line([_without(section, "fingerprint", "tokenizer") for section in data]), _repetition(results)),

@@ -176,7 +176,7 @@ def _step(experiment: Experiment) -> Callable[[], None]:
     assert isinstance(plan, Windows)
     batches = replace(experiment.batches, plan=replace(plan, size=experiment.size))
     model = experiment.initial_model()
-    weights = Weights(model, "float32")
+    weights = Weights(model, "32-true")
     optimizers = experiment.optimizer.make(weights.parameters, experiment.rates)
     numbers = itertools.count()
 

@@ -87,7 +87,7 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
     experiment = run.experiment
     evaluation = evaluating(experiment)
     flops = run.flops + evaluation
-    precision = experiment.config["train.precision"]
+    precision = experiment.config["trainer.precision"]
     row = {
         "run": run.run,
         "name": run.name,
@@ -123,10 +123,10 @@ def _seconds(speed: Speed | None, experiment: Experiment, flops: float) -> float
 
 
 def _there(place: Elsewhere, experiment: Experiment, flops: float) -> dict[str, Any]:
-    train = experiment.config["train"]
-    rows = train["micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
-    footprint = memory(experiment.cost, train["precision"], rows, place.layout)
-    seconds = place.seconds(flops, train["precision"])
+    precision = experiment.config["trainer.precision"]
+    rows = experiment.config["train.micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
+    footprint = memory(experiment.cost, precision, rows, place.layout)
+    seconds = place.seconds(flops, precision)
     row: dict[str, Any] = {
         "seconds": seconds,
         "device_hours": seconds * place.layout.devices / HOUR,
@@ -162,7 +162,7 @@ def totals(
         )
         document["busy"] = speed.busy
     for place in places:
-        precision = plan.runs[0].experiment.config["train.precision"]
+        precision = plan.runs[0].experiment.config["trainer.precision"]
         seconds = sum(row[place.name]["seconds"] for row in rows) + place.seconds(growing, precision)
         document[place.name] = {
             "seconds": seconds,

@@ -18,7 +18,7 @@ from scaling.errors import ScalingError
 Strategy = Literal["ddp", "fsdp"]
 
 # Bytes a parameter by precision: weights, gradients, and Adam's two moments with master weights where they are kept.
-BYTES = {"float32": (4, 4, 8), "bf16_autocast": (4, 4, 8), "bf16": (2, 2, 12)}
+BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ def memory(cost: Cost, precision: str, rows: int, layout: Layout) -> dict[str, f
     shards = layout.tensor * (layout.replicas if layout.strategy == "fsdp" else 1)
     weights, gradients, states = (each * cost.parameters / shards for each in BYTES[precision])
     # Counted in float32; what bfloat16 computes is kept in half of it.
-    activations = cost.activation_bytes * rows / layout.tensor * (1 if precision == "float32" else 0.5)
+    activations = cost.activation_bytes * rows / layout.tensor * (1 if precision == "32-true" else 0.5)
     return {"weights": weights, "gradients": gradients, "optimizer": states, "activations": activations}

@@ -132,7 +132,7 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
     def probe(cell: Cell) -> Experiment:
         """A run of the cell's model; its budget is any."""
         model = {key: value for key, value in cell.items() if key not in VARIED}
-        words = (*words_of(model), f"train.steps={10**12}", "train.epochs=null")
+        words = (*words_of(model), f"trainer.max_steps={10**12}", "train.epochs=null")
         if words not in assembled_models:
             assembled_models[words] = assemble(load(question.base, words))
         return assembled_models[words]

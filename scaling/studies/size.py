@@ -60,6 +60,5 @@ def machine_memory() -> int:
 
 def _bytes(run: Run) -> float:
     experiment = run.experiment
-    train = experiment.config["train"]
-    rows = train["micro_batch"] or experiment.size.size(0)
-    return sum(memory(experiment.cost, train["precision"], rows, Layout()).values())
+    rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
+    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())

@@ -150,7 +150,7 @@ def alone(sweep: Sweep, first: Config) -> None:
     from scaling.training.ranks import rank_count
 
     if sweep.hyperband is not None and rank_count(first) > 1:
-        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set train.devices=1")
+        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set trainer.devices=1")
 
 
 def _sample(sweep: Sweep) -> Iterator[Cell]:

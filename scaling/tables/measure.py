@@ -55,14 +55,16 @@ def _operations(setting: Setting) -> int:
 
 
 def _training(setting: Setting) -> int:
-    """The FLOPs of `train.steps` steps, forward and backward: those of a window's tokens, by the tokens of a batch."""
+    """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
     from scaling.cost import cost
     from scaling.training.values import batch_size
 
     config = setting.config
-    steps, size = config["train.steps"], batch_size(config)
+    steps, size = config["trainer.max_steps"], batch_size(config)
     if steps is None:
-        raise ScalingError("training FLOPs are those of train.steps", key="train.steps", fix="set it in the table")
+        raise ScalingError(
+            "training FLOPs are those of trainer.max_steps", key="trainer.max_steps", fix="set it in the table"
+        )
     each = cost(config)
     sides = 2 if kinds("model")[config["model.kind"]].family == "encoder_decoder" else 1  # type: ignore[attr-defined]
     tokens = size.before(steps) * each.tokens if size.tokens is None else steps * sides * size.tokens

@@ -37,7 +37,7 @@ MEANINGS = {
     "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
     "measures": "what is measured besides: sequential, path; operations_growth, sequential_growth, path_growth, the "
-    "powers of the length; training, the FLOPs of train.steps at train.batch",
+    "powers of the length; training, the FLOPs of trainer.max_steps at train.batch",
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",

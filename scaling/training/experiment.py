@@ -167,12 +167,14 @@ class Experiment:
         """All that can change what comes out; equal specs are one run."""
         tree = self.config.tree
         counted = ("model", "size", "objective", "optimizer", "parametrization", "seed")
-        train = {key: tree["train"][key] for key in ("batch", "documents", "precision", "smoothing", "clip")}
+        train = {key: tree["train"][key] for key in ("batch", "documents", "smoothing")}
+        trainer = {key: tree["trainer"][key] for key in ("precision", "gradient_clip_val")}
         spec = {
             **{key: tree[key] for key in counted},
             "schedule": self._schedule,
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
-            "train": {**train, **self._transfer, "steps": self.steps},
+            "train": {**train, **self._transfer},
+            "trainer": {**trainer, "max_steps": self.steps},
             "evaluate": self._evaluate,
             "versions": self.versions,
         }
@@ -210,7 +212,7 @@ class Experiment:
         before there was such a key is left out.
         """
         tree = self.config.tree
-        before = "bf16" if tree["train"]["precision"] == "bf16" else "float32"
+        before = "bf16-true" if tree["trainer"]["precision"] == "bf16-true" else "32-true"
         section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
         if section["windows"] in ("auto", "whole_at_end"):
             _, windows = self.windows
@@ -224,9 +226,9 @@ class Experiment:
 
 def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec without its end: what all runs with the same stable phase share."""
-    train = {key: value for key, value in spec["train"].items() if key != "steps"}
+    trainer = {key: value for key, value in spec["trainer"].items() if key != "max_steps"}
     schedule = {key: value for key, value in spec["schedule"].items() if key not in ("kind", "decay", "shape")}
-    return {**spec, "train": train, "schedule": {"kind": "trunk", **schedule}, "evaluate": None}
+    return {**spec, "trainer": trainer, "schedule": {"kind": "trunk", **schedule}, "evaluate": None}
 
 
 def assemble(config: Config) -> Experiment:
@@ -303,10 +305,10 @@ def _assemble(config: Config) -> Experiment:
         fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     experiment = _transferred(experiment, model, start)
-    if config["train.strategy"] == "fsdp" and not experiment.optimizer.shardable:
+    if config["trainer.strategy"] == "fsdp" and not experiment.optimizer.shardable:
         name = type(experiment.optimizer).__name__
         raise config.error(
-            "train.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
+            "trainer.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
         )
     if objective.takes == "windows":
         _divisible(config, size)
@@ -441,13 +443,13 @@ def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[Batc
 
 def _check(config: Config) -> None:
     values.check(config)
-    for key in ("train.precision", "evaluate.precision"):
-        if config[key] != "float32" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+    for key in ("trainer.precision", "evaluate.precision"):
+        if config[key] != "32-true" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
             raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
     if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
         raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
-    if config["train.strategy"] != "auto" and rank_count(config) == 1:
-        raise config.error("train.strategy", "there is one device", "take auto, or train.devices=2")
+    if config["trainer.strategy"] != "auto" and rank_count(config) == 1:
+        raise config.error("trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
 
 
 def _divisible(config: Config, size: BatchSize) -> None:
@@ -473,9 +475,9 @@ def _teacher(config: Config, objective: Any) -> Run | None:
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:
     """Updates: as configured, or the fewest that see `train.tokens`, or all the data `train.epochs` times."""
-    train = config.tree["train"]
-    if train["steps"] is not None:
-        return train["steps"]
+    train, steps = config.tree["train"], config.tree["trainer"]["max_steps"]
+    if steps is not None:
+        return steps
     if train["epochs"] is not None:
         return _passed(config, batches, train["epochs"])
     least = size.size(0) * row_tokens
@@ -487,7 +489,7 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
 def _passed(config: Config, batches: Batches, epochs: float) -> int:
     """The fewest updates that pass over the data so often."""
     if not batches.passes(1):
-        raise config.error("train.epochs", "there is no end to the data", "set train.tokens or train.steps")
+        raise config.error("train.epochs", "there is no end to the data", "set train.tokens or trainer.max_steps")
     steps = 1
     while batches.passes(steps) < epochs:
         steps *= 2

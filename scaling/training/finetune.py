@@ -301,7 +301,7 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
 
 def _has_budget(words: Sequence[str]) -> bool:
     """Whether the command sets the length of training, other than by epochs."""
-    return any(word.partition("=")[0] in ("train.tokens", "train.steps") for word in words)
+    return any(word.partition("=")[0] in ("train.tokens", "trainer.max_steps") for word in words)
 
 
 @dataclass(frozen=True)

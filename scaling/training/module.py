@@ -80,15 +80,15 @@ class FamilyModule(LightningModule):
     """A model of one family with its loss, optimizer and schedule, for a `lightning.Trainer` of one's own.
 
     One batch of the data module is one update of the run, `train.micro_batch` aside, and its `steps` are the run's.
-    Gradients are clipped at `train.clip` unless the Trainer has a `gradient_clip_val`. It logs `train/loss` and
-    `evaluate/loss`, in nats per token.
+    Gradients are clipped at `trainer.gradient_clip_val` of the config unless the Trainer has another. It logs
+    `train/loss` and `evaluate/loss`, in nats per token.
     """
 
     def __init__(self, experiment: Experiment, model: Family):
         super().__init__()
-        train = experiment.config["train"]
+        config = experiment.config
         self.experiment, self.model = experiment, model
-        self.clip, self.smoothing = train["clip"], train["smoothing"]
+        self.clip, self.smoothing = config["trainer.gradient_clip_val"], config["train.smoothing"]
         self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
 
     @property
@@ -186,7 +186,7 @@ class TrainingModule(FamilyModule):
         self.micro_rows = experiment.config["train.micro_batch"]
         self.torch_optimizers: list[torch.optim.Optimizer] = []
         self.updates = 0  # applied by this process
-        if experiment.config["train.strategy"] != "fsdp":
+        if experiment.config["trainer.strategy"] != "fsdp":
             self.configure_model()
 
     def configure_model(self) -> None:
@@ -198,7 +198,7 @@ class TrainingModule(FamilyModule):
             return
         config = self.experiment.config
         sharded = partial(shard, mesh=self.device_mesh["data_parallel"]) if self.sharded else None  # type: ignore[index]
-        precisions = config["train.precision"], config["evaluate.precision"]
+        precisions = config["trainer.precision"], config["evaluate.precision"]
         self.weights = Weights(self.model, *precisions, sharded, self.experiment.saved)
         self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rates)

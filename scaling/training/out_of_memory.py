@@ -36,5 +36,9 @@ def advice(experiment: Experiment) -> ScalingError:
     most = (micro or rows) // 2
     varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
     fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
-    fix = "take more devices, or train.precision=bf16" if fewer is None else f"accumulate: train.micro_batch={fewer}"
+    fix = (
+        "take more devices, or trainer.precision=bf16-true"
+        if fewer is None
+        else f"accumulate: train.micro_batch={fewer}"
+    )
     return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)

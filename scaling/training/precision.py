@@ -15,7 +15,7 @@ from scaling.model.parameters import parameters
 from scaling.training.parameter import Parameter
 from scaling.training.sharding import gathered_again, own
 
-Precision = Literal["float32", "bf16_autocast", "bf16"]
+Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 
 
 class Weights:
@@ -31,23 +31,23 @@ class Weights:
         self,
         model: Family,
         training: Precision,
-        evaluation: Precision = "float32",
+        evaluation: Precision = "32-true",
         sharded: Callable[[Family], None] | None = None,
         saved: Collection[str] | None = None,
     ):
-        rounded = deepcopy(model).to(torch.bfloat16) if "bf16" in (training, evaluation) else model
+        rounded = deepcopy(model).to(torch.bfloat16) if "bf16-true" in (training, evaluation) else model
         for copy in {id(copy): copy for copy in (model, rounded)}.values():
             if sharded is not None:
                 sharded(copy)
-        self.trained: Family = rounded if training == "bf16" else model
-        self.evaluated: Family = rounded if evaluation == "bf16" else model
+        self.trained: Family = rounded if training == "bf16-true" else model
+        self.evaluated: Family = rounded if evaluation == "bf16-true" else model
         self.every = [Parameter(spec, parameter) for spec, parameter in parameters(model)]
         self.parameters = [parameter for parameter in self.every if parameter.tensor.requires_grad]
         self.masters: list[Tensor] = [parameter.tensor for parameter in self.parameters]
         self.own: list[Tensor] = [tensor for _, tensor in parameters(rounded) if tensor.requires_grad]
         self.full, self.evaluation = model, evaluation
         self._rounded = rounded
-        if saved is not None and sharded is None and training == evaluation == "bf16":
+        if saved is not None and sharded is None and training == evaluation == "bf16-true":
             for parameter, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
                 if not frozen.requires_grad and parameter.spec.name not in saved:
                     parameter.tensor.data = frozen.data
@@ -83,7 +83,7 @@ class Weights:
         if self.evaluated is not self.full and not self.separate:
             self._round()
         try:
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.evaluation == "bf16_autocast"):
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.evaluation == "bf16-mixed"):
                 yield self.evaluated
         finally:
             gathered_again(self.evaluated)

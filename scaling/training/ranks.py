@@ -63,18 +63,18 @@ def first() -> bool:
 
 
 def rank_count(config: Config) -> int:
-    """The number of ranks of a run: that it was started with, else `train.devices`."""
+    """The number of ranks of a run: that it was started with, else `trainer.devices`."""
     if launched():
         return int(os.environ["WORLD_SIZE"])
-    devices, gpus = config["train.devices"], torch.cuda.device_count()
+    devices, gpus = config["trainer.devices"], torch.cuda.device_count()
     if devices == "auto":
         return max(1, gpus)
     if not isinstance(devices, int) or devices < 1:
-        raise config.error("train.devices", "expected a number of devices, or auto")
+        raise config.error("trainer.devices", "expected a number of devices, or auto")
     if devices > (gpus or os.cpu_count() or 1):
         cores = f"no GPU and {plural(os.cpu_count() or 1, 'core')}"
         what = f"the machine has {plural(gpus, 'GPU') if gpus else cores}"
-        raise config.error("train.devices", what, "take fewer, or auto")
+        raise config.error("trainer.devices", what, "take fewer, or auto")
     return devices
 
 

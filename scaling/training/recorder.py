@@ -68,7 +68,7 @@ class Recorder(Callback):
         self.latest: dict[str, Any] = {}
         self.latest_step: int | None = None
         self.spikes = Spikes()
-        self.peak = peak(config["train.precision"])
+        self.peak = peak(config["trainer.precision"])
         self._since, self._tokens = time.perf_counter(), 0
         self._scored = 0  # windows, of the evaluations so far
 

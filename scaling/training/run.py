@@ -43,7 +43,7 @@ from scaling.training.threads import chosen, cores, suited
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-PLUGINS = {"float32": "32-true", "bf16_autocast": "bf16-mixed", "bf16": "32-true"}
+PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -153,7 +153,9 @@ def _started(experiment: Experiment, again: bool = False, observers: Observers =
         return False
     if observers.live_here:
         raise experiment.config.error(
-            "train.devices", "callbacks and loggers of this process cannot join several others", "take train.devices=1"
+            "trainer.devices",
+            "callbacks and loggers of this process cannot join several others",
+            "take trainer.devices=1",
         )
     # Ranks read a saved config, which no longer has what the command line set.
     config = experiment.config.varied({"log.name": run_name(experiment)})
@@ -325,7 +327,7 @@ def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trai
         num_nodes=ranks.machines,
         strategy=_strategy(experiment, ranks),
         plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
-        precision=PLUGINS[experiment.config["train.precision"]],  # type: ignore[arg-type]
+        precision=PLUGINS[experiment.config["trainer.precision"]],  # type: ignore[arg-type]
         max_epochs=1,
         callbacks=list(callbacks),
         logger=False,
@@ -344,7 +346,7 @@ def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trai
 def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
     if ranks.count == 1:
         return "auto"
-    if experiment.config["train.strategy"] != "fsdp":
+    if experiment.config["trainer.strategy"] != "fsdp":
         return "ddp"
     return ModelParallelStrategy(data_parallel_size=ranks.count, tensor_parallel_size=1)
 

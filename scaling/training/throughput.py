@@ -23,7 +23,7 @@ class Device:
 
     def peak(self, precision: str) -> float:
         """Operations per second in a run's precision; both of bfloat16 multiply in it."""
-        return self.float32 if precision == "float32" else self.bf16
+        return self.float32 if precision == "32-true" else self.bf16
 
 
 @cache
@@ -35,7 +35,7 @@ def devices() -> dict[str, Device]:
 
 def peak(precision: str) -> float | None:
     """The most operations per second of one device of this machine; None where that is not known."""
-    if precision == "float32" or not torch.cuda.is_available():
+    if precision == "32-true" or not torch.cuda.is_available():
         return None
     name = torch.cuda.get_device_name()
     return next((device.peak(precision) for part, device in devices().items() if part in name), None)

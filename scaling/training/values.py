@@ -10,7 +10,7 @@ from scaling.errors import ScalingError
 from scaling.training import loggers
 from scaling.training.schedule import check as check_schedule
 
-BUDGET = ("train.steps", "train.tokens", "train.epochs")
+BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
 
 
@@ -33,13 +33,13 @@ def check_varied(config: Config) -> None:
     """The same of what most runs of a study differ by."""
     train = config.tree["train"]
     if train["epochs"] is not None:
-        for key in ("steps", "tokens"):
-            if train[key] is not None and not _is_default(config, f"train.{key}"):
-                raise config.error(
-                    "train.epochs", f"train.{key} sets the length of training too", f"set train.{key} to null"
-                )
-    elif train["steps"] is None and train["tokens"] is None:
-        raise config.error("train.tokens", "a run needs a budget", "set train.tokens, train.steps or train.epochs")
+        for key in ("trainer.max_steps", "train.tokens"):
+            if config[key] is not None and not _is_default(config, key):
+                raise config.error("train.epochs", f"{key} sets the length of training too", f"set {key} to null")
+    elif config.tree["trainer"]["max_steps"] is None and train["tokens"] is None:
+        raise config.error(
+            "train.tokens", "a run needs a budget", "set train.tokens, trainer.max_steps or train.epochs"
+        )
 
 
 def _is_default(config: Config, key: str) -> bool:
@@ -67,7 +67,7 @@ def _check_start(config: Config) -> None:
 def _check_pieces(config: Config) -> None:
     """Refuse what the optimizer and the schedule refuse, and a warmup longer than the configured steps."""
     config.build("optimizer")
-    schedule, steps = config.build("schedule"), config["train.steps"]
+    schedule, steps = config.build("schedule"), config["trainer.max_steps"]
     try:
         batch_size(config)
         if steps is not None:

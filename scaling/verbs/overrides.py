@@ -10,7 +10,7 @@ from scaling.config import Config, load
 
 RUNS = "runs"
 """The ledger's folder, unless another is named; as in defaults.yaml."""
-SHORT = {"tokens": "train.tokens", "steps": "train.steps"}
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
 """Keys that are asked for so often that their section may be left out."""
 
 

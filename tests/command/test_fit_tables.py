@@ -131,7 +131,7 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
     runs, entries = columns(), []
     for i in range(36):
         size, tokens = float(runs["params"][i]), float(runs["tokens"][i])
-        spec = {"train": {"steps": 10 + i}, "optimizer": {"lr": 1e-3}, "seed": 0, "data": {"fingerprint": "d"}}
+        spec = {"trainer": {"max_steps": 10 + i}, "optimizer": {"lr": 1e-3}, "seed": 0, "data": {"fingerprint": "d"}}
         run = ledger.add(spec)
         entries.append({"run": run, "name": f"run {i}", "held_out": i == 35})
         attempt = ledger.claim(run)

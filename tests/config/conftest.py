@@ -9,7 +9,8 @@ SHIPPED = {
         data: toy
         objective: {kind: Causal}
         optimizer: {kind: AdamW, lr: 1e-3, betas: [0.9, 0.95]}
-        train: {steps: null, tokens: 1M, batch: 8, clip: 1.0, precision: float32, compile: false}
+        trainer: {max_steps: null, gradient_clip_val: 1.0}
+        train: {tokens: 1M, batch: 8, compile: false}
         log: {tags: [], name: null}
         seed: 0
         runs: runs

@@ -141,7 +141,7 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     words = [
         f"data={{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 3, hard: 1}}}}",
         "size={width: 16, layers: 1, heads: 1, head_width: 16, length: 16}",
-        *("train.steps=60", "train.batch=16", "evaluate.windows=null", "optimizer.lr=1e-2"),
+        *("trainer.max_steps=60", "train.batch=16", "evaluate.windows=null", "optimizer.lr=1e-2"),
         *("log.wandb=disabled", f"runs={tmp_path}/runs"),
     ]
     run = scaling.train("decoder", *words, progress=False)
@@ -223,7 +223,7 @@ def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
     )
     words = [
         "size={width: 16, layers: 1, heads: 1, length: 16}",
-        "train.steps=2",
+        "trainer.max_steps=2",
         "train.batch=4",
         "log.wandb=disabled",
     ]

@@ -294,7 +294,7 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
     assert main(["data", "show", *words, "--windows", "1"]) == 0
     assert "things" in capsys.readouterr().out
     run = ["train", "decoder", *(f"data={word}" if word == "tokens" else word for word in words)]
-    small = ["train.steps=2", "train.batch=2", "schedule.warmup=1", "evaluate.points=1", "evaluate.windows=2"]
+    small = ["trainer.max_steps=2", "train.batch=2", "schedule.warmup=1", "evaluate.points=1", "evaluate.windows=2"]
     assert main([*run, *small, "log.wandb=disabled", "runs=runs"]) == 0
     name = capsys.readouterr().out.split()[1].rstrip(":")
     assert main(["generate", name, "--prompt", "review", "--steps", "3", "runs=runs"]) == 0

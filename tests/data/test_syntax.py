@@ -144,7 +144,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "sources.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sources))
     corpus = f"{{kind: Files, files: {tmp_path / 'sources.jsonl'}}}"
     data = f"data={{kind: Text, corpus: {corpus}, tokenizer: {{kind: Byte}}, validation: 0.3, trees: python}}"
-    return [data, "size={width: 16, layers: 1, heads: 2, length: 24}", "train.steps=1", "train.batch=1"]
+    return [data, "size={width: 16, layers: 1, heads: 2, length: 24}", "trainer.max_steps=1", "train.batch=1"]
 
 
 def test_windows_keep_the_places_of_their_documents(python: list[str]) -> None:

@@ -27,7 +27,7 @@ PYTHON = [
     *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
     *("data.tokenizer.vocabulary=500", "data.tokenizer.sample=200k"),
 ]
-BUDGET = ["train.steps=2", "train.batch=2", "evaluate.windows=2", "evaluate.points=1", "log.wandb=disabled"]
+BUDGET = ["trainer.max_steps=2", "train.batch=2", "evaluate.windows=2", "evaluate.points=1", "log.wandb=disabled"]
 SIZE = ["size.width=8", "size.layers=1", "size.heads=1", "size.length=16"]
 # What is added to a verb's words, after the words that ask for it.
 SMALL: dict[tuple[str, ...], list[str]] = {

@@ -20,7 +20,7 @@ SMALL_DATA = [
     *("data.corpus.reach=standard", "data.corpus.limit=400k", "data.validation=0.3"),
     *("data.tokenizer.vocabulary=600", "data.tokenizer.sample=200k"),
 ]
-SMALL_RUN = ["train.steps=4", "train.batch=4", "evaluate.windows=16"]
+SMALL_RUN = ["trainer.max_steps=4", "train.batch=4", "evaluate.windows=16"]
 
 
 def first_hour() -> Block:

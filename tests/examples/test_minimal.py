@@ -16,7 +16,7 @@ from scaling.training.parametrization import initialise
 
 STEPS, WARMUP = 30, 5
 WORDS = [
-    f"train.steps={STEPS}",
+    f"trainer.max_steps={STEPS}",
     f"schedule.warmup={WARMUP}",
     "size=tiny",
     "size.length=32",

@@ -60,7 +60,7 @@ def test_a_point_is_the_loss_of_the_moved_weights_and_the_model_stays(model: Fam
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("landscape")
     words = ["size=tiny", "size.length=16", "size.vocabulary=null", "data=synthetic", "data.symbols=8", "seed=1"]
-    words += ["train.steps=60", "train.batch=16", "optimizer.lr=0.02", "schedule.warmup=5", "log.wandb=disabled"]
+    words += ["trainer.max_steps=60", "train.batch=16", "optimizer.lr=0.02", "schedule.warmup=5", "log.wandb=disabled"]
     words += ["evaluate.points=1", "data.validation=4096", f"runs={folder}"]
     without = [*words, "model.block.residual=NoResidual"]
     return folder, [train(config.load("decoder", each))["run"] for each in (words, without)]

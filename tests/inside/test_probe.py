@@ -36,7 +36,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A run that has learned a language of four symbols."""
     folder = tmp_path_factory.mktemp("probe")
     words = ["size=tiny", "size.length=32", "size.vocabulary=null", "data=synthetic", "data.symbols=4"]
-    words += ["train.steps=200", "train.batch=32", "optimizer.lr=0.02", "schedule.warmup=10", "log.wandb=disabled"]
+    words += [
+        "trainer.max_steps=200",
+        "train.batch=32",
+        "optimizer.lr=0.02",
+        "schedule.warmup=10",
+        "log.wandb=disabled",
+    ]
     words += ["evaluate.points=1", "data.validation=4096", f"runs={folder}"]
     return folder, train(config.load("decoder", words))["run"]
 

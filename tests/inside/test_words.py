@@ -19,7 +19,14 @@ from scaling.inside.words import neighbours, plane
 from scaling.training.experiment import assemble
 
 CITIES, FOODS = ["rome", "oslo", "lima", "bern"], ["rice", "soup", "cake", "corn"]
-SIZE = ["size=tiny", "size.vocabulary=null", "size.length=32", "train.steps=3", "schedule.warmup=0", "train.batch=4"]
+SIZE = [
+    "size=tiny",
+    "size.vocabulary=null",
+    "size.length=32",
+    "trainer.max_steps=3",
+    "schedule.warmup=0",
+    "train.batch=4",
+]
 
 
 @pytest.fixture(scope="module")

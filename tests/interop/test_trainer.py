@@ -20,7 +20,7 @@ pytest.importorskip("accelerate")
 
 STEPS, RATE = 50, 1e-3
 WORDS = [
-    f"train.steps={STEPS}",
+    f"trainer.max_steps={STEPS}",
     "train.batch=16",
     "size.length=24",
     "data.length=12",

@@ -26,7 +26,8 @@ SPEC = {
     "size": {"width": 8, "layers": 1},
     "data": {"kind": "Synthetic", "fingerprint": "f"},
     "optimizer": {"kind": "AdamW", "lr": 0.003},
-    "train": {"batch": 4, "steps": 12},
+    "train": {"batch": 4},
+    "trainer": {"max_steps": 12},
     "seed": 0,
 }
 RESULT = {

@@ -19,7 +19,8 @@ SPEC: dict[str, Any] = {
     "size": {"width": 64, "length": 64},
     "optimizer": {"kind": "AdamW", "lr": 3e-4, "betas": [0.9, 0.95]},
     "schedule": {"kind": "WSD", "warmup": 100},
-    "train": {"tokens": 20_000_000, "batch": 1024, "precision": "float32"},
+    "train": {"tokens": 20_000_000, "batch": 1024},
+    "trainer": {"precision": "32-true"},
     "evaluate": {"windows": 64},
     "seed": 1,
     "versions": {"Gated": 1},
@@ -57,7 +58,7 @@ def _with(path: str, value: object) -> dict[str, Any]:
 
 def test_a_name_is_what_it_was() -> None:
     """Names are on disks everywhere; this one changes only together with the layout's version."""
-    assert run_id(SPEC) == "fa60a5f04e7e249a"
+    assert run_id(SPEC) == "9ac4aa04ed64974d"
 
 
 @given(_specs)
@@ -104,7 +105,7 @@ def test_what_does_not_count(path: str) -> None:
         ("optimizer.betas", [0.95, 0.9]),
         ("schedule.warmup", 0),
         ("train.batch", 512),
-        ("train.precision", "bf16"),
+        ("trainer.precision", "bf16-true"),
         ("seed", 2),
         ("seed", True),
         ("seed", "1"),

@@ -36,9 +36,9 @@ def _refused(error: pytest.ExceptionInfo[ScalingError]) -> None:
 
 
 def test_equal_specs_share_a_run(ledger: Ledger) -> None:
-    spec = {"seed": 1, "train": {"tokens": 1000, "devices": 1}, "name": "first"}
+    spec = {"seed": 1, "train": {"tokens": 1000}, "trainer": {"devices": 1}, "name": "first"}
     run = ledger.add(spec)
-    assert ledger.add({"train": {"tokens": 1e3, "devices": 8}, "seed": 1, "name": "second"}) == run
+    assert ledger.add({"train": {"tokens": 1e3}, "trainer": {"devices": 8}, "seed": 1, "name": "second"}) == run
     assert ledger.runs() == [run]
     assert ledger.spec(run) == spec, "as it was first entered"
     assert ledger.add({**spec, "seed": 2}) != run

@@ -177,7 +177,7 @@ def documents(study, made_study, tmp_path_factory):
             (folder / "class.jsonl").write_text(
                 "".join(f'{{"text": "{word}", "label": "{word}"}}\n' for word in "abab")
             )
-            budget = ["train.steps=2", "schedule.warmup=0", "train.parts=head"]
+            budget = ["trainer.max_steps=2", "schedule.warmup=0", "train.parts=head"]
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
         run("evaluate-corpus", "evaluate-corpus", pretrained, "--limit", "3")

@@ -19,7 +19,7 @@ from scaling.tables.table import Seeds, read
 
 ROWS = ("Vanilla Transformer", "GeLU")
 ONLY = [word for row in ROWS for word in ("--row", row)]
-QUICK = ["size=tiny", "data.symbols=32", "data.validation=512", "train.batch=4", "train.steps=8"]
+QUICK = ["size=tiny", "data.symbols=32", "data.validation=512", "train.batch=4", "trainer.max_steps=8"]
 QUICK += ["evaluate={points: 4, windows: 4}", "log.wandb=disabled"]
 
 

@@ -112,7 +112,9 @@ def test_a_strip_shows_open_ends_and_the_truth():
     assert "the truth is 1.8000" in drawn
 
 
-@pytest.mark.parametrize("words", [[], ["optimizer.lr=1e-2"], ["log.wandb=offline", "seed=3", "train.clip=2.0"]])
+@pytest.mark.parametrize(
+    "words", [[], ["optimizer.lr=1e-2"], ["log.wandb=offline", "seed=3", "trainer.gradient_clip_val=2.0"]]
+)
 def test_the_command_names_the_words_it_was_given(words, tmp_path):
     from scaling.reports.provenance import command
     from scaling.studies.plan import plan

@@ -86,12 +86,12 @@ size: {width: 16, layers: 1, heads: 2, vocabulary: null, length: 16}
 """
 GRIDS = {
     "budgets and seeds": ("{train.batch: 8, schedule.warmup: 0}", "{train.tokens: [4k, 8k, 16k], seed: [0, 7]}"),
-    "steps": ("{train.batch: 8, schedule.warmup: 0}", "{train.steps: [10, 20]}"),
-    "trunks": ("{train.batch: 8, schedule: {kind: WSD, warmup: 2}}", "{train.steps: [10, 20, 30], seed: [0, 1]}"),
+    "steps": ("{train.batch: 8, schedule.warmup: 0}", "{trainer.max_steps: [10, 20]}"),
+    "trunks": ("{train.batch: 8, schedule: {kind: WSD, warmup: 2}}", "{trainer.max_steps: [10, 20, 30], seed: [0, 1]}"),
     "rates": ("{train.batch: 8, schedule.warmup: 0}", "{optimizer.lr: [1e-3, 1e-2], train.tokens: [4k, 8k]}"),
     "a key that refers to the budget": (
-        "{train.batch: 8, evaluate.windows: '${train.steps}', schedule.warmup: 0}",
-        "{train.steps: [10, 20, 30]}",
+        "{train.batch: 8, evaluate.windows: '${trainer.max_steps}', schedule.warmup: 0}",
+        "{trainer.max_steps: [10, 20, 30]}",
     ),
     "sizes": (
         "{train.batch: {0: 4, 10: 8}, schedule.warmup: 0}",
@@ -126,7 +126,7 @@ def test_one_law_or_several_or_none():
 
 def test_a_list_of_grids_is_their_union(tmp_path):
     text = f"question: q\nbase: {ROWS}\ngrid:\n  - {{row: ['no'], seed: [0, 1, 2]}}\n  - {{row: [SwiGLU], seed: [0]}}\n"
-    found = plan(read(write(tmp_path, text)), [f"runs={tmp_path}", "train.steps=200"])
+    found = plan(read(write(tmp_path, text)), [f"runs={tmp_path}", "trainer.max_steps=200"])
     assert [one.name for one in found.runs] == ["row=no seed=0", "row=no seed=1", "row=no seed=2", "row=SwiGLU seed=0"]
     with pytest.raises(ScalingError, match=r"grid\.1\.seed"):
         read(write(tmp_path, "question: q\nbase: decoder\ngrid: [{seed: [0]}, {seed: [1, 1]}]\n"))

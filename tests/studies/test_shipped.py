@@ -78,7 +78,8 @@ def test_every_shipped_study_runs_under_real_workers(name, tmp_path):
 def test_a_study_of_175b_plans_on_4096_devices(tmp_path, capsys):
     (tmp_path / "large.yaml").write_text(
         "question: what would it cost?\nbase: decoder\n"
-        "set: {data: c4, train: {batch: 1536, precision: bf16}, schedule.warmup: 100, evaluate.windows: 512}\n"
+        "set: {data: c4, train.batch: 1536, trainer.precision: bf16-true, "
+        "schedule.warmup: 100, evaluate.windows: 512}\n"
         "grid: {kind: TokensPerParameter, multiples: [20], axes: {size: [gpt3/xl, gpt3/13b, gpt3/175b]}}\n"
     )
     told = ["--on", "H100", "--devices", "4096", "--sharding", "fsdp", "--tensor", "8", "--price", "2.5", "--json"]

@@ -166,7 +166,7 @@ def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
     small = read(SMALL)
     size = {"width": 8, "heads": 1}
     asked = replace(small, name="many", grid={"size": [size], "seed": list(range(1000))}, held_out={}, laws=())
-    words = ["train.steps=2", "schedule.warmup=1", "evaluate.windows=8", "log.wandb=disabled"]
+    words = ["trainer.max_steps=2", "schedule.warmup=1", "evaluate.windows=8", "log.wandb=disabled"]
     found = plan(asked, [f"runs={tmp_path}", *words])
     ledger = found.ledger()
     enter(ledger, "many", found)

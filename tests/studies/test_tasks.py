@@ -97,7 +97,7 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
         ({"task": ("rank_tags:", "rank_tagz:")}, [], "did you mean 'rank_tags'"),
         ({}, ["--tasks", "col"], "did you mean 'cola'"),
         ({"task": ("tasks:\n  rank_tags: {", "tasks: [rank_tags, rank_tags]\n# {")}, [], "expected names of tasks"),
-        ({"task": ("  rank_tags: {train.steps: 60", "  python: {train.steps: 60")}, [], "it is no task"),
+        ({"task": ("  rank_tags: {trainer.max_steps: 60", "  python: {trainer.max_steps: 60")}, [], "it is no task"),
     ],
 )  # fmt: skip
 def test_what_is_no_task_is_refused_before_anything_is_trained(changes, words, what, tmp_path, capsys):

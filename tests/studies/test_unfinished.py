@@ -22,7 +22,8 @@ from tests.disk import fill
 SET = {
     "data": {"kind": "Synthetic", "symbols": 16, "order": 1, "validation": 512},
     "size": {"layers": 1, "width": 8, "heads": 1, "head_width": 8, "vocabulary": None, "length": 16},
-    "train": {"batch": 8, "steps": 8, "checkpoint_every": 4},
+    "train": {"batch": 8, "checkpoint_every": 4},
+    "trainer": {"max_steps": 8},
     "schedule": {"warmup": 2},
     "evaluate": {"points": 1, "windows": 32},
     "log": {"wandb": "disabled", "every": 1},

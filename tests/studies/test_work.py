@@ -103,7 +103,7 @@ def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, 
 @pytest.mark.parametrize("stop", [False, True])
 def test_ranks_that_die_before_they_claim_are_given_up_and_sigterm_ends_them(stop, tmp_path):
     runs = tmp_path / "runs"
-    settings = {**SET, "train": {"batch": 8, "steps": 8, "devices": 2}}
+    settings = {**SET, "train": {"batch": 8}, "trainer": {"max_steps": 8, "devices": 2}}
     planned(tmp_path, runs, grid={"seed": [0]}, set=settings)
     process = scaling("work", "few", f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
     if stop:

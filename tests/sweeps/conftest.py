@@ -22,7 +22,7 @@ WORDS = [
     "decoder",
     *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
     *("data=synthetic", "data.symbols=8", "data.validation=512"),
-    *("train.steps=12", "train.batch=4", "evaluate.points=4", "schedule.warmup=2", "log.every=4"),
+    *("trainer.max_steps=12", "train.batch=4", "evaluate.points=4", "schedule.warmup=2", "log.every=4"),
 ]
 
 

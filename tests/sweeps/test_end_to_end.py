@@ -52,8 +52,8 @@ def go(environment: dict[str, str], tmp_path: Path) -> Go:
 
 def small(folder: Path, steps: int = 12, **changes: object) -> Path:
     """The small sweep with a command that the shell of any machine finds, and a secret that a careless user left."""
-    words = [word for word in WORDS if not word.startswith("train.steps")]
-    command = [SCALING, "train", *words, f"train.steps={steps}", "${args_no_hyphens}"]
+    words = [word for word in WORDS if not word.startswith("trainer.max_steps")]
+    command = [SCALING, "train", *words, f"trainer.max_steps={steps}", "${args_no_hyphens}"]
     parameters = {"optimizer.lr": {"values": [0.01, 0.02]}}
     return write(folder / "small.yaml", **{"command": command, "parameters": parameters, **changes})
 
@@ -118,7 +118,7 @@ def test_our_agent_lives_through_faults_an_edit_and_a_stop(server, environment, 
     """It takes over what another has left; the server fails, dies and comes back while that run trains, then stops it;
     the sweep is edited meanwhile, and what was edited holds for the next run.
     """
-    lengths = {"train.steps": {"values": [200_000, 12]}}
+    lengths = {"trainer.max_steps": {"values": [200_000, 12]}}
     server.world.upsert_sweep({"config": small(tmp_path, parameters=lengths).read_text(), "projectName": "proj"})
     roster = Roster(tmp_path / "runs" / "sweeps" / "s0000000")
     left = lost(server, roster)
@@ -139,7 +139,7 @@ def test_our_agent_lives_through_faults_an_edit_and_a_stop(server, environment, 
     assert process.returncode == 0, told
     ledger = Ledger.open(tmp_path / "runs")
     ends = {
-        (spec["train"]["steps"], spec["evaluate"]["points"]): (ledger.result(run) or {})["outcome"]
+        (spec["trainer"]["max_steps"], spec["evaluate"]["points"]): (ledger.result(run) or {})["outcome"]
         for run in ledger.runs()
         for spec in [ledger.spec(run)]
     }

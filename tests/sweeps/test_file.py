@@ -23,7 +23,7 @@ LR = {"min": 1e-4, "max": 1e-1}
 
 BAD = {
     "an unknown key": ({"parameters": {"model.widht": {"values": [1]}}}, "widht"),
-    "an unknown key of a section": ({"parameters": {"train.stesp": {"values": [1]}}}, "did you mean 'steps'"),
+    "an unknown key of a section": ({"parameters": {"trainer.max_stesp": {"values": [1]}}}, "did you mean 'max_steps'"),
     "an unknown section": ({"parameters": {"optimiser.lr": {"values": [1]}}}, "did you mean 'optimizer'"),
     "an unknown key of a piece": ({"parameters": {"optimizer.lrr": {"values": [1]}}}, "lrr"),
     "a wrong value": ({"parameters": {"size.heads": {"values": [2, 3]}}}, "width"),
@@ -58,7 +58,7 @@ BAD = {
     "another rule": ({"early_terminate": {"type": "envelope"}}, "hyperband"),
     "hyperband that never stops": ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, "evaluate.points"),
     "ten million runs": (
-        {"parameters": {key: {"min": 1, "max": 216} for key in ("seed", "data.seed", "train.steps")}},
+        {"parameters": {key: {"min": 1, "max": 216} for key in ("seed", "data.seed", "trainer.max_steps")}},
         "10,077,696 runs",
     ),
     "no runs": ({"run_cap": 0}, "run_cap"),
@@ -169,8 +169,10 @@ def test_a_search_without_an_end_is_not_run_here(tmp_path, capsys):
 
 def test_none_is_null(tmp_path):
     """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
-    sweep = read(write(tmp_path / "none.yaml", parameters={"train.clip": {"values": [None, "None", 1.0]}}))
-    clips = [check.experiment(sweep.overrides(cell)).config["train.clip"] for cell in grid(sweep)]
+    sweep = read(
+        write(tmp_path / "none.yaml", parameters={"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}})
+    )
+    clips = [check.experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in grid(sweep)]
     assert clips == [None, None, 1.0]
     assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
 

@@ -25,7 +25,8 @@ ROWS = """
 base: decoder
 size: {width: 8, layers: 1, heads: 1, head_width: 8, vocabulary: 16, length: 16}
 data: {kind: Synthetic, symbols: 8, validation: 512}
-train: {steps: 24, batch: 4}
+train: {batch: 4}
+trainer: {max_steps: 24}
 evaluate: {points: 6, windows: 8}
 schedule: {warmup: 2}
 log: {every: 4}

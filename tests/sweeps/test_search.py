@@ -76,7 +76,10 @@ def test_random_draws_have_the_distribution_of_the_servers(kind):
     [
         {"seed": {"values": [3, 1, 2]}, "optimizer.lr": {"values": [0.1, 0.2]}, "train.batch": {"value": 4}},
         {"seed": {"min": 1, "max": 5}},
-        {"train.clip": {"distribution": "q_uniform", "min": 1, "max": 2, "q": 0.25}, "seed": {"values": [1, 2]}},
+        {
+            "trainer.gradient_clip_val": {"distribution": "q_uniform", "min": 1, "max": 2, "q": 0.25},
+            "seed": {"values": [1, 2]},
+        },
     ],
 )
 def test_a_grid_is_the_servers(parameters):

@@ -29,7 +29,7 @@ set:
   train: {batch: 4}
   evaluate: {points: 1, windows: 4}
 grid:
-  train.steps: [2, 4]
+  trainer.max_steps: [2, 4]
 """
 
 

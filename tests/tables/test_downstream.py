@@ -35,7 +35,7 @@ from tests.data.task.layouts import LAYOUTS
 from tests.data.task.test_shipped import LOCAL, named
 from tests.tables.test_other_tables import PAIRS
 
-SHORT = "train.steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
+SHORT = "trainer.max_steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
 TABLE = f"""
 base: decoder
 size: {{width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null, length: 16}}
@@ -239,7 +239,7 @@ def test_points_without_scores_have_no_column_of_them(tmp_path):
 
 def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
     own = read(written(tmp_path)).downstream
-    settings = {"train.steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
+    settings = {"trainer.max_steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
     assert own[1].tasks == {"which_language": settings}
     assert own[2].tasks == dict.fromkeys(("which_language", "rank_tags"), settings)
     assert chosen(own, ["Both", "which_language"], ()) == (own[2], own[1])
@@ -254,7 +254,7 @@ def test_a_task_is_a_file_next_to_the_table(tmp_path):
 
 
 TRAIN = ["--train", "--downstream", "all"]
-SHORTLY = [*TRAIN, "train.steps=8"]
+SHORTLY = [*TRAIN, "trainer.max_steps=8"]
 
 
 @pytest.mark.parametrize(
@@ -265,14 +265,14 @@ SHORTLY = [*TRAIN, "train.steps=8"]
         ("{Ranks: {task: rank_tags}}", ["--train", "--downstream", "ranx"], "did you mean 'Ranks'"),
         ("{Ranks: {task: rank_tags, published: tags}}", [], "nothing of that name was published"),
         ("{Ranks: {task: 3}}", [], "expected a task"),
-        ("{Ranks: {train.steps: 3}}", [], "it names neither a task nor a published column"),
+        ("{Ranks: {trainer.max_steps: 3}}", [], "it names neither a task nor a published column"),
         ("{A-B: cola}, {a_b: cola}", [], "it is too like the heading 'A-B'"),
-        ("cola, {C: {task: cola, train.steps: 3}}", [], "cola has other keys under another heading"),
+        ("cola, {C: {task: cola, trainer.max_steps: 3}}", [], "cola has other keys under another heading"),
         ("3", [], "expected tasks"),
         ("", TRAIN, "names no tasks"),
         ("cola", SHORTLY, "the task has not been prepared"),
         ("{T: {task: trec, data.files: {train: no.jsonl}}}", SHORTLY, "no.jsonl"),
-        ("{R: {task: rank_tags, train.stepz: 3}}", SHORTLY, "'steps'"),
+        ("{R: {task: rank_tags, train.epoch: 3}}", SHORTLY, "'epochs'"),
         ("python", SHORTLY, "it is no task"),
         ("text.yaml", SHORTLY, "text, row=one seed=0: "),
         ("cola", ["--counts", "--downstream", "all"], "counts are of no runs"),
@@ -383,7 +383,7 @@ def small(task: str, folder: Path) -> dict[str, Any]:
 def test_every_task_of_a_shipped_table_suits_its_rows(table, row, tmp_path):
     file = read(table).only([row])
     words = ["size={width: 16, layers: 6, heads: 2, head_width: 8, hidden: 32, vocabulary: 300, length: 256}"]
-    words += ["train.batch=4", "train.steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}"]
+    words += ["train.batch=4", "trainer.max_steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}"]
     pairs = file.load(row)["objective.kind"] == "Sequence"
     words += PAIRS if pairs else ["data={kind: Synthetic, symbols: 200, validation: 1024}"]
     planned = plan(question(file, [*words, f"runs={tmp_path}"]), [*words, f"runs={tmp_path}"])

@@ -15,7 +15,7 @@ from scaling.training.precision import Weights
 
 # Layers, heads and widths that every row's multiples divide.
 SMALL = "size={width: 32, layers: 4, heads: 4, head_width: 8, hidden: 64, vocabulary: 256, length: 24}"
-WORDS = (SMALL, "train.batch=4", "train.steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}")
+WORDS = (SMALL, "train.batch=4", "trainer.max_steps=2", "evaluate.windows=1", "schedule={kind: Constant, warmup: 0}")
 TEXT = ("data={kind: Synthetic, symbols: 200, validation: 1024}",)
 # What does not fit the small size.
 NARROW = {
@@ -36,7 +36,7 @@ def test_every_row_trains(table: Table, row: str, tmp_path: Path):
     narrow = NARROW.get(row.split(",")[0], ())
     experiment = assemble(table.load(row, [*WORDS, *narrow, *data, f"runs={tmp_path}"]))
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-    weights = Weights(model, "float32").parameters
+    weights = Weights(model, "32-true").parameters
     start = {one.spec.name: one.tensor.detach().clone() for one in weights}
     optimizers = experiment.optimizer.make(weights, experiment.parametrization)
     for step in range(experiment.steps):

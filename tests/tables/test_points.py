@@ -37,7 +37,7 @@ FINISHED = st.builds(
 MISSING = st.builds(
     Point, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
 )
-SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "train.steps=8")
+SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_steps=8")
 
 
 def test_points_without_a_score_have_no_column_of_it(tmp_path):
@@ -69,7 +69,7 @@ BAD = {
     f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,s,\n": "it has no row of narang2021",
     f"{HEAD}\n{ROW}GeLU,b,missing,1\n": "3: expected 17 cells",
     f"{HEAD}\n{ROW}{ROW}": "3: run='a': the run of GeLU, seed 0, is in line 2 too",
-    f'{HEAD}\n{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""train.steps=8""]"\n': "3: settings=.*: is another than in",
+    f'{HEAD}\n{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""trainer.max_steps=8""]"\n': "3: settings=.*: is another than in",
 }
 
 

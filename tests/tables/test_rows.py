@@ -56,7 +56,7 @@ STEPS, HALF = 4, 2
 
 
 def configured(row: str, runs: Path) -> Config:
-    return TABLE.load(row, [*WORDS, *OWN.get(row, ()), f"train.steps={STEPS}", f"runs={runs}"])
+    return TABLE.load(row, [*WORDS, *OWN.get(row, ()), f"trainer.max_steps={STEPS}", f"runs={runs}"])
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
 
 ROWS = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
-QUICK = ["size=tiny", "data={kind: Synthetic, symbols: 64, order: 1}", "train.batch=4", "train.steps=8"]
+QUICK = ["size=tiny", "data={kind: Synthetic, symbols: 64, order: 1}", "train.batch=4", "trainer.max_steps=8"]
 QUICK += ["evaluate={points: 4, windows: 16}", "log.wandb=disabled"]
 
 
@@ -119,7 +119,11 @@ def test_forms(form, trained, capsys):
 def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     ledger, table = trained
     shutil.copytree(ledger.root, tmp_path / "runs")
-    words = [*(word for word in QUICK if not word.startswith("train.steps")), "train.steps=16", f"runs={tmp_path}/runs"]
+    words = [
+        *(word for word in QUICK if not word.startswith("trainer.max_steps")),
+        "trainer.max_steps=16",
+        f"runs={tmp_path}/runs",
+    ]
     other = plan(question(table, words), words)
     enter(Ledger.open(tmp_path / "runs"), other.question.name, other)
     assert main(["table", "narang2021", "--from", f"{tmp_path}/runs"]) == 2
@@ -135,7 +139,8 @@ TASKS = """
 base: encoder
 size: tiny
 model.head: {kind: Sequence, classes: 2}
-train: {batch: 8, steps: 6}
+train: {batch: 8}
+trainer: {max_steps: 6}
 evaluate: {points: 1, windows: 64}
 log.wandb: disabled
 table:
@@ -248,7 +253,8 @@ OWN = """
 base: decoder
 size: {width: 8, layers: 1, heads: 1, length: 16, vocabulary: null}
 data: {kind: Synthetic, symbols: 16, order: 1}
-train: {batch: 4, steps: 8}
+train: {batch: 4}
+trainer: {max_steps: 8}
 rows: {SwiGLU: {}, Late: {optimizer.lr: 1e-2}}
 """
 

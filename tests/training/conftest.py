@@ -25,7 +25,7 @@ TINY = {
     "data": "synthetic",
     "data.symbols": "8",
     "data.validation": "512",
-    "train.steps": "12",
+    "trainer.max_steps": "12",
     "train.batch": "4",
     "train.checkpoint_every": "4",
     "evaluate.points": "2",
@@ -37,7 +37,7 @@ TINY = {
 
 
 def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
-    """The words of a command line: the tiny run, with changes (`train__steps=20` is `train.steps=20`)."""
+    """The words of a command line: the tiny run, with changes (`trainer__max_steps=20` is `trainer.max_steps=20`)."""
     own = {key.replace("__", "."): str(value) for key, value in changes.items()}
     told = {**TINY, **own, "runs": str(runs)}
     if "schedule.kind" in own:

@@ -77,7 +77,7 @@ def test_again_trains_a_run_that_is_not_done(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_several_ranks_train_a_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["train", *words(tmp_path / "runs", train__devices=2), "--json"]
+    command = ["train", *words(tmp_path / "runs", trainer__devices=2), "--json"]
     assert main(command) == 0
     capsys.readouterr()
     assert main([*command, "--again"]) == 0

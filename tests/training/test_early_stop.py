@@ -23,7 +23,7 @@ from tests.training.test_resume import after, die
 
 # A learning rate that soon makes it worse again.
 WORSE = {
-    "train.steps": 40,
+    "trainer.max_steps": 40,
     "train.patience": 2,
     "evaluate.points": 20,
     "optimizer.lr": 0.3,
@@ -136,13 +136,13 @@ def test_a_kill_changes_nothing(prepare, stopped, tmp_path, fork):
 
 
 def test_with_patience_to_spare_the_best_weights_are_the_result_all_the_same(tmp_path, run):
-    found = run(**{**WORSE, "train.patience": 100, "train.steps": 20})
+    found = run(**{**WORSE, "train.patience": 100, "trainer.max_steps": 20})
     assert found["step"] == 20
     assert found["best_step"] < 20
 
 
 def test_patience_and_its_evaluations_name_the_run(tmp_path, run):
-    line = {**WORSE, "train.steps": 4}
+    line = {**WORSE, "trainer.max_steps": 4}
     first = run(**line)
     assert run(**{**line, "evaluate.points": 4})["run"] != first["run"]
     assert run(**{**line, "train.patience": 3})["run"] != first["run"]

@@ -18,7 +18,7 @@ from scaling.studies.assembly import assembled
 from scaling.training.experiment import _passed, assemble
 from tests.training.conftest import load, words
 
-NUMBERS = {"train.steps": "absent", "schedule.warmup": 0}
+NUMBERS = {"trainer.max_steps": "absent", "schedule.warmup": 0}
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +55,13 @@ def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text):
 
 def test_epochs_are_steps_by_another_name(text):
     found = assemble(load(of(text, **{"train.epochs": 2})))
-    steps = assemble(load(of(text, **{"train.steps": found.steps})))
+    steps = assemble(load(of(text, **{"trainer.max_steps": found.steps})))
     assert run_id(found.spec) == run_id(steps.spec)
     (varied, _), _ = assembled("decoder", [tuple(of(text, **{"train.epochs": number})[1:]) for number in (2, 3)])
     assert varied.steps == found.steps
 
 
-@pytest.mark.parametrize("key", ["train.steps", "train.tokens"])
+@pytest.mark.parametrize("key", ["trainer.max_steps", "train.tokens"])
 def test_a_run_has_one_length(key, text):
     said = rf"train\.epochs=2.*{key} sets the length of training too; set {key} to null"
     with pytest.raises(ScalingError, match=said):

@@ -38,7 +38,7 @@ def test_the_steps_are_spaced_by_a_ratio():
 
 @pytest.mark.parametrize(("model", "known"), [("decoder", True), ("encoder", False), ("encoder_decoder", False)])
 def test_the_entropy_stands_beside_the_losses_that_it_bounds(model, known):
-    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", "schedule.warmup=1")
     experiment = assemble(configured(model, told))
     assert experiment.held_out.entropy is not None
     assert ("entropy" in point(experiment)) == known
@@ -66,7 +66,7 @@ def test_it_is_the_mean_over_every_target(evaluated):
 
 @pytest.mark.parametrize("noise", ["spans", "tokens"])
 def test_the_loss_of_text_leaves_out_sentinels(noise):
-    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", f"objective.noise={noise}")
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", f"objective.noise={noise}")
     experiment = assemble(configured("encoder_decoder", told))
     model = initialise(experiment.model(), experiment.parametrization, 0)
     batch = experiment.validation.batch(0).micro(0, 4)
@@ -146,7 +146,7 @@ def test_bits_a_byte(evaluated):
 )
 def test_bits_a_byte_are_of_code_lengths_alone(name, objective, known):
     """The loss of masked or corrupted tokens, given what is around them, is no code for the text."""
-    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", "schedule.warmup=1")
     experiment = assemble(configured(name, [*told, f"objective={objective}"]))
     assert experiment.is_code == known
 
@@ -165,7 +165,7 @@ DOCUMENTS = {"decoder": ("Causal", "Prefix"), "encoder": ("Masked", "Spans")}
 @pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
 def test_documents_are_kept_apart_where_the_objective_can(name):
     """`train.documents=mask` reaches the batches of training and of evaluation, and is part of what a run is."""
-    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "train.steps=2", "schedule.warmup=1")
+    told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", "schedule.warmup=1")
     for objective, kind in kinds("objective").items():
         if name not in kind.families or getattr(kind, "takes", None) != "windows":
             continue
@@ -187,7 +187,7 @@ def test_documents_are_kept_apart_where_the_objective_can(name):
 
 
 def test_a_result_holds_what_a_law_needs(run):
-    result = run(train__steps=6)
+    result = run(trainer__max_steps=6)
     assert result["loss"] == result["entropy"] + result["excess"]
     assert result["N"]["non_embedding"] > 0
     assert result["C"]["exact"] > 0

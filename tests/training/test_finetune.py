@@ -86,7 +86,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
     data = [f"data={folder / 'texts.jsonl'}", "data.tokenizer=Byte", "data.validation=0.2", f"runs={folder / 'runs'}"]
     assert main(["data", "prepare", *data]) == 0
     size = ["size=tiny", "size.width=16", "size.layers=1", "size.length=96", "size.vocabulary=null"]
-    budget = ["train.steps=3", "train.batch=4", "schedule.warmup=1", "log.wandb=disabled", "evaluate.points=1"]
+    budget = ["trainer.max_steps=3", "train.batch=4", "schedule.warmup=1", "log.wandb=disabled", "evaluate.points=1"]
     objectives = {"encoder_decoder": ["objective=SpanCorruption"]}
     runs = {}
     for family in FAMILIES:
@@ -375,7 +375,7 @@ def test_random_states_are_left_alone_by_scoring(pretrained, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "answer"), [("encoder", "span"), ("encoder_decoder", "class"), ("decoder", "text")])
 def test_two_ranks_score_as_one_does(family, answer, pretrained, tmp_path):
-    task, words = written_task(tmp_path, answer), ["train.devices=2", "train.threads=1", "train.epochs=1", "seed=5"]
+    task, words = written_task(tmp_path, answer), ["trainer.devices=2", "train.threads=1", "train.epochs=1", "seed=5"]
     result = finetuned(pretrained, family, task, *words)
     assert result["circumstances"]["ranks"] == 2
     alone = evaluate(result["run"], runs=pretrained[0])

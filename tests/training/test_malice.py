@@ -199,9 +199,9 @@ LIVES: dict[str, tuple[dict[str, Any], Callable[[], None], int]] = {
     "killed": ({}, dying, -9),
     "W&B offline": ({"log__wandb": "offline"}, lambda: None, 0),
     "csv and tensorboard": ({"log__loggers": "[csv, tensorboard]"}, lambda: None, 0),
-    "two ranks": ({"train__devices": 2}, lambda: None, 0),
+    "two ranks": ({"trainer__devices": 2}, lambda: None, 0),
     "a trunk's schedule": ({"schedule__kind": "WSD", "schedule__warmup": 2}, lambda: None, 0),
-    "bfloat16": ({"train__precision": "bf16"}, lambda: None, 0),
+    "bfloat16": ({"trainer__precision": "bf16-true"}, lambda: None, 0),
     "accumulation": ({"train__micro_batch": 1}, lambda: None, 0),
 }
 

@@ -77,7 +77,7 @@ def test_rates_of_maximal_update_reach_the_groups():
     from scaling.training.parametrization import initialise
     from scaling.training.precision import Weights
 
-    weights = Weights(initialise(experiment.model(), experiment.parametrization, 0), "float32")
+    weights = Weights(initialise(experiment.model(), experiment.parametrization, 0), "32-true")
     (adamw,) = experiment.optimizer.make(weights.parameters, experiment.parametrization)
     peaks = {id(tensor): group["peak"] for group in adamw.param_groups for tensor in group["params"]}
     for one in weights.parameters:
@@ -94,7 +94,7 @@ def test_it_trains_and_resumes(kind, tmp_path, run, fork):
     from scaling.training import recorder
     from tests.training.conftest import left
 
-    changes = {"optimizer.kind": kind, "train.steps": 6, "train.checkpoint_every": 3}
+    changes = {"optimizer.kind": kind, "trainer.max_steps": 6, "train.checkpoint_every": 3}
     result = run(runs=tmp_path / "whole", **changes)
     assert result["outcome"] == "finished"
     told = words(tmp_path / "broken", **changes)

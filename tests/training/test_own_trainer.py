@@ -18,7 +18,7 @@ WORDS = (
     "size.length=16",
     "train.batch=8",
     "schedule.warmup=3",
-    f"train.steps={STEPS}",
+    f"trainer.max_steps={STEPS}",
     "log.wandb=disabled",
 )
 FAMILIES = {
@@ -144,6 +144,6 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
 
 
 def test_callbacks_cannot_join_other_processes(tmp_path):
-    words = (*WORDS, f"runs={tmp_path}", "train.devices=2")
+    words = (*WORDS, f"runs={tmp_path}", "trainer.devices=2")
     with pytest.raises(scaling.ScalingError, match="cannot join several others"):
         scaling.train("decoder", *words, progress=False, callbacks=[Losses()])

@@ -36,7 +36,7 @@ UNTIED = "model.tie"
 
 
 def config(runs: Path, name: str = "decoder", **changes: Any) -> list[str]:
-    told = {**STILL, "train.steps": 4, "evaluate.points": 1, **FAMILIES.get(name, {}), **changes}
+    told = {**STILL, "trainer.max_steps": 4, "evaluate.points": 1, **FAMILIES.get(name, {}), **changes}
     if name in ("gpt2", "bert"):
         told |= {"size.heads": 2, "model.sentence": "null"} if name == "bert" else {"size.heads": 2}
     return words(runs, name, **told)
@@ -173,11 +173,16 @@ def test_parts_and_decay_name_the_run():
 # bfloat16
 
 
-@pytest.mark.parametrize(("evaluation", "dtype"), [("bf16", torch.bfloat16), ("float32", torch.float32)])
+@pytest.mark.parametrize(("evaluation", "dtype"), [("bf16-true", torch.bfloat16), ("32-true", torch.float32)])
 def test_what_is_frozen_has_no_float32_copy_that_nothing_reads(evaluation, dtype, tmp_path):
     runs = tmp_path / "runs"
     base = train(load(config(runs)))["run"]
-    told = {"train.precision": "bf16", "evaluate.precision": evaluation, "train.parts": "head", "start.run": base}
+    told = {
+        "trainer.precision": "bf16-true",
+        "evaluate.precision": evaluation,
+        "train.parts": "head",
+        "start.run": base,
+    }
     found = assemble(load(config(runs, **told)))
     module = TrainingModule(found, found.initial_model(), 0)
     types = {one.spec.name: one.tensor.dtype for one in module.weights.every}
@@ -185,11 +190,16 @@ def test_what_is_frozen_has_no_float32_copy_that_nothing_reads(evaluation, dtype
     assert set(types.values()) == {dtype}
 
 
-@pytest.mark.parametrize("evaluation", ["float32", "bf16"])
+@pytest.mark.parametrize("evaluation", ["32-true", "bf16-true"])
 def test_frozen_weights_stay_under_bfloat16(evaluation, tmp_path):
     runs = tmp_path / "runs"
     base = train(load(config(runs)))["run"]
-    told = {"train.precision": "bf16", "evaluate.precision": evaluation, "train.parts": "head", "start.run": base}
+    told = {
+        "trainer.precision": "bf16-true",
+        "evaluate.precision": evaluation,
+        "train.parts": "head",
+        "start.run": base,
+    }
     run = train(load(config(runs, seed=1, **told)))["run"]
     was, found = (read(one, runs).described.tensors for one in (base, run))
     assert {name for name in was if not torch.equal(was[name], found[name])} == {"head.weight"}
@@ -253,7 +263,7 @@ def test_ranks_leave_frozen_weights_as_they_are(strategy, parts, tmp_path):
     alone = train(load(config(runs, **told)))
     other = tmp_path / "ranks" / "runs"
     train(load(config(other)))
-    supervise(load(config(other, **told, **{"train.devices": 2, "train.strategy": strategy})), 2)
+    supervise(load(config(other, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
     result = Ledger.open(other).result(alone["run"])
     assert result is not None
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -271,9 +281,15 @@ def test_ranks_leave_frozen_weights_as_they_are(strategy, parts, tmp_path):
 def test_ranks_go_on_with_what_one_rank_froze(strategy, tmp_path, fork):
     runs = tmp_path / "runs"
     base = train(load(config(runs)))["run"]
-    told = {"train.parts": "{last: 1}", "start.run": base, "seed": 1, "train.steps": 8, "train.checkpoint_every": 2}
+    told = {
+        "train.parts": "{last: 1}",
+        "start.run": base,
+        "seed": 1,
+        "trainer.max_steps": 8,
+        "train.checkpoint_every": 2,
+    }
     assert fork(config(runs, **told), in_save).wait() != 0
-    supervise(load(config(runs, **told, **{"train.devices": 2, "train.strategy": strategy})), 2)
+    supervise(load(config(runs, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
     found = assemble(load(config(runs, **told)))
     ledger, run = Ledger.open(runs), run_id(found.spec)
     result = ledger.result(run)
@@ -286,11 +302,11 @@ def test_ranks_go_on_with_what_one_rank_froze(strategy, tmp_path, fork):
 
 @pytest.mark.slow
 def test_ranks_end_early_as_one_does(tmp_path):
-    worse = {"train.steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3, "size.layers": 1}
+    worse = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3, "size.layers": 1}
     alone = train(load(config(tmp_path / "alone" / "runs", **worse)))
     for strategy in ("ddp", "fsdp"):
         runs = tmp_path / strategy / "runs"
-        supervise(load(config(runs, **worse, **{"train.devices": 2, "train.strategy": strategy})), 2)
+        supervise(load(config(runs, **worse, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
         result = Ledger.open(runs).result(alone["run"])
         assert result is not None
         assert (result["step"], result["best_step"]) == (alone["step"], alone["best_step"])

@@ -36,8 +36,8 @@ def test_the_bar_on_a_terminal(monkeypatch):
         assert wanted in screen.getvalue()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
 def test_a_peak_is_told_only_where_it_is_known(precision, monkeypatch):
     monkeypatch.setattr(throughput.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
-    assert throughput.peak(precision) == (989e12 if precision == "bf16" else None)
+    assert throughput.peak(precision) == (989e12 if precision == "bf16-true" else None)

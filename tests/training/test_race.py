@@ -23,7 +23,7 @@ from tests.training.conftest import Child, Done, done, left, load, same, words
 
 SMALL = Path(__file__).parents[1] / "studies" / "small.yaml"
 WORKERS = 8
-SHORT = ("train.steps=4", "train.checkpoint_every=2", "schedule.warmup=1", "evaluate.windows=8", "log.every=1")
+SHORT = ("trainer.max_steps=4", "train.checkpoint_every=2", "schedule.warmup=1", "evaluate.windows=8", "log.every=1")
 
 
 @pytest.fixture(scope="module")

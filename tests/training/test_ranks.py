@@ -51,13 +51,13 @@ LONG = {"data__validation": 140_000, "evaluate__windows": "null"}
 
 
 def two(runs: Path, steps: int, **changes) -> None:
-    supervise(load(words(runs, train__devices=2, train__steps=steps, **STILL, **changes)), 2)
+    supervise(load(words(runs, trainer__devices=2, trainer__max_steps=steps, **STILL, **changes)), 2)
 
 
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_two_ranks_learn_as_one(steps, tmp_path, run):
     two(tmp_path / "two", steps, **LONG)
-    run(runs=tmp_path / "one", train__steps=steps, **STILL, **LONG)
+    run(runs=tmp_path / "one", trainer__max_steps=steps, **STILL, **LONG)
     one, both = logged(tmp_path / "one"), logged(tmp_path / "two")
     assert len(one) == len(both) == steps
     assert both[0] == pytest.approx(one[0], rel=1e-6)
@@ -118,7 +118,7 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence,
     extension = tmp_path / "saboteur.py"
     extension.write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
     schema.extend(extension)
-    config = load(words(tmp_path / "runs", train__devices=2, train__steps=50))
+    config = load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50))
     begun = time.monotonic()
     with pytest.raises(RankFailed) as failed:
         supervise(config, 2, silence=silence)
@@ -156,7 +156,7 @@ SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)]
     ],
 )
 def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
-    told = words(tmp_path / "runs", train__devices=2, train__steps=100000, train__checkpoint_every=100000)
+    told = words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=100000, train__checkpoint_every=100000)
     process = subprocess.Popen(
         [sys.executable, "-m", "scaling", "train", *told],
         stderr=subprocess.DEVNULL,
@@ -202,11 +202,11 @@ FEWER = [
 @pytest.mark.parametrize(("name", "strategy", "changes"), FEWER)
 def test_a_rank_without_rows_learns_with_the_others(name, strategy, changes, tmp_path, run):
     """The last batch of a bucket may hold one pair, or an odd number of them."""
-    told = {**PAIRS, "train.steps": 16, "evaluate.points": 3, **changes}
+    told = {**PAIRS, "trainer.max_steps": 16, "evaluate.points": 3, **changes}
     rows = [assemble(load(words(tmp_path, name, **told))).batches.batch(step).rows for step in range(16)]
     assert 1 in rows
     assert any(number % 2 and number > 1 for number in rows)
-    supervise(load(words(tmp_path / "two", name, **told, train__devices=2, train__strategy=strategy)), 2)
+    supervise(load(words(tmp_path / "two", name, **told, trainer__devices=2, trainer__strategy=strategy)), 2)
     alone = run(name, runs=tmp_path / "one", **told)
     assert logged(tmp_path / "two") == pytest.approx(logged(tmp_path / "one"), rel=1e-5)
     ledger = Ledger.open(tmp_path / "two")

@@ -21,7 +21,7 @@ STILL = {"model.block.mixer.dropout": 0}
 
 def ranks(runs: Path, strategy: str, name: str = "decoder", **changes) -> list[float]:
     """The losses of a run on two ranks."""
-    told = {"train.devices": 2, "train.steps": 10, "train.strategy": strategy, **STILL, **changes}
+    told = {"trainer.devices": 2, "trainer.max_steps": 10, "trainer.strategy": strategy, **STILL, **changes}
     supervise(load(words(runs, name, **told)), 2)
     return logged(runs)
 
@@ -75,8 +75,8 @@ CASES = [
         "encoder_decoder",
         {"optimizer": "AdamW", "model.share": "stacks", "objective": "SpanCorruption"},
     ),
-    ("decoder", {"train.precision": "bf16", "evaluate.points": 6}),
-    ("decoder", {"evaluate.precision": "bf16", "evaluate.points": 6}),
+    ("decoder", {"trainer.precision": "bf16-true", "evaluate.points": 6}),
+    ("decoder", {"evaluate.precision": "bf16-true", "evaluate.points": 6}),
     ("decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
 ]
 
@@ -114,26 +114,26 @@ class Unused:
 @pytest.mark.parametrize("then", ["fsdp", "ddp", "one"])
 def test_others_take_up_a_sharded_checkpoint(then, tmp_path, run):
     (tmp_path / "broken.py").write_text(BROKEN)
-    told = {"train.steps": 10, "train.checkpoint_every": 3, **STILL}
+    told = {"trainer.max_steps": 10, "train.checkpoint_every": 3, **STILL}
     run(runs=tmp_path / "whole", **told)
-    sharded = load(words(tmp_path / "runs", **told, train__devices=2, train__strategy="fsdp"))
+    sharded = load(words(tmp_path / "runs", **told, trainer__devices=2, trainer__strategy="fsdp"))
     with pytest.raises(RankFailed, match="an end"):
         supervise(replace(sharded, extend=str(tmp_path / "broken.py")), 2)
     assert len(logged(tmp_path / "runs")) == 7
     if then == "one":
         run(runs=tmp_path / "runs", **told)
     else:
-        supervise(load(words(tmp_path / "runs", **told, train__devices=2, train__strategy=then)), 2)
+        supervise(load(words(tmp_path / "runs", **told, trainer__devices=2, trainer__strategy=then)), 2)
     assert logged(tmp_path / "runs") == pytest.approx(logged(tmp_path / "whole"), rel=1e-5)
     alike(tmp_path / "whole", tmp_path / "runs")
 
 
 def test_one_device_shares_nothing():
     with pytest.raises(ScalingError, match="there is one device"):
-        assemble(load(words(Path("unused"), train__strategy="fsdp")))
+        assemble(load(words(Path("unused"), trainer__strategy="fsdp")))
 
 
 def test_an_optimizer_that_torch_cannot_shard():
-    told = words(Path("unused"), train__strategy="fsdp", train__devices=2, optimizer__kind="Adafactor")
+    told = words(Path("unused"), trainer__strategy="fsdp", trainer__devices=2, optimizer__kind="Adafactor")
     with pytest.raises(ScalingError, match="Adafactor does not work on shards; take ddp"):
         assemble(load(told))

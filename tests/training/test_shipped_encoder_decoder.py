@@ -17,7 +17,7 @@ from scaling.training.experiment import assemble
 SMALL = (
     "size={width: 16, layers: 1, heads: 2, head_width: 8, length: 32, vocabulary: null}",
     "data={kind: Synthetic, symbols: 8, order: 1}",
-    "train.steps=150",
+    "trainer.max_steps=150",
     "train.batch=32",
     "evaluate={points: 1, windows: 256}",
 )

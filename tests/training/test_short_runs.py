@@ -37,32 +37,34 @@ def warmup(*words: str) -> int:
 
 @pytest.mark.parametrize("kind", sorted(schema.kinds("schedule")))
 def test_a_run_of_twenty_steps_needs_no_key_of_its_schedule(kind):
-    assert 0 <= warmup("train.steps=20", f"schedule.kind={kind}") <= 2
+    assert 0 <= warmup("trainer.max_steps=20", f"schedule.kind={kind}") <= 2
 
 
 def test_the_warmup_is_a_tenth_of_the_run_and_at_most_100_steps():
-    assert [warmup(f"train.steps={steps}") for steps in (1, 9, 20, 500, 1000, 5000)] == [0, 0, 2, 50, 100, 100]
+    assert [warmup(f"trainer.max_steps={steps}") for steps in (1, 9, 20, 500, 1000, 5000)] == [0, 0, 2, 50, 100, 100]
 
 
 @pytest.mark.parametrize("fraction", ["0.05", "5%", "5.0%"])
 def test_a_warmup_is_written_as_a_fraction_of_the_run(fraction):
-    assert warmup("train.steps=200", f"schedule.warmup={fraction}") == 10
-    assert warmup("train.steps=4000", f"schedule={{kind: WSD, warmup: {fraction}}}") == 200
+    assert warmup("trainer.max_steps=200", f"schedule.warmup={fraction}") == 10
+    assert warmup("trainer.max_steps=4000", f"schedule={{kind: WSD, warmup: {fraction}}}") == 200
 
 
 def test_equal_warmups_are_one_run_however_they_are_written():
     written = ("schedule.warmup=100", "schedule.warmup=10%", "schedule.warmup=auto")
-    assert len({run_id(experiment("train.steps=1000", word).spec) for word in written}) == 1
-    assert run_id(experiment("train.steps=990").spec) != run_id(experiment("train.steps=990", written[0]).spec)
+    assert len({run_id(experiment("trainer.max_steps=1000", word).spec) for word in written}) == 1
+    assert run_id(experiment("trainer.max_steps=990").spec) != run_id(
+        experiment("trainer.max_steps=990", written[0]).spec
+    )
 
 
 def test_runs_from_before_warmups_were_fractions_keep_their_ids():
     """A run of 1,000 steps and more had 100 of warmup by default, named or, under another kind, left out."""
-    assert experiment("train.steps=1000").spec["schedule"] == {"kind": "Cosine", "warmup": 100}
-    assert experiment("train.steps=1000", "schedule.kind=WSD").spec["schedule"] == {"kind": "WSD"}
-    trunk, _ = experiment("train.steps=1000", "schedule.kind=WSD").trunk() or pytest.fail("no trunk")
+    assert experiment("trainer.max_steps=1000").spec["schedule"] == {"kind": "Cosine", "warmup": 100}
+    assert experiment("trainer.max_steps=1000", "schedule.kind=WSD").spec["schedule"] == {"kind": "WSD"}
+    trunk, _ = experiment("trainer.max_steps=1000", "schedule.kind=WSD").trunk() or pytest.fail("no trunk")
     assert trunk.spec["schedule"] == {"kind": "trunk"}
-    short, _ = experiment("train.steps=500", "schedule.kind=WSD").trunk() or pytest.fail("no trunk")
+    short, _ = experiment("trainer.max_steps=500", "schedule.kind=WSD").trunk() or pytest.fail("no trunk")
     assert short.spec["schedule"] == {"kind": "trunk", "warmup": 50}
 
 
@@ -71,7 +73,7 @@ def test_runs_whose_warmups_differ_share_no_trunk(tmp_path):
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic", "schedule.kind": "WSD", "train.batch": 8}
 
     def trunks(steps: list[int]) -> int:
-        question = Question("x", "which?", "decoder", settings, {"train.steps": steps, "seed": [0]})
+        question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": steps, "seed": [0]})
         return len(plan(question, [f"runs={tmp_path}"]).trunks)
 
     assert trunks([200, 300, 400]) == 0
@@ -93,7 +95,7 @@ def test_a_schedule_of_ones_own_needs_no_more_than_a_number_of_steps():
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch):
     """Or no more than reading 16,384 tokens, where a tenth of the run is less."""
-    one = experiment(f"train.steps={steps}", f"train.batch={batch}")
+    one = experiment(f"trainer.max_steps={steps}", f"train.batch={batch}")
     cost = FORWARD * sum(one.evaluated.values())
     assert cost <= max(0.1 * steps * batch, FORWARD * FREE / one.row_tokens)
     assert max(one.evaluated) == steps
@@ -102,19 +104,19 @@ def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch):
 
 def test_a_long_run_evaluates_all_windows_at_every_point():
     assert affordable(10_000, 12, 2048, 640_000, 64) == (12, 2048, 2048)
-    one = experiment("train.steps=4000")
+    one = experiment("trainer.max_steps=4000")
     assert one.spec["evaluate"]["windows"] is None
-    assert run_id(one.spec) == run_id(experiment("train.steps=4000", "evaluate.windows=null").spec)
+    assert run_id(one.spec) == run_id(experiment("trainer.max_steps=4000", "evaluate.windows=null").spec)
 
 
 def test_windows_that_are_asked_for_are_evaluated_however_short_the_run():
-    whole = experiment("train.steps=20", "evaluate.windows=null")
+    whole = experiment("trainer.max_steps=20", "evaluate.windows=null")
     assert set(whole.evaluated.values()) == {whole.held_out_windows} == {4032}
-    assert set(experiment("train.steps=20", "evaluate.windows=1e3").evaluated.values()) == {1000}
+    assert set(experiment("trainer.max_steps=20", "evaluate.windows=1e3").evaluated.values()) == {1000}
 
 
 def test_a_trunk_is_evaluated_as_the_run_that_it_becomes_but_not_at_its_end():
-    words = ("schedule.kind=WSD", "train.steps=1000", "evaluate.points=5", "evaluate.windows=100")
+    words = ("schedule.kind=WSD", "trainer.max_steps=1000", "evaluate.points=5", "evaluate.windows=100")
     whole = experiment(*words, "evaluate.spacing=even")
     assert list(whole.evaluated) == [200, 400, 600, 800, 1000]
     trunk, step = whole.trunk() or pytest.fail("no trunk")
@@ -127,13 +129,13 @@ def test_a_trunk_is_evaluated_as_the_run_that_it_becomes_but_not_at_its_end():
 
 def test_evaluations_that_are_evenly_spaced_cost_no_more():
     for steps in (20, 100, 2000):
-        one = experiment(f"train.steps={steps}", "evaluate.spacing=even")
+        one = experiment(f"trainer.max_steps={steps}", "evaluate.spacing=even")
         assert FORWARD * sum(one.evaluated.values()) <= max(0.1 * steps * 64, FORWARD * FREE / one.row_tokens)
 
 
 def test_runs_of_a_study_are_evaluated_on_the_same_windows(tmp_path):
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic", "train.batch": 8}
-    question = Question("x", "which?", "decoder", settings, {"train.steps": [20, 4000]})
+    question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20, 4000]})
     found = plan(question, [f"runs={tmp_path}"])
     assert [one.experiment.evaluated[one.steps] for one in found.runs] == [4032, 4032]
 
@@ -141,7 +143,9 @@ def test_runs_of_a_study_are_evaluated_on_the_same_windows(tmp_path):
 def test_a_plan_states_the_warmup_and_the_evaluations_of_a_run_of_twenty_steps(tmp_path):
     """Its last evaluation is whole, as in every run of a study; those before it read 16,384 tokens in all."""
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic", "train.batch": 8}
-    planned = plan(Question("x", "which?", "decoder", settings, {"train.steps": [20, 4000]}), [f"runs={tmp_path}"])
+    planned = plan(
+        Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20, 4000]}), [f"runs={tmp_path}"]
+    )
     short, long = estimates(planned, None, [])
     assert (short["warmup"], long["warmup"]) == (2, 100)
     assert short["windows"] == {"before_end": 256 // (short["evaluations"] - 1), "at_end": 4032}
@@ -151,7 +155,9 @@ def test_a_plan_states_the_warmup_and_the_evaluations_of_a_run_of_twenty_steps(t
         assert row["evaluations"] == len(own.evaluated)
         tokens = sum(own.evaluated.values()) * own.row_tokens
         assert row["C_evaluation"] == pytest.approx(row["C"] * FORWARD * tokens / row["D"])
-        asked = assemble(load("decoder", [*TINY, "train.batch=8", f"train.steps={own.steps}", "evaluate.windows=null"]))
+        asked = assemble(
+            load("decoder", [*TINY, "train.batch=8", f"trainer.max_steps={own.steps}", "evaluate.windows=null"])
+        )
         assert run_id(asked.spec) == run.run  # what is evaluated before the end is no part of what a run is
     assert long["C_evaluation"] <= 0.1 * long["C"]
 
@@ -160,7 +166,7 @@ def test_a_person_sees_every_step_of_a_run_and_every_evaluation(tmp_path, monkey
     screen = io.StringIO()
     monkeypatch.setattr(progress, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
     bar, entries = progress.Bar(), []
-    words = [*TINY, "size.width=8", "train.steps=12", "train.batch=4", f"runs={tmp_path}"]
+    words = [*TINY, "size.width=8", "trainer.max_steps=12", "train.batch=4", f"runs={tmp_path}"]
     train(load("decoder", words), Observers([bar, entries.append]))
     bar.close()
     steps = [entry for entry in entries if entry["kind"] == "progress"]

@@ -311,7 +311,7 @@ def in_save() -> None:
     [
         TUNED,
         {**TUNED, "train.parts": "{last: 1}", "train.layer_decay": 0.5, "optimizer.kind": "Muon"},
-        pytest.param({**TUNED, "train.parts": "[decoder.embedding.*]", "train.precision": "bf16"}),
+        pytest.param({**TUNED, "train.parts": "[decoder.embedding.*]", "trainer.precision": "bf16-true"}),
         pytest.param({"seed": 2, "optimizer.kind": "Adafactor"}, marks=pytest.mark.slow),
     ],
 )
@@ -337,7 +337,7 @@ def test_a_pretrained_model_learns_a_task_with_a_new_head(name, parts, tmp_path)
         "data.examples": 40,
         "data.held_out": 16,
         "model.head": "{kind: Tokens, classes: 4}",
-        "train.steps": "absent",
+        "trainer.max_steps": "absent",
         "train.epochs": 2,
         "schedule.warmup": 1,
         "train.patience": 50,

@@ -49,25 +49,25 @@ def test_accumulation_weighs_by_targets(tmp_path, run):
     assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "bf16_autocast"])
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
 def test_a_low_precision_is_near_float32(precision, tmp_path, run):
-    plain = run(runs=tmp_path / "float32", train__steps=30, **STILL)
-    low = run(runs=tmp_path / precision, train__steps=30, train__precision=precision, **STILL)
+    plain = run(runs=tmp_path / "32-true", trainer__max_steps=30, **STILL)
+    low = run(runs=tmp_path / precision, trainer__max_steps=30, trainer__precision=precision, **STILL)
     assert low["loss"] == pytest.approx(plain["loss"], rel=5e-3)
     assert low["loss"] != plain["loss"]
 
 
 def test_master_weights_are_saved_in_float32(tmp_path, run):
-    run(train__precision="bf16")
+    run(trainer__precision="bf16-true")
     weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
-@pytest.mark.parametrize("scored", ["float32", "bf16_autocast", "bf16"])
+@pytest.mark.parametrize("train", ["32-true", "bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("scored", ["32-true", "bf16-mixed", "bf16-true"])
 def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(train, scored, tmp_path, run):
     """The checkpoint's float32 weights, evaluated here in that precision, give the result's loss."""
-    told = {"train__precision": train, **({} if scored == "float32" else {"evaluate__precision": scored})}
+    told = {"trainer__precision": train, **({} if scored == "32-true" else {"evaluate__precision": scored})}
     result = run(**told, **STILL)
     assert result["evaluation_precision"] == scored
     experiment = assemble(load(words(tmp_path / "runs", **told, **STILL)))
@@ -76,18 +76,18 @@ def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(trai
     weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
     for name, parameter in model.named_parameters():
         parameter.data.copy_(weights[name])
-    model = model.to(torch.bfloat16) if scored == "bf16" else model
-    with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16_autocast"):
+    model = model.to(torch.bfloat16) if scored == "bf16-true" else model
+    with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16-mixed"):
         alone = evaluate(model, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
 
 
-@pytest.mark.parametrize("train", ["float32", "bf16_autocast", "bf16"])
+@pytest.mark.parametrize("train", ["32-true", "bf16-mixed", "bf16-true"])
 def test_runs_that_were_scored_so_before_keep_their_names(train):
     """Only runs trained in bf16 were evaluated in it: asked for, it is what they were; else they are other runs."""
-    before = "bf16" if train == "bf16" else "float32"
-    for scored in ("float32", "bf16_autocast", "bf16"):
-        told = {"train__precision": train, "evaluate__precision": scored}
+    before = "bf16-true" if train == "bf16-true" else "32-true"
+    for scored in ("32-true", "bf16-mixed", "bf16-true"):
+        told = {"trainer__precision": train, "evaluate__precision": scored}
         spec = assemble(load(words(Path("unused"), **told))).spec
         assert ("precision" in spec["evaluate"]) == (scored != before)
 
@@ -98,7 +98,7 @@ WHERE = [
     *(pytest.param(step, {}, marks=pytest.mark.slow) for step in (2, 5, 9)),
     *(
         pytest.param(step, how, marks=pytest.mark.slow)
-        for how in ({"train__micro_batch": 1}, {"train__precision": "bf16"})
+        for how in ({"train__micro_batch": 1}, {"trainer__precision": "bf16-true"})
         for step in range(0, 12, 1 if "train__micro_batch" in how else 2)
     ),
 ]
@@ -146,7 +146,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_learns(family, tmp_path, run):
-    result = run(family.split()[0], train__steps=30, train__batch=8, **FAMILIES[family])
+    result = run(family.split()[0], trainer__max_steps=30, train__batch=8, **FAMILIES[family])
     losses = logged(tmp_path / "runs")
     assert result["outcome"] == "finished"
     assert sum(losses[-5:]) < sum(losses[:5])
@@ -174,7 +174,7 @@ def test_a_spike_is_recorded(tmp_path, run, monkeypatch):
         return self.trainer.fit_loop.batch_idx
 
     monkeypatch.setattr(module.TrainingModule, "_backward", jumped)
-    run(train__steps=140, log__every=50)
+    run(trainer__max_steps=140, log__every=50)
     ledger = Ledger.open(tmp_path / "runs")
     spikes = [entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike"]
     assert [entry["step"] for entry in spikes] == [121]
@@ -200,7 +200,7 @@ def test_out_of_memory_suggests_what_would_fit(tmp_path, run, monkeypatch):
 @pytest.mark.slow
 def test_a_compiled_model_learns_the_same(tmp_path, run):
     """In a process of its own: the tests' checks of shapes cannot be compiled."""
-    plain = run(runs=tmp_path / "plain", train__steps=3, **STILL)
-    told = words(tmp_path / "compiled", train__steps=3, train__compile="true", **STILL)
+    plain = run(runs=tmp_path / "plain", trainer__max_steps=3, **STILL)
+    told = words(tmp_path / "compiled", trainer__max_steps=3, train__compile="true", **STILL)
     subprocess.run([sys.executable, "-m", "scaling", "train", *told], check=True, capture_output=True)
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)

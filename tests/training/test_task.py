@@ -42,7 +42,7 @@ def configured(tmp_path: Path):
         file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[kind] * 3))
         line = {"kind": "Task", "tokenizer": {"kind": "Byte"}, "files": {"train": str(file), "validation": str(file)}}
         head = "Linear" if family == "encoder_decoder" else HEADS[kind]
-        told = [TINY, "train.steps=4", "train.batch=2", "evaluate.points=1", "evaluate.windows=null"]
+        told = [TINY, "trainer.max_steps=4", "train.batch=2", "evaluate.points=1", "evaluate.windows=null"]
         told += ["log.wandb=disabled", f"runs={tmp_path / 'runs'}", "optimizer.lr=1e-2", f"model.head={head}"]
         data = flow({**line, **LINES[kind], **keys})
         return load(family, [*told, f"data={data}", "objective=Answer", *words])
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_one_line_before_training(name, configured):
 
 @pytest.mark.parametrize("head", ["{kind: Tokens, classes: 3}", "Span", "{kind: Sequence, classes: 2}"])
 def test_a_head_of_labels_needs_an_objective_that_makes_them(head, tmp_path):
-    told = [TINY, "data=synthetic", "train.steps=2", f"runs={tmp_path / 'runs'}", f"model.head={head}"]
+    told = [TINY, "data=synthetic", "trainer.max_steps=2", f"runs={tmp_path / 'runs'}", f"model.head={head}"]
     with pytest.raises(ScalingError, match=r"model.head.kind.*learns from labels, and the objective makes none"):
         assemble(load("encoder", [*told, "objective=Masked"]))
 

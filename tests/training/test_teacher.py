@@ -17,7 +17,7 @@ def losses(runs, run: str) -> list[float]:
 @pytest.fixture
 def taught(tmp_path, run):
     """A teacher in the ledger, and a function that trains a pupil of another seed on it."""
-    teacher = run(train__steps=20, **STILL)["run"]
+    teacher = run(trainer__max_steps=20, **STILL)["run"]
 
     def pupil(weight: float, name: str = teacher) -> list[float]:
         line = f"{{kind: Distil, objective: Causal, teacher: '{name}', weight: {weight}}}"

@@ -19,7 +19,7 @@ from scaling.studies.size import Size
 from scaling.training.experiment import assemble
 from scaling.training.threads import VARIABLES, suited
 
-DATA = ("data=synthetic", "size.vocabulary=null", "train.steps=20")
+DATA = ("data=synthetic", "size.vocabulary=null", "trainer.max_steps=20")
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def two_threads(monkeypatch):
 
 @pytest.mark.parametrize("model", ["decoder", "encoder_decoder"])
 def test_a_small_run_trains_with_one_thread_and_leaves_torch_as_it_was(model, run, two_threads):
-    assert run(model, train__steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
+    assert run(model, trainer__max_steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
     assert torch.get_num_threads() == 2
 
 
 def test_threads_that_a_person_asks_for_count(run, two_threads, monkeypatch):
-    short = {"train__steps": 2, "schedule__warmup": 0}
+    short = {"trainer__max_steps": 2, "schedule__warmup": 0}
     if (os.cpu_count() or 1) > 1:
         assert run(**short, train__threads=2, seed=1)["circumstances"]["threads"] == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -50,7 +50,7 @@ def test_threads_that_a_person_asks_for_count(run, two_threads, monkeypatch):
 
 def test_a_caller_that_has_set_fewer_threads_keeps_them(run, two_threads):
     torch.set_num_threads(1)
-    assert run(train__steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
+    assert run(trainer__max_steps=2, schedule__warmup=0)["circumstances"]["threads"] == 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_more_threads_than_cores_are_refused(monkeypatch):
 def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_path, monkeypatch):
     """Two runs on 64 cores are two workers, which could have 32 threads each."""
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic"}
-    question = Question("x", "which?", "decoder", settings, {"train.steps": [20], "seed": [0, 1]})
+    question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20], "seed": [0, 1]})
     found, sizes = plan(question, [f"runs={tmp_path}"]), []
 
     class Crew(launch.Local):

@@ -17,7 +17,13 @@ from scaling.training.run import train
 
 SMALL = [
     *("size={width: 16, layers: 1, heads: 2, length: 32, vocabulary: null}", "objective=Answer", "log.wandb=disabled"),
-    *("train.batch={tokens: 256}", "train.steps=12", "train.checkpoint_every=3", "train.keep=3", "evaluate.points=1"),
+    *(
+        "train.batch={tokens: 256}",
+        "trainer.max_steps=12",
+        "train.checkpoint_every=3",
+        "train.keep=3",
+        "evaluate.points=1",
+    ),
     *("evaluate.windows=null", "schedule.warmup=2", "optimizer={kind: Adam, lr: 1e-2}"),
 ]
 

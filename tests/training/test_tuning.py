@@ -157,7 +157,7 @@ def test_ranks_train_what_a_tuning_does(kind, strategy, base, tmp_path):
     changes = {**BIASED, "start.folder": str(tmp_path / "base"), "tuning": LINES[kind].replace(", dropout: 0.1", "")}
     changes["model.block.mixer.dropout"] = "0"
     alone = train(load(words(tmp_path / "one", **changes)))
-    two = load(words(tmp_path / "two", **changes, **{"train.devices": 2, "train.strategy": strategy}))
+    two = load(words(tmp_path / "two", **changes, **{"trainer.devices": 2, "trainer.strategy": strategy}))
     supervise(two, 2)
     result = Ledger.open(tmp_path / "two").result(alone["run"])
     assert result is not None
@@ -168,10 +168,10 @@ def test_ranks_train_what_a_tuning_does(kind, strategy, base, tmp_path):
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
-@pytest.mark.parametrize("precision", ["bf16", "bf16_autocast"])
+@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
 @pytest.mark.parametrize("kind", LINES)
 def test_tunings_train_in_bfloat16(kind, precision, base):
-    result = train(load(tuned(base, kind, **{"train.precision": precision, "evaluate.precision": precision})))
+    result = train(load(tuned(base, kind, **{"trainer.precision": precision, "evaluate.precision": precision})))
     assert result["outcome"] == "finished"
 
 

@@ -110,7 +110,7 @@ def measured(folder: Path) -> pd.DataFrame:
     rows = []
     for (row, _, width), experiment in models.items():
         model = experiment.initial_model()
-        weights = Weights(model, "float32")
+        weights = Weights(model, "32-true")
         optimizers = experiment.optimizer.make(weights.parameters, experiment.rates)
         took = []
         for number in range(1 + REPETITIONS):

@@ -115,7 +115,7 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_model_is_trained_and_scored_on_it(name, tmp_path):
     words = ["size=tiny", "size.vocabulary=null", "size.length=80", f"data={name}", *RUNS[name]]
-    words += ["data.examples=64", "data.held_out=16", "train.steps=2", "train.batch=8", "log.wandb=disabled"]
+    words += ["data.examples=64", "data.held_out=16", "trainer.max_steps=2", "train.batch=8", "log.wandb=disabled"]
     result = train(load("encoder", [*words, f"runs={tmp_path / 'runs'}"]))
     assert 0 <= result["accuracy"] <= 1
 

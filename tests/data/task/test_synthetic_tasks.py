@@ -93,7 +93,7 @@ RUNS = [pytest.param(name, family, marks=pytest.mark.slow) for name in LEARNED f
 def test_a_small_model_comes_near_the_best_score(name, family, tmp_path, request):
     head, fraction = LEARNED[name]
     slow = request.node.get_closest_marker("slow") is not None
-    words = [*TINY, f"data={name}", head, f"train.steps={400 if slow else 200}", "evaluate.points=1"]
+    words = [*TINY, f"data={name}", head, f"trainer.max_steps={400 if slow else 200}", "evaluate.points=1"]
     words += ["evaluate.windows=null"]
     config = load(family, [*words, f"runs={tmp_path / 'runs'}", "optimizer.lr=1e-2"])
     best = config.build("data").best
