@@ -272,7 +272,7 @@ def load(
     """
     pairs = [_override(word) for word in overrides]
     named = {key: value for key, value in pairs if key in ("model", "row", *NAMED) and not isinstance(value, dict)}
-    command = of_values(COMMAND_LINE, named)
+    command = _from(COMMAND_LINE, named)
     words = _of_words((key, value) for key, value in pairs if key not in named or isinstance(value, dict))
     name = _name(command, "model") if "model" in named else name
     if name is None and "row" in named:
@@ -285,7 +285,7 @@ def load(
     ]
     if filled:
         layers = [replace(layer, tree=_without(layer.tree, *filled)) for layer in layers]
-        layers.append(of_values(filler, dict(filled)))
+        layers.append(_from(filler, dict(filled)))
     layers.append(replace(command, tree=_without(named, "model", "row")))
     last = [*_rows(chain, command, str(name)), words] if "row" in named else [words]
     laid = reduce(_lay, [*layers, *last], Config({}, {}))
@@ -482,8 +482,13 @@ def overlay(below: Any, above: Any) -> Any:
     return {**below, **{key: overlay(below.get(key), value) for key, value in above.items()}}
 
 
-def of_values(place: str, tree: dict[str, Any]) -> Config:
+def of_values(place: str, tree: Mapping[str, Any]) -> Config:
     """The document of plain values that are all of one origin."""
+    return _pruned(_from(place, dict(tree)))
+
+
+def _from(place: str, tree: dict[str, Any]) -> Config:
+    """A layer of one origin."""
     values = dict(_walk(tree))
     words = (f"{key}.kind" for key, value in values.items() if _is_text(value))  # the kind of keys laid over the word
     return Config(tree, dict.fromkeys([*values, *words], place))
@@ -640,7 +645,7 @@ def _of_words(pairs: Iterable[tuple[str, Any]]) -> Config:
         tree = _nested(pairs, later_wins=True)
     except ScalingError as error:
         raise error.at(file=COMMAND_LINE) from None
-    return of_values(COMMAND_LINE, tree)
+    return _from(COMMAND_LINE, tree)
 
 
 def _override(word: str) -> tuple[str, Any]:

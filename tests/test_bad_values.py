@@ -170,7 +170,7 @@ OF_KIND = {
 STUDY = {
     "question": "How does loss fall?",
     "base": "decoder",
-    "set": {**TINY, "train": {"batch": 4}},
+    "set": {key: value for key, value in TINY.items() if key != "trainer"},
     "grid": {"train.tokens": [1000, 2000, 3000], "size.width": [8, 12, 16]},
     "held_out": {"size.width": [24], "train.tokens": [4000]},
     "rate": {"kind": "Power", "lr": 1e-3, "parameters": 1000},

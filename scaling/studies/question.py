@@ -147,8 +147,8 @@ def _place(error: ScalingError, key: str, config: Config, at: str | None) -> Non
 
     def rank(match: re.Match[str]) -> tuple[Any, ...]:
         """The key or the longest above it, else one below it; of equals the scale's, the one of the value, an axis."""
-        own, value = _run_key(match), _numbers(config[match[0]])
-        is_value = error.has_value and str(value) == str(error.value)
+        own, written = _run_key(match), config[match[0]]
+        is_value = error.has_value and str(error.value) in (str(written), str(_numbers(written)))
         return len(own) if _is_of(key, own) else 0, match[1] is not None, is_value, match[2] != "set"
 
     matches = [match for where in config.origin if (match := OF_A_RUN.fullmatch(where)) and match[1] in (None, at)]

@@ -171,7 +171,8 @@ set:
   data: {{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 1, hard: 1}}}}
   size: {{width: 8, layers: 1, heads: 1, head_width: 8, length: 16}}
   schedule.warmup: 2
-  train: {{steps: 20, batch: 8}}
+  train: {{batch: 8}}
+  trainer: {{max_steps: 20}}
   evaluate: {{points: 1, windows: 32}}
   log.wandb: disabled
 grid:

@@ -103,5 +103,5 @@ def test_what_is_wrong_is_told():
         intervals(found, quantities=["alfa"])
     with pytest.raises(ScalingError, match="between 0 and 1"):
         intervals(found, level=95)
-    with pytest.raises(ScalingError, match="clusters="):
+    with pytest.raises(ScalingError, match="resamples clusters"):
         intervals(found, "bootstrap_run")

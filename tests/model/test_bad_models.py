@@ -27,7 +27,7 @@ CASES = {
     "a negative size": ("decoder size.layers=-1", "size.layers=-1", "positive"),
     "no layers": ("decoder size.layers=0", "size.layers=0", "positive"),
     "half a layer": ("decoder size.layers=1.5", "size.layers=1.5", "whole number"),
-    "an unknown size": ("decoder size=ladder/2M", "2M", "choose from"),
+    "an unknown size": ("decoder size=ladder/2M", "2M", "ladder/3M"),
     "an unknown family of sizes": ("decoder size=leader/1M", "leader", "ladder"),
     "an unknown model": ("decodr", "'decodr'", "'decoder'"),
     "cross-attention in an encoder": (

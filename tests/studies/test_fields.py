@@ -110,7 +110,7 @@ ISOFLOP = {"kind": "IsoFLOP", "flops": [1e6], "axes": {"size": [{"width": 8, "he
 MANY = {"seed": list(range(1000)), "train.batch": list(range(1, 1001))}
 # Changes of keys of the runs, the text of the line at fault, and what is reported.
 PLACES = {
-    "an axis of no key": ({"grid": {"train.tokns": ["1k"]}}, "- 1k", "grid.train.tokns=1000: train has no such key"),
+    "an axis of no key": ({"grid": {"train.tokns": ["1k"]}}, "- 1k", "grid.train.tokns='1k': train has no such key"),
     "an axis of no section": ({"grid": {"trian.tokens": [7]}}, "trian.tokens", "grid.trian: there is no such section"),
     "a size of no name": ({"grid": {"size": ["tiny", "nosuch"]}}, "- nosuch", "grid.size='nosuch': there is no size"),
     "a size of no key": ({"grid": {"size": [{"widht": 8}]}}, "widht: 8", "grid.size.widht=8: no such key in a size"),

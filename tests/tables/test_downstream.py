@@ -40,7 +40,8 @@ TABLE = f"""
 base: decoder
 size: {{width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null, length: 16}}
 data: {{kind: Synthetic, symbols: 16, order: 1}}
-train: {{batch: 8, steps: 8, checkpoint_every: 1000}}
+train: {{batch: 8, checkpoint_every: 1000}}
+trainer: {{max_steps: 8}}
 evaluate: {{points: 4, windows: 16}}
 log.wandb: disabled
 table:

@@ -50,7 +50,7 @@ BAD = {
     "trainer.strategy=ddp": "trainer.strategy",
     "trainer.strategy=dpp": "did you mean 'ddp'",
     "trainer.precision=fp64": "trainer.precision",
-    "trainer.precision=32-false": "did you mean '32-true'",
+    "trainer.precision=32-tru": "did you mean '32-true'",
     "trainer.gradient_clip_val=0": "trainer.gradient_clip_val",
     "trainer.gradient_clip_val=-1": "trainer.gradient_clip_val",
     "train.checkpoint_every=0": "train.checkpoint_every",
@@ -104,4 +104,4 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
 
 def test_two_runs_at_once(tmp_path, capsys):
     assert cli.main(["train", "decoder", "encoder", f"runs={tmp_path}"]) == 2
-    assert "one run at a time" in capsys.readouterr().err
+    assert "found one more" in capsys.readouterr().err

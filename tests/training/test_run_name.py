@@ -15,7 +15,7 @@ from tests.training.conftest import load, words
 def test_a_run_is_shown_under_what_the_command_line_set(tmp_path: Path) -> None:
     name = run_name(assemble(load(words(tmp_path / "runs", optimizer__lr="0.02", seed=7))))
     assert name.startswith("Decoder ")
-    assert {"lr=0.02", "seed=7", "steps=12"} <= set(name.split())
+    assert {"lr=0.02", "seed=7", "max_steps=12"} <= set(name.split())
     assert not any(word.startswith(("runs=", "wandb=", "every=")) for word in name.split())
     assert len(name) <= LONGEST
 
