@@ -92,7 +92,7 @@ def lines(value: Any) -> bool:
 LAYOUT: Form = {"version": lambda value: whole(value) and value > 0, "means": lambda value: value in ("link", "create")}
 SPEC: Form = {
     "spec": {
-        **{key + "?": dict for key in ("data", "optimizer", "train", "size", "versions")},
+        **{key + "?": dict for key in ("data", "optimizer", "train", "trainer", "size", "versions")},
         "start?": {"run?": run, "step?": whole, "folder?": str},
     }
 }

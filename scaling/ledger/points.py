@@ -74,7 +74,7 @@ def _row(ledger: Ledger, run: str, plan: dict[str, Any] | None) -> dict[str, Any
         **dict.fromkeys(("N", "D", "C", "N_total")),
         "trunk": run if plan is None or not plan.get("trunk") else plan["trunk"]["run"],
         **DEFINITIONS,
-        "S": spec["trainer"].get("max_steps"),
+        "S": spec.get("trainer", {}).get("max_steps"),
         "lr": spec["optimizer"].get("lr"),
         "seed": spec.get("seed"),
         "tokenizer": spec["data"].get("fingerprint"),

@@ -141,7 +141,7 @@ def test_a_bad_sweep_is_one_line(name, tmp_path, capsys):
     assert re.match(r"scaling: .*bad\.yaml", err), err
 
 
-def test_a_bad_sweep_is_refused_before_anything_heavy_is_imported(tmp_path):
+def test_a_bad_sweep_is_refused_before_lightning_and_wandb_are_imported(tmp_path):
     paths = [write(tmp_path / f"{number}.yaml", **changes) for number, (changes, _) in enumerate(BAD.values())]
     told = """
 import sys
