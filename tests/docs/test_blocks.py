@@ -51,7 +51,7 @@ LEFT_OUT = {
     "scaling agent": REMOTE,
     "scaling pull": REMOTE,
     "scaling table narang2021 --from": REMOTE,
-    "scaling decide narang2021 --from": "its points lie in the repository; tests/tables/test_decision.py reads such points",
+    "scaling decide narang2021 --from": "tests/tables/test_decision.py reads these points",
     "scaling table bert2018_glue --train --downstream": DOWNSTREAM,
     "scaling table narang2021_cpu --train --downstream": DOWNSTREAM,
     "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
