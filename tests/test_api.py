@@ -343,3 +343,11 @@ def test_a_study_plans_trains_fits_and_reports(tmp_path):
     assert study.fit.estimates == study.to_json()["estimates"]
     assert study.report() == study.page
     assert "<table>" in study._repr_html_()
+
+
+def test_a_result_without_a_table_of_its_own_shows_its_keys():
+    from scaling.verbs.result import Result
+
+    result = Result({"score": 0.5, "against": "<b>"})
+    assert str(result).splitlines()[1:] == ["score    0.5", "against  <b>"]
+    assert "&lt;b&gt;" in result._repr_html_()

@@ -39,8 +39,8 @@ class Result:
         return ""
 
     def _table(self) -> Table:
-        """The titles and rows of the table."""
-        raise NotImplementedError
+        """The titles and rows of the table: the keys of the document, where a result has no other."""
+        return ["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()]
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self._title(), columns(*self._table()))))
