@@ -157,7 +157,7 @@ def parsed(verb: str, words: Sequence[str]) -> Call:
     parser = _parser(verb, function, signature)
     found, unknown = parser.parse_known_intermixed_args(_undashed(words, parser))
     for word in unknown:
-        fix = nearest(word.partition("=")[0], parser._option_string_actions)
+        fix = nearest(word.partition("=")[0], parser.options)
         raise ScalingError(f"there is no option {word}", fix=f"{fix} (see `{parser.prog} --help`)")
     if found.json and found.format is not None:
         raise ScalingError("a document of --json has none", key="format", value=found.format, fix="leave it out")
@@ -194,7 +194,16 @@ def _words(verb: str, signature: inspect.Signature, words: Sequence[str]) -> lis
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose complaints are our one line."""
+    """argparse whose complaints are our one line. `options` has the action of each option by its name."""
+
+    def __init__(self, **settings: Any):
+        self.options: dict[str, argparse.Action] = {}
+        super().__init__(**settings)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        action = super().add_argument(*names, **settings)
+        self.options |= dict.fromkeys(action.option_strings, action)
+        return action
 
     def error(self, message: str) -> typing.NoReturn:
         raise ScalingError(message, fix=f"see `{self.prog} --help`")
@@ -348,13 +357,13 @@ _VALUES: dict[Any, Callable[[str, str, str], Any]] = {
 }
 
 
-def _undashed(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _undashed(words: Sequence[str], parser: _Parser) -> list[str]:
     """The words with the dashes of overrides taken off, as W&B's agent writes `--optimizer.lr=1`, and with `runs=` as
     the option that it is; the value of an option stays as it is.
     """
     from scaling.config import SECTIONS
 
-    actions, spelled_out, before = parser._option_string_actions, [], None
+    actions, spelled_out, before = parser.options, [], None
     for word in words:
         action = actions.get(before or "")
         if action is None or action.nargs == 0:
