@@ -156,6 +156,8 @@ def main() -> None:
             atomic.write_json(kept, asdict(run(options.runs, number)))
             print(f"seed {number}: kept in {kept}", file=sys.stderr, flush=True)
         seeds.append(Seed(**json.loads(kept.read_text())))
+    if len({len(seed.losses) for seed in seeds}) > 1:
+        raise SystemExit("some seeds have a smaller grid, which a busy machine is given: delete their files, run again")
     if len(seeds) < 2:
         raise SystemExit("a standard deviation takes two seeds")
     print("\n".join(["## What each seed says", "", *answers(seeds), "", "## How far losses lie apart", ""]))
