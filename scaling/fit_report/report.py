@@ -13,7 +13,6 @@ from scaling.errors import ScalingError
 from scaling.fit_report.checklist import FITTING, FORM, Answer, checklist, missing, tested
 from scaling.law.back_test import BackTest, Refit, back_test
 from scaling.law.competing import CompetingOptimum, Competitor, competing_optima, competitors, residual_scale
-from scaling.law.envelope import Envelope
 from scaling.law.fit import Fit, check_columns
 from scaling.law.forms import Form
 from scaling.law.forms.composed import PREFIX
@@ -21,12 +20,11 @@ from scaling.law.frontier import SERVED, data_left, optimal, optimal_size
 from scaling.law.held_out import HeldOut, judge
 from scaling.law.identification import is_wide, is_wide_size
 from scaling.law.interval import Interval, Method, intervals
-from scaling.law.isoflop import IsoFlop, Minimum
 from scaling.law.loss_unit import unit_of_term
 from scaling.law.points import POSITIVE, Points
-from scaling.law.power_law_fit import PowerLawFit
 from scaling.law.predictions import Prediction, is_identified, predict_runs
 from scaling.law.two_step import TwoStep
+from scaling.laws.approaches import Envelope, IsoFlop, Minimum, PowerLawFit
 
 OF_EACH_STEP = (FORM, FITTING)
 """Sections of the checklist that are asked of the second step too: it is fitted to the same runs."""

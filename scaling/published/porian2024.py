@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.law.columns import from_rows
-from scaling.law.isoflop import IsoFlop, isoflop
 from scaling.law.points import Points
-from scaling.law.power_law_fit import PowerLawFit, fit_power_law
+from scaling.laws.approaches import IsoFlop, PowerLawFit, fit_power_law, isoflop
 from scaling.published.credit import Credit, Reproduction, rows
 
 CREDIT = Credit(

@@ -439,8 +439,7 @@ def _law_fitted(
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
     from scaling.fit_report.report import EnvelopeReport, MinimaReport
-    from scaling.law.envelope import envelope
-    from scaling.law.isoflop import isoflop
+    from scaling.laws.approaches import envelope, isoflop
     from scaling.picture.figures import figures_of_envelope, figures_of_isoflop
 
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))

@@ -7,9 +7,8 @@ import pytest
 
 from scaling.fit_report.report import EnvelopeReport, MinimaReport, fit_report
 from scaling.law import fit
-from scaling.law.envelope import envelope
 from scaling.law.held_out import split_held_out
-from scaling.law.isoflop import isoflop
+from scaling.laws.approaches import envelope, isoflop
 from scaling.published import gadre2024, porian2024
 
 RELIED_ON = {"law", "formula", "estimates", "intervals", "objective", "starts_agreeing", "held_out", "points"}

@@ -5,7 +5,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.law.columns import from_columns
-from scaling.law.envelope import envelope
+from scaling.laws.approaches import envelope
 
 ALPHA, BETA = 0.34, 0.37
 

@@ -5,7 +5,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.law.columns import from_columns
-from scaling.law.isoflop import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, isoflop
+from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, isoflop
 from scaling.law.points import Points
 
 BUDGETS = np.geomspace(1e18, 1e21, 5)

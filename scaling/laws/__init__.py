@@ -1,0 +1,1 @@
+"""Scaling laws: fit them, bound them, predict and design with them."""
