@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.coverage.curves import KINDS, RATE, design, drawn
-from scaling.law.curves import Curve, fit_curves
+from scaling.laws.curves import Curve, fit_curves
 from scaling.law.forms.curve import CURVE_LAWS
 
 

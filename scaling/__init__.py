@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scaling import published as published
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
+    from scaling.laws.curves import CurveFit as CurveFit
     from scaling.schema import extend as extend
     from scaling.verbs.data import PreparedData as PreparedData
     from scaling.verbs.data import data_list as data_list
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from scaling.verbs.explain import explain as explain
     from scaling.verbs.fit import Fit as Fit
     from scaling.verbs.fit import fit as fit
-    from scaling.verbs.fit_curves import Curves as Curves
     from scaling.verbs.fit_curves import fit_curves as fit_curves
     from scaling.verbs.inside import Attention as Attention
     from scaling.verbs.inside import Landscape as Landscape
@@ -95,7 +95,7 @@ _MODULES = {
     ),
     "explain": ("Explanation", "explain"),
     "fit": ("Fit", "fit"),
-    "fit_curves": ("Curves", "fit_curves"),
+    "fit_curves": ("fit_curves",),
     "inside": ("Attention", "Landscape", "Probe", "landscape", "look", "probe"),
     "inspect": ("inspect",),
     "model": ("Model", "generate", "load"),
@@ -110,7 +110,8 @@ _MODULES = {
     "weights": ("export", "import_"),
 }
 _HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors", "extend": "scaling.schema"}
+_HOMES |= {"Cost": "scaling.cost", "CurveFit": "scaling.laws.curves"}
+_HOMES |= {"ScalingError": "scaling.errors", "extend": "scaling.schema"}
 _ROOMS = ("law", "published")
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

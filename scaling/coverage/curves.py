@@ -16,13 +16,10 @@ import numpy as np
 
 from scaling.coverage.shared import BUDGETS, DEVIATIONS
 from scaling.errors import ScalingError
-from scaling.law.curves import Curve, fit_curves
-from scaling.law.curves.curve import stacked
-from scaling.law.curves.errors import Sizes, covariance, places_of
-from scaling.law.fit import fit
 from scaling.law.forms.curve import MultiPower
-from scaling.law.interval import Interval, intervals
-from scaling.law.objective import LogSquared
+from scaling.laws.curves import Curve, Sizes, covariance, fit_curves, places_of, stacked
+from scaling.laws.fit import fit, intervals
+from scaling.laws.intervals import Interval
 
 TRUTH = {
     "E": 2.184,
@@ -84,9 +81,9 @@ def drawn(curves: Sequence[Curve], sizes: Sizes, rng: np.random.Generator) -> li
     """The curves with losses around the law."""
     mean = MultiPower().predict(np.array(list(TRUTH.values())), stacked(curves, RATE, 0.999))
     places, errors = places_of(curves), np.empty(len(mean))
-    for group in np.unique(places.group):
-        rows = np.flatnonzero(places.group == group)
-        errors[rows] = np.linalg.cholesky(covariance(sizes, places.at(rows))) @ rng.standard_normal(len(rows))
+    for group in np.unique(places["group"]):
+        rows = np.flatnonzero(places["group"] == group)
+        errors[rows] = np.linalg.cholesky(covariance(sizes, places[rows])) @ rng.standard_normal(len(rows))
     ends = np.cumsum([len(curve.steps) for curve in curves])
     losses = np.split(mean * np.exp(errors), ends[:-1])
     return [replace(curve, losses=loss) for curve, loss in zip(curves, losses, strict=True)]
@@ -102,7 +99,7 @@ def final_losses(curves: Sequence[Curve]) -> dict[str, Interval]:
     }
     trunk = np.unique([run.group for run in runs], return_inverse=True)[1]
     return intervals(
-        fit("chinchilla", columns, shared=trunk, objective=LogSquared(), starts=64), quantities=list(NAMES)
+        fit("chinchilla", columns, group=trunk, objective="log_squared", starts=64), quantities=list(NAMES)
     )
 
 

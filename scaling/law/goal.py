@@ -11,11 +11,11 @@ from scaling.errors import ScalingError, nearest
 from scaling.law.autodiff import Dual
 from scaling.law.forms import Form
 from scaling.law.forms.form import Seeds
-from scaling.law.frontier import optimal_loss
-from scaling.law.interval import Interval
 from scaling.law.joint import VARIANT, Joint
 from scaling.law.parse_number import parse_number
-from scaling.law.quantity import Quantity, derived, parameter, prediction
+from scaling.laws.intervals import Interval
+from scaling.laws.optimum import Budget, optimal_loss
+from scaling.laws.problem import Quantity, derived, parameter, prediction
 
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
 _GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
@@ -54,7 +54,7 @@ class Goal:
         if isinstance(form, Joint):
             raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
         if set(self.place) == {"C"} and "C" not in form.inputs:
-            return optimal_loss(form, self.place["C"])
+            return optimal_loss(form, Budget(self.place["C"]))
         return prediction(form, self._columns(form.inputs, form.name))
 
     def reached(self, interval: Interval) -> bool:
@@ -63,8 +63,6 @@ class Goal:
 
     def width_of(self, interval: Interval) -> float:
         """Half the width of an interval in the goal's unit; infinite where an end is open."""
-        if interval.open_below or interval.open_above:
-            return float("inf")
         half = 0.5 * (interval.high - interval.low)
         return half if self.unit == "absolute" else half / abs(interval.estimate)
 

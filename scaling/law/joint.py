@@ -12,13 +12,13 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.law.autodiff import Dual, exp, log
 from scaling.law.compare import Comparison, compare
-from scaling.law.fit import Fit, fit
 from scaling.law.forms import Columns, Form, Parameter, named
 from scaling.law.forms.form import Seeds
-from scaling.law.frontier import best_loss
-from scaling.law.interval import Interval, Method, intervals
 from scaling.law.points import Points
-from scaling.law.quantity import Quantity
+from scaling.laws.fit import Fit, fit, intervals
+from scaling.laws.intervals import Interval, Method
+from scaling.laws.optimum import Budget, best_loss
+from scaling.laws.problem import Quantity
 
 VARIANT = "variant_code"
 NOTHING = Dual(np.zeros(1), {})
@@ -193,13 +193,14 @@ def _worth(variant: str, C: float):
         assert isinstance(form, Joint)
         budget = np.full((len(theta), 1), C)
         code = {VARIANT: float(form.variants.index(variant))}
-        theirs = best_loss(form, theta, seeds, budget, code)
+        theirs = best_loss(form, theta, seeds, Budget(budget, code))
         baseline = {VARIANT: 0.0}
         log_k = np.zeros((len(theta), 1))
         for _ in range(NEWTON_STEPS):
-            ours = best_loss(form, theta, seeds, budget * np.exp(log_k), baseline)
+            ours = best_loss(form, theta, seeds, Budget(budget * np.exp(log_k), baseline))
             below, above = (
-                best_loss(form, theta, {}, budget * np.exp(log_k + shift), baseline).value for shift in (-STEP, STEP)
+                best_loss(form, theta, {}, Budget(budget * np.exp(log_k + shift), baseline)).value
+                for shift in (-STEP, STEP)
             )
             slope = (above - below) / (2.0 * STEP)
             step = np.clip((theirs.value - ours.value) / slope, -3.0, 3.0)

@@ -18,7 +18,7 @@ import pytest
 from scaling import fit_curves
 from scaling.cli import SCHEMA, VERBS, main
 from scaling.coverage.curves import KINDS, design, drawn
-from scaling.law.curves import Curve
+from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables import points as table_points
@@ -241,7 +241,7 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
         curves.to_csv("curves.csv", index=False)
-        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6")
+        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve")
         begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
         found["fit-curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         run("table", "table", "table.yaml", "--counts")
