@@ -10,7 +10,7 @@ from typing import Any
 from scaling.errors import plural
 from scaling.law.extrapolation import TESTED, TESTED_COMPUTE, Extrapolation
 from scaling.law.predictions import percent, titles
-from scaling.picture.labels import short
+from scaling.picture import short
 
 Document = Mapping[str, Any]
 

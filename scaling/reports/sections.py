@@ -11,7 +11,7 @@ from scaling.fit_report.tables import NOT_IDENTIFIED, Table, coverage, held_out,
 from scaling.law.exponents import COMPUTE
 from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
-from scaling.picture.labels import short
+from scaling.picture import short
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.interval_strip import interval_strip

@@ -184,8 +184,6 @@ def _reason(error: ScalingError) -> str:
 
 def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findings:
     """The findings with the law in two steps of each task of the study: fit.json and the figures have them too."""
-    from scaling.picture import save
-
     if not findings.question.tasks:
         return findings
     from scaling.training.finetune import name_of
@@ -202,7 +200,7 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
         tasks.append(scores)
         assert scores.picture is not None
         pictures[scores.picture] = picture
-        save(picture, *(folder / (scores.picture + kind) for kind in FIGURES))
+        picture.save(*(folder / (scores.picture + kind) for kind in FIGURES))
     document = (
         None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
     )
@@ -213,12 +211,11 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
 
 def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
+    from scaling.figures import caption, curves_of_law
     from scaling.fit_report.report import two_step_report
     from scaling.law import Composed, fit_two_steps, named
     from scaling.law.chance import known_chance, upper_level
     from scaling.law.columns import shared_by
-    from scaling.picture.figures import curves_of_law
-    from scaling.picture.labels import caption
 
     if findings.question.compares_rows:
         raise ScalingError("a law for each row has no second step", key=task)
@@ -234,7 +231,7 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = two_step_report(both, held_out=test, targets=targets).to_json()
-    curves = curves_of_law(both.task, test, bounded=both.task.degrees_of_freedom > 0)
+    curves = curves_of_law(both.task, test)
     (title, picture), *_ = curves.items()
     key = f"{task}_{title}"
     return TaskFindings(task, document, key, caption(both.task.points, both.task.form.inputs)), picture
@@ -267,11 +264,10 @@ def _fitted(
     setup: Mapping[str, str],
     tell: Tell,
 ) -> Findings:
+    from scaling.figures import figures_of_law
     from scaling.fit_report.report import fit_report
     from scaling.law import fit, named
     from scaling.law.columns import shared_by
-    from scaling.picture import save
-    from scaling.picture.figures import figures_of_law
 
     held_out = points.numbers("held_out") > 0
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
@@ -302,7 +298,7 @@ def _fitted(
     pictures = figures_of_law(law, test, tested=report.held_out)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
-        save(picture, *(folder / (name + kind) for kind in FIGURES))
+        picture.save(*(folder / (name + kind) for kind in FIGURES))
     return Findings(question, tuple(table), points, law, document, pictures)
 
 

@@ -217,12 +217,11 @@ class Fit:
         return self.pictures[name]
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Draw all pictures into a folder, each as PDF, SVG, PNG and interactive HTML."""
-        from scaling.picture import save
+        """Draw all pictures into a folder, each as PDF, SVG and PNG."""
+        from scaling.picture import FORMATS
 
-        suffixes = (".pdf", ".svg", ".png", ".html")
-        files = {name: [Path(folder) / (name + suffix) for suffix in suffixes] for name in self.pictures}
-        return [path for name, picture in self.pictures.items() for path in save(picture, *files[name])]
+        pictures = {str(Path(folder) / name): picture for name, picture in self.pictures.items()}
+        return [path for name, picture in pictures.items() for path in picture.save(*(name + kind for kind in FORMATS))]
 
     def to_json(self) -> dict[str, Any]:
         """The document of `scaling fit --json` (docs/json.md)."""
@@ -337,7 +336,7 @@ def fit(
         noise: standard deviation of the loss between seeds, for IsoFLOP minima
         starts: random starts that are screened
         seed: of everything random
-        figures: draw all pictures into this folder, as PDF, SVG, PNG and interactive HTML
+        figures: draw all pictures into this folder, as PDF, SVG and PNG
     """
     options = locals()
 
@@ -383,6 +382,7 @@ def _law_fitted(
     chosen: Form | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
+    from scaling.figures import figures_of_law
     from scaling.fit_report.report import FitReport, check_target, fit_report, two_step_report
     from scaling.law import Composed, TwoStep
     from scaling.law.chance import known_chance, upper_level
@@ -393,7 +393,6 @@ def _law_fitted(
     from scaling.law.objective import named_objective
     from scaling.law.two_step import fit_law
     from scaling.ledger.setup import setup_of_table
-    from scaling.picture.figures import figures_of_law
 
     groups = groups_of(train, options["cluster"], options["share"])
     objective, delta, over, seed = (options[name] for name in ("objective", "delta", "over", "seed"))
@@ -438,19 +437,25 @@ def _law_fitted(
 
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
+    from scaling.figures import isoflop_valleys, learning_curves
     from scaling.fit_report.report import EnvelopeReport, MinimaReport
     from scaling.laws.approaches import envelope, isoflop
-    from scaling.picture.figures import figures_of_envelope, figures_of_isoflop
 
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
     if law == "envelope":
         closed = envelope(points)
-        album = functools.partial(figures_of_envelope, points, closed)
-        return Fit(EnvelopeReport(points, closed).to_json(), points, album=album)
+        return Fit(
+            EnvelopeReport(points, closed).to_json(),
+            points,
+            album=lambda: {"envelope": learning_curves(points, axis="C", envelope=closed)},
+        )
     kind: Any = law.removeprefix("isoflop_")
     size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-    album = functools.partial(figures_of_isoflop, points, size, data)
-    return Fit(MinimaReport(points, size, data).to_json(), points, album=album)
+    return Fit(
+        MinimaReport(points, size, data).to_json(),
+        points,
+        album=lambda: {"isoflop_N": isoflop_valleys(size, points), "isoflop_D": isoflop_valleys(data, points)},
+    )
 
 
 def _overflows_ignored() -> AbstractContextManager[None]:

@@ -191,10 +191,10 @@ def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", ["scaling.law.read_points", "scaling.picture", "scaling.published", "scaling.fit_report.terminal"]
+    "module", ["scaling.law.read_points", "scaling.figures", "scaling.published", "scaling.fit_report.terminal"]
 )
 def test_nothing_heavy_is_imported_until_it_is_used(module):
-    heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "plotly", "rich", "scipy.stats"]
+    heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "rich", "scipy.stats"]
     told = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
