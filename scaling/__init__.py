@@ -6,8 +6,8 @@
     study = scaling.study("quickstart")
     fit = scaling.fit("points.csv", law="chinchilla")
 
-`scaling.published` holds published data sets, `scaling.law` the mathematics of the fits. Nothing is imported before it
-is used; `docs/api.md` describes every function and result.
+`scaling.laws` is the mathematics of the fits. Nothing is imported before it is used;
+`docs/api.md` describes every function and result.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
-    from scaling import law as law
-    from scaling import published as published
+    from scaling import laws as laws
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
     from scaling.laws.curves import CurveFit as CurveFit
@@ -112,7 +111,7 @@ _MODULES = {
 _HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
 _HOMES |= {"Cost": "scaling.cost", "CurveFit": "scaling.laws.curves"}
 _HOMES |= {"ScalingError": "scaling.errors", "extend": "scaling.schema"}
-_ROOMS = ("law", "published")
+_ROOMS = ("laws",)
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
 FLOORS = """
     version errors printing atomic parent standard_error json_lines schema shape batch
-    config kernel nn model cost metric data objective law laws picture figures published fit_report coverage
+    config kernel nn model cost metric data objective law laws picture figures coverage
     ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
@@ -24,8 +24,7 @@ ALONE = {
     "law": {"numpy", "scipy", "pyarrow"},
     "picture": {"numpy", "matplotlib"},
     "figures": {"numpy"},
-    "published": {"numpy", "scipy"},
-    "fit_report": {"numpy", "rich"},
+    "laws": {"numpy", "scipy", "pandas", "yaml"},
     "coverage": {"numpy"},
     "ledger": set(),
 }
