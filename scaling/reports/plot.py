@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.picture import Axis, Band, Contours, Line, Marks, Panel, ordered, short
+from scaling.picture import Axis, Band, Contours, Line, Marks, Panel, ordered
+from scaling.printing import short
 from scaling.reports import colour
 from scaling.reports.axis import Scale, scale
 from scaling.reports.markup import Html, join, tag
