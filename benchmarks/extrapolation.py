@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from scaling.errors import ScalingError
-from scaling.law import named
-from scaling.law.active import choose_runs
-from scaling.law.choice import candidates, choose, cost_of, fit_chosen
-from scaling.law.points import Points
+from scaling.laws import named
+from scaling.laws.design import choose_runs
+from scaling.laws.held_out import candidates, choose, cost_of, fit_chosen
+from scaling.laws.points import Points
 
 Frame = pd.DataFrame
 BUDGET = 0.1

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.forms import Form, named
-from scaling.law.goal import Goal
-from scaling.law.interval import Interval
-from scaling.law.next_run import Belief, Candidates, choose, confirmed, look
+from scaling.laws.catalogue import named
+from scaling.laws.design import Candidates
+from scaling.laws.intervals import Interval
+from scaling.laws.law import Form
+from scaling.laws.next_run import Belief, Goal, choose, confirmed, look
 
 TRUTH = {"E": 2.184, "A": 26.3, "B": 36000.0, "alpha": 0.605, "beta": 0.945}
 OFF = {"E": 1.9, "A": 8.0, "B": 3000.0, "alpha": 0.4, "beta": 0.7}
@@ -29,6 +30,7 @@ BUDGETS = (700416, 1200128, 2000896)
 LONG = {16, 24, 32}  # widths with a fourth budget
 LONGEST = 4000768
 SEEDS = 3
+ANY_WIDTH = Goal("E", "E", 1.0)
 
 
 def candidates() -> Candidates:
@@ -87,7 +89,7 @@ def adaptive(
     spent = 0.0
     while True:
         seen = look(goal, forms, field, taken, losses[taken], beliefs)
-        widths.append(seen.half_width(goal))
+        widths.append(goal.width_of(seen.interval))
         if confirmed(widths, goal.half_width):
             return Outcome(spent, len(taken), seen.interval, True)
         choice = choose(goal, field, taken, seen, budget - spent)
@@ -101,8 +103,8 @@ def studies(count: int, seed: int = 0) -> Iterator[tuple[str, list[Outcome], flo
     """Each kind of study with its outcomes, and the goal's half-width."""
     field, forms = candidates(), [named("chinchilla")]
     draws = [drawn(field, TRUTH, np.random.Generator(np.random.Philox([seed, each]))) for each in range(count)]
-    grids = [fixed(Goal("E", "E", 1.0), forms, field, losses) for losses in draws]
-    goal = Goal("E", "E", float(np.median([_half(outcome) for outcome in grids])))
+    grids = [fixed(ANY_WIDTH, forms, field, losses) for losses in draws]
+    goal = Goal("E", "E", float(np.median([ANY_WIDTH.width_of(outcome.interval) for outcome in grids])))
     yield "the fixed grid", grids, goal.half_width
     for name, supposed in {"the truth is supposed": TRUTH, "other constants are": OFF, "nothing is": None}.items():
         outcomes = []
@@ -112,13 +114,6 @@ def studies(count: int, seed: int = 0) -> Iterator[tuple[str, list[Outcome], flo
             except ScalingError:
                 continue
         yield name, outcomes, goal.half_width
-
-
-def _half(outcome: Outcome) -> float:
-    interval = outcome.interval
-    if interval is None or interval.open_below or interval.open_above:
-        return float("inf")
-    return 0.5 * (interval.high - interval.low)
 
 
 def main() -> None:
@@ -132,10 +127,11 @@ def main() -> None:
         grid = grid or outcomes[0].spent
         cost = np.array([outcome.spent for outcome in outcomes]) / grid
         low, middle, high = np.quantile(cost, (0.25, 0.5, 0.75))
+        half_width = np.median([ANY_WIDTH.width_of(o.interval) for o in outcomes])
         inside = np.mean([o.interval is not None and o.interval.covers(TRUTH["E"]) for o in outcomes])
         print(
             f"| {name} | {len(outcomes)} | {sum(o.reached for o in outcomes)} | {middle:.2f} | {low:.2f} to {high:.2f} "
-            f"| {np.median([o.runs for o in outcomes]):.0f} | {np.median([_half(o) for o in outcomes]):.4f} "
+            f"| {np.median([o.runs for o in outcomes]):.0f} | {half_width:.4f} "
             f"| {inside:.0%} |",
             flush=True,
         )

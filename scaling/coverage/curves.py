@@ -16,10 +16,10 @@ import numpy as np
 
 from scaling.coverage.shared import BUDGETS, DEVIATIONS
 from scaling.errors import ScalingError
-from scaling.law.forms.curve import MultiPower
 from scaling.laws.curves import Curve, Sizes, covariance, fit_curves, places_of, stacked
 from scaling.laws.fit import fit, intervals
 from scaling.laws.intervals import Interval
+from scaling.laws.special_laws import MULTI_POWER
 
 TRUTH = {
     "E": 2.184,
@@ -79,7 +79,7 @@ def _curve(name: str, size: int, rates: np.ndarray, first: int, count: int) -> C
 
 def drawn(curves: Sequence[Curve], sizes: Sizes, rng: np.random.Generator) -> list[Curve]:
     """The curves with losses around the law."""
-    mean = MultiPower().predict(np.array(list(TRUTH.values())), stacked(curves, RATE, 0.999))
+    mean = MULTI_POWER.predict(np.array(list(TRUTH.values())), stacked(curves, RATE, 0.999))
     places, errors = places_of(curves), np.empty(len(mean))
     for group in np.unique(places["group"]):
         rows = np.flatnonzero(places["group"] == group)

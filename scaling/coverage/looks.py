@@ -8,18 +8,15 @@ Simulated studies of the quickstart's 21 fitted runs, which end in a random orde
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from scaling.coverage.adaptive import SEEDS, TRUTH, candidates, drawn
-from scaling.law.forms import named
-from scaling.law.goal import Goal
-from scaling.law.interval import Interval
-from scaling.law.next_run import LEVEL, Candidates, Look, look, variance
-from scaling.law.repeated_looks import level_at_a_look
-
-GOAL = Goal("E", "E", 1.0)
+from scaling.coverage.adaptive import ANY_WIDTH, SEEDS, TRUTH, candidates, drawn
+from scaling.laws.catalogue import named
+from scaling.laws.design import Candidates
+from scaling.laws.intervals import Interval
+from scaling.laws.next_run import interval_of_all_looks, look
 
 
 def looks(field: Candidates, losses: np.ndarray, order: np.ndarray) -> Iterator[tuple[Interval, Interval | None]]:
@@ -28,18 +25,9 @@ def looks(field: Candidates, losses: np.ndarray, order: np.ndarray) -> Iterator[
     whole = sorted(int(row) for row in order)
     for count in range(len(form.parameters) + 2, len(order) + 1):
         rows = [int(row) for row in order[:count]]
-        seen = look(GOAL, [form], field, rows, losses[rows])
+        seen = look(ANY_WIDTH, [form], field, rows, losses[rows])
         if seen.interval is not None:
-            yield seen.interval, under_repeated_looks(GOAL, field, rows, whole, seen)
-
-
-def under_repeated_looks(
-    goal: Goal, field: Candidates, rows: Sequence[int], whole: Sequence[int], seen: Look
-) -> Interval | None:
-    """The interval that holds at all looks, where the study ends with the runs `whole`."""
-    fraction = variance(goal, field, whole, seen) / variance(goal, field, rows, seen)
-    level = level_at_a_look(LEVEL, len(rows) - seen.fits[0].parameters_fitted, fraction)
-    return None if level is None else seen.interval_at(goal, level)
+            yield seen.interval, interval_of_all_looks(ANY_WIDTH, field, rows, seen, whole)
 
 
 def main() -> None:

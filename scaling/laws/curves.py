@@ -21,14 +21,12 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, nearest, plural
-from scaling.law.forms.curve import CURVE_LAWS
-from scaling.law.forms.form import Form
-from scaling.law.forms.tissue import areas
-from scaling.law.points import Points
-from scaling.law.read_points import read_points_file
 from scaling.laws.intervals import Interval, bound, student
+from scaling.laws.law import Form
+from scaling.laws.points import Points, load_points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
 from scaling.laws.solver import Effort, choose, draw, minimise
+from scaling.laws.special_laws import CURVE_LAWS, areas
 from scaling.printing import columns, interval
 
 FALLS = 16
@@ -161,7 +159,7 @@ def read_curves(source: str | Path | Points) -> list[Curve]:
     `kind` marks rows as `train` or `evaluation` (all are evaluations without it); `trunk` and `validation` may be
     there. The learning rate between two rows lies on the line between theirs.
     """
-    points = source if isinstance(source, Points) else read_points_file(Path(source))
+    points = source if isinstance(source, Points) else load_points(Path(source))
     for name in NEEDED:
         if name not in points:
             what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"

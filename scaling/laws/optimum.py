@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.autodiff import Dual, exp
-from scaling.law.forms import Form, laws
-from scaling.law.forms.form import Seeds
+from scaling.laws.catalogue import laws
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
+from scaling.laws.dual import Dual
 from scaling.laws.fit import Fit, fit, intervals
 from scaling.laws.intervals import Interval, Method, is_wide_size
+from scaling.laws.law import Form, Seeds
 from scaling.laws.problem import Quantity
 
 FLOPS = 6.0
@@ -105,7 +105,7 @@ def optimal_size(form: Form, budget: Budget) -> Quantity:
         below, at, above = (law.evaluate(theta, budget.run(best + shift), seeds) for shift in (-STEP, 0.0, STEP))
         curvature = (above.value - 2.0 * at.value + below.value) / STEP**2
         mixed = (above - below) / (2.0 * STEP)
-        return exp(Dual(best, {index: -part / curvature for index, part in mixed.gradient.items()}))
+        return np.exp(Dual(best, {index: -part / curvature for index, part in mixed.gradient.items()}))
 
     return Quantity(f"N_opt(C={budget.C:g})", formula, "log")
 
