@@ -9,18 +9,17 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.errors import plural
-from scaling.law.bootstrap import refit
-from scaling.law.fit import Fit
-from scaling.law.frontier import FLOPS, optimal_size
-from scaling.law.held_out import HeldOut
-from scaling.law.interval import Method
-from scaling.law.points import MEANINGS, NOT_STATED, Points
-from scaling.law.predictions import Prediction, predict_runs, rows_of, titles
-from scaling.law.sensitivity import DELTAS, MOST_POINTS
-from scaling.law.sensitivity import sensitivity as sensitivity_of
-from scaling.law.two_step import TwoStep
 from scaling.laws.approaches import Envelope, IsoFlop
-from scaling.picture import BLACK, GREY, KINDS, Axis, Band, Contours, Line, Marks, Panel, Picture, ordered, short
+from scaling.laws.fit import DELTAS, SENSITIVITY_POINTS, Fit
+from scaling.laws.fit import sensitivity as sensitivity_of
+from scaling.laws.held_out import HeldOut
+from scaling.laws.intervals import Method, bootstrap
+from scaling.laws.law import MEANINGS
+from scaling.laws.optimum import FLOPS, Budget, optimal_size
+from scaling.laws.points import NOT_STATED, Points
+from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of, titles
+from scaling.picture import BLACK, GREY, KINDS, Axis, Band, Contours, Line, Marks, Panel, Picture, ordered
+from scaling.printing import short
 
 UNITS = {"C": "FLOPs", "loss": "nats per token"}
 STEPS = ("residuals", "sensitivity", "extrapolation", "joint_region", "learning_curves", "contours")
@@ -61,13 +60,13 @@ def figures_of_law(
         figures["contours"] = contours(fit)
     figures["residuals"] = residuals(fit)
     bounded = method is not None and fit.degrees_of_freedom > 1
-    if bounded and len(points) <= MOST_POINTS and form.target == "loss":
+    if bounded and len(points) <= SENSITIVITY_POINTS and form.target == "loss":
         figures["sensitivity"] = sensitivity(fit)
     exponents = [parameter.name for parameter in form.parameters if parameter.unit == "1"]
     free = [name for name in exponents if name not in fit.problem.fixed]
     if len(free) > 1 and fit.degrees_of_freedom > 0:
         resampling = "case" if fit.problem.shared is None else "run"  # runs that share errors are drawn together
-        theta = refit(fit, resampling, DRAWS, seed=fit.seed).theta
+        theta = bootstrap(fit.problem, fit.u, resampling, DRAWS, seed=fit.seed)[0]
         figures["joint_region"] = joint_region(
             fit, {name: theta[:, form.parameter_names.index(name)] for name in free[:2]}
         )
@@ -172,7 +171,7 @@ def contours(fit: Fit) -> Picture:
     x, y = _samples(n), _samples(d)
     z = fit.predict(N=x[None, :], D=y[:, None])
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
-    size = np.array([float(optimal_size(form, budget).of(form, fit.theta)) for budget in budgets])
+    size = np.array([float(optimal_size(form, Budget(budget)).of(form, fit.theta)) for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
     sizes = np.unique(N)

@@ -7,7 +7,7 @@ of unequal errors and of neighbours are by normal approximation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,31 +30,26 @@ SAME_SIZE = 0.01
 """Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
 
 
-@dataclass(frozen=True)
 class Diagnostics:
-    """The geometry of the law and its points at the optimum."""
+    """The geometry of the law and its points at the optimum.
 
-    condition_number: float
-    """Of the Jacobian by the solver's coordinates, its columns scaled to length one."""
-    leverage: np.ndarray
-    residual_scale: float
-    correlation: np.ndarray
-    """Of the estimates, in the solver's coordinates."""
+    `condition_number` is that of the Jacobian by the solver's coordinates, its columns scaled to length one;
+    `correlation` that of the estimates, in these coordinates.
+    """
 
-
-def diagnose(problem: Problem, u: np.ndarray) -> Diagnostics:
-    """Conditioning, leverage, scale of the residuals and correlation of the estimates."""
-    residual, jacobian = problem.linearise(u[None])
-    rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
-    length = np.linalg.norm(rows, axis=0)
-    _, values, right = np.linalg.svd(rows / np.where(length > 0, length, 1.0), full_matrices=False)
-    condition = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
-    nonzero = values > values[0] * 1e-12
-    covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
-    size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    freedom = max(len(problem.observed) - len(u), 1)
-    scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
-    return Diagnostics(condition, leverage(problem, jacobian)[0], scale, covariance / np.outer(size, size))
+    def __init__(self, problem: Problem, u: np.ndarray):
+        residual, jacobian = problem.linearise(u[None])
+        rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
+        length = np.linalg.norm(rows, axis=0)
+        _, values, right = np.linalg.svd(rows / np.where(length > 0, length, 1.0), full_matrices=False)
+        nonzero = values > values[0] * 1e-12
+        covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
+        size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+        freedom = max(len(problem.observed) - len(u), 1)
+        self.condition_number = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+        self.leverage = leverage(problem, jacobian)[0]
+        self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
+        self.correlation = covariance / np.outer(size, size)
 
 
 def identify(
@@ -186,16 +181,11 @@ def _lack_of_fit(residual: np.ndarray, columns: Columns, parameters: int) -> str
     return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
 
 
-@dataclass(frozen=True)
-class OffSize:
-    """The points of one size that lie off the law together: their rows, and the column and value that they share."""
-
-    column: str
-    value: float
-    rows: np.ndarray
+Size = tuple[str, float, np.ndarray]
+"""A column, the value that several points share in it, and their rows."""
 
 
-def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> OffSize | None:
+def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
     """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
 
     Each size in turn gets a shift of its own next to the law, linearised at its optimum: the shift over its standard
@@ -212,26 +202,26 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Of
     basis, singular, _ = np.linalg.svd(jacobian.T, full_matrices=False)
     basis = basis[:, singular > singular[0] * count * np.finfo(float).eps]
     error = residual - basis @ (basis.T @ residual)
-    shifts = np.array([np.isin(np.arange(count), size.rows) for size in sizes], float)
+    shifts = np.array([np.isin(np.arange(count), rows) for _, _, rows in sizes], float)
     shifts -= (shifts @ basis) @ basis.T
     length = (shifts**2).sum(1)
     explained = (shifts @ error) ** 2 / np.maximum(length, 1e-300)
     with np.errstate(divide="ignore"):
         statistics = np.sqrt(explained * freedom / np.maximum(error @ error - explained, 0.0))
     # Where a shift has no length, the law fits this size whatever its points are.
-    statistics = np.where(length < 1e-9 * np.array([len(size.rows) for size in sizes]), 0.0, statistics)
+    statistics = np.where(length < 1e-9 * np.array([len(rows) for _, _, rows in sizes]), 0.0, statistics)
     worst = int(np.argmax(statistics))
     limit = float(stdtrit(freedom, 1.0 - 0.5 * FALSE_ALARMS / len(sizes)))
     return sizes[worst] if statistics[worst] > limit else None
 
 
-def _sizes(name: str, column: np.ndarray) -> list[OffSize]:
+def _sizes(name: str, column: np.ndarray) -> list[Size]:
     """The sizes of a column that several points have; none of a column of one or two sizes, or that is not positive."""
     if column.min() <= 0:
         return []
     order = np.argsort(column, kind="stable")
     rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
-    return [OffSize(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
+    return [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
 
 
 def _off_size(problem: Problem, u: np.ndarray) -> str | None:
@@ -242,15 +232,16 @@ def _off_size(problem: Problem, u: np.ndarray) -> str | None:
     found = off_size(residual[0] * root, jacobian[0] * root, axes)
     if found is None:
         return None
-    above = (problem.loss - form.predict(problem.theta(u), problem.columns))[found.rows]
-    value = f"{found.value:,.0f}" if 1e3 <= found.value < 1e7 else f"{found.value:.4g}"
-    points = f"{len(above)} points of {found.column} = {value} lie"
+    column, size, rows = found
+    above = (problem.loss - form.predict(problem.theta(u), problem.columns))[rows]
+    value = f"{size:,.0f}" if 1e3 <= size < 1e7 else f"{size:.4g}"
+    points = f"{len(above)} points of {column} = {value} lie"
     side, distance = ("above", above) if above.mean() > 0 else ("below", -above)
     unit = "nats" if form.target.startswith("loss") else f"of {form.target}"
     lie = f"The {points} {side} the law by {distance.mean():.2g} {unit} on average"
     if distance.min() > 0:
         lie = f"All {points} {side} the law by {distance.min():.2g} to {distance.max():.2g} {unit}"
-    groups = problem.shared.groups[found.rows] if isinstance(problem.shared, SharedErrors) else found.rows
+    groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
     some = len(set(groups.tolist())) < len(groups)
     or_shared = ", or it is the error that these points share, which the intervals hold" if some else ""
     return f"{lie}: the form does not fit this size{or_shared}"

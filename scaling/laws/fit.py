@@ -11,7 +11,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
-from scaling.laws.diagnostics import Diagnostics, diagnose, identify, seed_scatter, unreliable
+from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
 from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Form
 from scaling.laws.points import Points
@@ -42,7 +42,7 @@ RISING = 4.0
 """Standard errors by which the loss rises with every column before it is refused."""
 DELTAS = (np.inf, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Huber's δ from least squares to almost the absolute error, in units of log loss."""
-MOST_SENSITIVITY = 300
+SENSITIVITY_POINTS = 300
 """Points up to which a fit without each of them is drawn."""
 
 
@@ -80,11 +80,7 @@ class Fit:
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
-        return diagnose(self.problem, self.u)
-
-    @property
-    def condition_number(self) -> float:
-        return self.diagnostics.condition_number
+        return Diagnostics(self.problem, self.u)
 
     @cached_property
     def bounds(self) -> Mapping[str, Interval]:
@@ -123,11 +119,6 @@ class Fit:
     def residuals(self) -> np.ndarray:
         """Predicted minus observed in the objective's space, in the order of the table's rows."""
         return self.in_table_order(self.problem.errors(self.u[None])[0])
-
-    @property
-    def leverage(self) -> np.ndarray:
-        """How much each point holds the law, 0 to 1, in the order of the table's rows."""
-        return self.in_table_order(self.diagnostics.leverage)
 
     @property
     def weights(self) -> np.ndarray:

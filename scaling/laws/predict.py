@@ -31,7 +31,7 @@ from scaling.laws.fit import STARTS, Fit, fit, intervals, predict
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
 from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Form, composed
 from scaling.laws.points import Points
-from scaling.laws.problem import Correlated, Objective, prediction
+from scaling.laws.problem import Objective, prediction
 from scaling.printing import percent
 
 TESTED = 1.0
@@ -53,69 +53,47 @@ DOUBT = (
 )
 
 
-@dataclass(frozen=True)
-class Extrapolation:
-    """Decades beyond the points by axis: positive above the largest, negative below the smallest, none within."""
-
-    decades: Mapping[str, float]
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether intervals were tested this far; a loss counts as the size that it falls with."""
-        limits = {"C": TESTED_COMPUTE} | {name: TESTED * power for name, power in SIZE_EXPONENTS.items()}
-        return all(abs(far) <= limits.get(name, TESTED) for name, far in self.decades.items())
-
-    def __bool__(self) -> bool:
-        return bool(self.decades)
-
-    def __str__(self) -> str:
-        def distance(far: float) -> str:
-            size = f"{abs(far):.2g}"
-            side = "above the largest" if far > 0 else "below the smallest"
-            return f"{size} {'decade' if size == '1' else 'decades'} {side}"
-
-        return ", ".join(f"{distance(far)} {name}" for name, far in self.decades.items())
-
-
-def extrapolation(fit: Fit, row: Mapping[str, float]) -> Extrapolation:
-    """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
-    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
-    target = {name: float(row[name]) for name in columns}
-    if {"N", "D"} <= set(columns) and "C" not in columns:
-        columns, target = {**columns, "C": columns["N"] * columns["D"]}, {**target, "C": target["N"] * target["D"]}
-    outside = {
-        name: math.log10(target[name] / np.clip(target[name], values.min(), values.max()))
-        for name, values in columns.items()
-        if values.min() > 0 and target[name] > 0
-    }
-    return Extrapolation({name: float(np.round(far, 4)) for name, far in outside.items() if abs(far) > 1e-3})
-
-
-@dataclass(frozen=True)
 class Discrepancy:
-    """The form's error and the noise of a run, from the residuals of a fit.
+    """The form's error and the noise of a run, from the residuals of a fit with a degree of freedom or more.
 
+    `size` and `spread` are the median of u's size before they are seen, and the standard deviation of its logarithm.
     Arrays over points are scaled by the root of the points' weights, so that their noise is equal, and combined so that
     what errors points share do not correlate.
     """
 
-    fit: Fit
-    columns: Columns
-    root: np.ndarray
-    shared: Correlated | None
-    kernel: np.ndarray
-    """Covariance of slope × u between the points, for u of size one."""
-    jacobian: np.ndarray
-    basis: np.ndarray
-    """Contrasts of the residuals that fitting leaves alone; `kernel` is diagonal in them."""
-    variances: np.ndarray
-    """The diagonal."""
-    contrasts: np.ndarray
-    """The residuals in the basis."""
-    sizes: np.ndarray
-    noises: np.ndarray
-    weights: np.ndarray
-    """The posterior of pairs of a size of u and a noise."""
+    def __init__(self, fit: Fit, size: float = SIZE, spread: float = SPREAD):
+        problem, count = fit.problem, len(fit.problem.observed)
+        # The points are in the order of their columns, so that every n-th of them represents them all.
+        chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
+        self.fit, self.shared = fit, problem.shared and problem.shared.at(chosen)
+        self.columns = {name: problem.columns[name][chosen] for name in fit.form.inputs}
+        self.root = np.sqrt(problem.weights[chosen])
+        self.jacobian = self._whitened(_jacobian(fit, self.columns).T * self.root).T
+        residual = self._whitened(-self.root * problem.errors(fit.u[None])[0][chosen])
+        kernel = _covariance(fit, self.columns, self.columns) * self.root[:, None] * self.root
+        self.kernel = self._whitened(self._whitened(kernel).T)
+        # Contrasts of the residuals that fitting leaves alone; the kernel is diagonal in them.
+        left, singular, _ = np.linalg.svd(self.jacobian)
+        rank = int((singular > singular[0] * len(self.root) * np.finfo(float).eps).sum())
+        variances, rotation = np.linalg.eigh(left[:, rank:].T @ self.kernel @ left[:, rank:])
+        self.basis, self.variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
+        self.contrasts = self.basis.T @ residual
+        scale = float(np.sqrt(np.mean(self.contrasts**2))) if len(self.contrasts) else 0.0
+        if scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
+            self.sizes, self.noises, self.weights = np.zeros(1), np.zeros(1), np.ones(1)
+            return
+        # The posterior of pairs of a size of u and a noise: a log-normal prior of the first, a flat one of log noise.
+        sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
+        expected = sizes[:, None] ** 2 * self.variances + noises[:, None] ** 2
+        density = -0.5 * (np.log(expected) + self.contrasts**2 / expected).sum(1)
+        density -= 0.5 * (np.log(sizes / size) / spread) ** 2
+        weights = np.exp(density - density.max())
+        relevant = weights > NEGLIGIBLE
+        self.sizes, self.noises = sizes[relevant], noises[relevant]
+        self.weights = weights[relevant] / weights[relevant].sum()
+
+    def _whitened(self, values: np.ndarray) -> np.ndarray:
+        return values if self.shared is None else self.shared.whiten(values)
 
     @property
     def noise(self) -> float:
@@ -127,8 +105,7 @@ class Discrepancy:
         if not self.noise:  # the points lie on the law
             return np.zeros(len(next(iter(rows.values()))))
         gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
-        cross = _covariance(self.fit, rows, self.columns) * self.root
-        cross = cross if self.shared is None else self.shared.whiten(cross)
+        cross = self._whitened(_covariance(self.fit, rows, self.columns) * self.root)
         before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
         cross = (cross - gain @ self.kernel) @ self.basis
         size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
@@ -150,45 +127,6 @@ class Discrepancy:
         standardised = np.abs(self.basis @ self.contrasts) / np.sqrt(self.basis**2 @ variance)
         of_residuals = float(np.sort(standardised)[rank - 1])
         return normal * (of_residuals / normal) ** (count / (count + SHRINKAGE))
-
-
-def discrepancy(fit: Fit, size: float = SIZE, spread: float = SPREAD) -> Discrepancy:
-    """What the residuals of a fit, which has a degree of freedom or more, show of its form and of a run's noise.
-
-    `size` and `spread` are the median of u's size before they are seen, and the standard deviation of its logarithm.
-    """
-    problem, count = fit.problem, len(fit.problem.observed)
-    # The points are in the order of their columns, so that every n-th of them represents them all.
-    chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
-    columns = {name: problem.columns[name][chosen] for name in fit.form.inputs}
-    root = np.sqrt(problem.weights[chosen])
-    jacobian = _jacobian(fit, columns) * root[:, None]
-    kernel = _covariance(fit, columns, columns) * root[:, None] * root
-    shared = problem.shared and problem.shared.at(chosen)
-    residual = -root * problem.errors(fit.u[None])[0][chosen]
-    if shared is not None:
-        jacobian, residual = shared.whiten(jacobian.T).T, shared.whiten(residual)
-        kernel = shared.whiten(shared.whiten(kernel).T)
-    left, singular, _ = np.linalg.svd(jacobian)
-    rank = int((singular > singular[0] * len(root) * np.finfo(float).eps).sum())
-    variances, rotation = np.linalg.eigh(left[:, rank:].T @ kernel @ left[:, rank:])
-    basis, variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
-    contrasts = basis.T @ residual
-    scale = float(np.sqrt(np.mean(contrasts**2))) if len(contrasts) else 0.0
-    if scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
-        sizes, noises, weights = np.zeros(1), np.zeros(1), np.ones(1)
-    else:
-        # The likelihood of the contrasts, under a log-normal prior of u's size and a flat one of log noise.
-        sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
-        expected = sizes[:, None] ** 2 * variances + noises[:, None] ** 2
-        density = -0.5 * (np.log(expected) + contrasts**2 / expected).sum(1)
-        density -= 0.5 * (np.log(sizes / size) / spread) ** 2
-        weights = np.exp(density - density.max())
-        relevant = weights > NEGLIGIBLE
-        sizes, noises, weights = sizes[relevant], noises[relevant], weights[relevant] / weights[relevant].sum()
-    return Discrepancy(
-        fit, columns, root, shared, kernel, jacobian, basis, variances, contrasts, sizes, noises, weights
-    )
 
 
 def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:
@@ -249,16 +187,37 @@ class Prediction:
     estimate: float
     mean: Interval | None
     run: Interval | None
-    extrapolation: Extrapolation
+    decades_outside: Mapping[str, float]
+    """Decades beyond the points by axis: positive above the largest, negative below the smallest, none within."""
 
-    def to_json(self) -> dict[str, Any]:
-        mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))
-        outside = {"decades_outside": dict(self.extrapolation.decades), "tested": self.extrapolation.is_tested}
-        return {"interval_mean": mean, "interval_run": run, **outside}
+    @property
+    def is_tested(self) -> bool:
+        """Whether intervals were tested this far outside; a loss counts as the size that it falls with."""
+        limits = {"C": TESTED_COMPUTE} | {name: TESTED * power for name, power in SIZE_EXPONENTS.items()}
+        return all(abs(far) <= limits.get(name, TESTED) for name, far in self.decades_outside.items())
 
     def is_identified(self, target: str) -> bool:
         """Whether both intervals are closed and narrow enough to state it; without them that is not judged."""
         return not any(bound and is_wide_prediction(target, bound) for bound in (self.mean, self.run))
+
+    def to_json(self) -> dict[str, Any]:
+        mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))
+        outside = {"decades_outside": dict(self.decades_outside), "tested": self.is_tested}
+        return {"interval_mean": mean, "interval_run": run, **outside}
+
+
+def decades_outside(fit: Fit, row: Mapping[str, float]) -> dict[str, float]:
+    """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
+    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
+    target = {name: float(row[name]) for name in columns}
+    if {"N", "D"} <= set(columns) and "C" not in columns:
+        columns, target = {**columns, "C": columns["N"] * columns["D"]}, {**target, "C": target["N"] * target["D"]}
+    far = {
+        name: math.log10(target[name] / np.clip(target[name], values.min(), values.max()))
+        for name, values in columns.items()
+        if values.min() > 0 and target[name] > 0
+    }
+    return {name: float(np.round(distance, 4)) for name, distance in far.items() if abs(distance) > 1e-3}
 
 
 def predict_runs(
@@ -281,7 +240,7 @@ def predict_runs(
     if isinstance(fit, TwoStep):
         return _of_two_steps(fit, rows, level, method, seed)
     form, target = fit.form, fit.form.target
-    places = [extrapolation(fit, row) for row in rows]
+    places = [decades_outside(fit, row) for row in rows]
     columns = {name: np.array([float(row[name]) for row in rows]) for name in form.inputs}
     inputs = [dict(zip(columns, map(float, values))) for values in zip(*columns.values())]
     if method is None or fit.degrees_of_freedom < 1:
@@ -296,7 +255,7 @@ def predict_runs(
         _possible(replace(mean, name=prediction(form, row).name), target)
         for row, mean in zip(inputs, bounds, strict=True)
     ]
-    process = form_error or discrepancy(fit)
+    process = form_error or Discrepancy(fit)
     missing = _missing_noise(fit, rows, np.array([mean.estimate for mean in means]), process.noise)
     halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
     runs = [_of_a_run(fit, mean, float(half)) for mean, half in zip(means, halves, strict=True)]
@@ -509,7 +468,7 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     the task's intervals are those at the predicted loss. The errors of the means and what a run adds to them have each
     their own correlation.
     """
-    place = Extrapolation({**loss.extrapolation.decades, **task.extrapolation.decades})
+    place = {**loss.decades_outside, **task.decades_outside}
     if loss.mean is None or loss.run is None or task.mean is None or task.run is None:
         return Prediction(loss.row, task.estimate, None, None, place)
     space = fit.task.problem.objective

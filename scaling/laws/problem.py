@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isinf
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -168,61 +168,7 @@ class SharedErrors:
         return replace(self, groups=np.unique(self.groups[rows], return_inverse=True)[1].reshape(-1))
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """What the residuals of a fit show of ρ, and what each value of it would make of the estimates."""
-
-    values: np.ndarray
-    weights: np.ndarray
-    """The posterior of each value."""
-    steps: np.ndarray
-    """How far the coordinates move from the fit under each, `[values, parameters]`."""
-    covariances: np.ndarray
-    """Of the coordinates under each, `[values, parameters, parameters]`."""
-    known: np.ndarray
-    """The covariance under the ρ of the fit."""
-    freedom: int
-
-    @property
-    def mean(self) -> float:
-        """The middle of the posterior of ρ on the scale of its logit."""
-        return _expit(self.weights @ _logit(self.values))
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Where ρ lies, by the quantiles of the posterior."""
-        below = np.cumsum(self.weights) - 0.5 * self.weights
-        low, high = np.interp((0.5 - 0.5 * level, 0.5 + 0.5 * level), below, _logit(self.values))
-        return _expit(low), _expit(high)
-
-    def widening(self, slope: np.ndarray, level: float) -> tuple[float, float]:
-        """The factors, at least 1, by which the ends of an interval move outwards since ρ is not known.
-
-        Under each ρ the quantity has Student's t: the ends are quantiles of a mixture. `slope` is its derivative by the
-        coordinates.
-        """
-        from scipy.optimize import brentq
-        from scipy.special import stdtr, stdtrit
-
-        quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
-        alone = quantile * float(np.sqrt(max(slope @ self.known @ slope, 0.0)))
-        if not alone > 0:
-            return 1.0, 1.0
-        centres = self.steps @ slope
-        errors = np.sqrt(np.maximum(np.einsum("vij,i,j->v", self.covariances, slope, slope), 1e-300))
-        reach = float(np.max(np.abs(centres) + errors * quantile))
-
-        def at(fraction: float) -> float:
-            def above(x: float) -> float:
-                return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
-
-            return float(brentq(above, -reach, reach))  # type: ignore[arg-type]
-
-        tail = 0.5 - 0.5 * level
-        return max(-at(tail) / alone, 1.0), max(at(1.0 - tail) / alone, 1.0)
-
-
-@dataclass(frozen=True)
-class Linear:
+class Linear(NamedTuple):
     """A step of generalised least squares from errors of observed minus fitted and their design."""
 
     step: np.ndarray
@@ -251,23 +197,65 @@ def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) 
     return Linear(step, inverse, float(rest @ rest), errors.log_determinant + information)
 
 
-def learn_correlation(shared: SharedErrors, design: np.ndarray, errors: np.ndarray) -> Correlation:
-    """ρ by restricted likelihood under a prior: six trunks alone cannot separate it from the law.
+class Correlation:
+    """What the residuals of a fit show of ρ, and what each value of it would make of the estimates.
 
-    There has to be a degree of freedom.
+    By restricted likelihood under a prior: six trunks alone cannot separate ρ from the law. There has to be a degree of
+    freedom. `errors` are observed minus fitted, `design` `[parameters, points]` their derivative, both scaled by the
+    root of the weights.
     """
-    freedom = len(errors) - len(design)
 
-    def under(logit: float) -> tuple[float, np.ndarray, np.ndarray]:
-        fit = least_squares(replace(shared, correlation=_expit(logit)), design, errors)
-        variance = max(fit.square / freedom, 1e-300)
-        score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
-        return score, fit.step, variance * fit.inverse @ fit.inverse.T
+    def __init__(self, shared: SharedErrors, design: np.ndarray, errors: np.ndarray):
+        self.freedom = freedom = len(errors) - len(design)
 
-    scores, steps, covariances = (np.array(part) for part in zip(*map(under, GRID)))
-    density = np.exp(scores - scores.max())
-    known = under(_logit(shared.correlation))[2]
-    return Correlation(_expit(GRID), density / density.sum(), steps, covariances, known, freedom)
+        def under(logit: float) -> tuple[float, np.ndarray, np.ndarray]:
+            fit = least_squares(replace(shared, correlation=_expit(logit)), design, errors)
+            variance = max(fit.square / freedom, 1e-300)
+            score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
+            return score, fit.step, variance * fit.inverse @ fit.inverse.T
+
+        scores, steps, covariances = (np.array(part) for part in zip(*map(under, GRID)))
+        self.weights = np.exp(scores - scores.max())
+        self.weights /= self.weights.sum()
+        self.steps, self.covariances = steps, covariances
+        self.known = under(_logit(shared.correlation))[2]  # the covariance under the ρ of the fit
+
+    @property
+    def mean(self) -> float:
+        """The middle of the posterior of ρ on the scale of its logit."""
+        return _expit(self.weights @ GRID)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Where ρ lies, by the quantiles of the posterior."""
+        below = np.cumsum(self.weights) - 0.5 * self.weights
+        low, high = np.interp((0.5 - 0.5 * level, 0.5 + 0.5 * level), below, GRID)
+        return _expit(low), _expit(high)
+
+    def widening(self, slope: np.ndarray, level: float) -> tuple[float, float]:
+        """The factors, at least 1, by which the ends of an interval move outwards since ρ is not known.
+
+        Under each ρ the quantity has Student's t: the ends are quantiles of a mixture. `slope` is its derivative by the
+        coordinates.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import stdtr, stdtrit
+
+        quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
+        alone = quantile * float(np.sqrt(max(slope @ self.known @ slope, 0.0)))
+        if not alone > 0:
+            return 1.0, 1.0
+        centres = self.steps @ slope
+        errors = np.sqrt(np.maximum(np.einsum("vij,i,j->v", self.covariances, slope, slope), 1e-300))
+        reach = float(np.max(np.abs(centres) + errors * quantile))
+
+        def at(fraction: float) -> float:
+            def above(x: float) -> float:
+                return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
+
+            return float(brentq(above, -reach, reach))  # type: ignore[arg-type]
+
+        tail = 0.5 - 0.5 * level
+        return max(-at(tail) / alone, 1.0), max(at(1.0 - tail) / alone, 1.0)
 
 
 def prior_correlation() -> float:
@@ -434,7 +422,7 @@ class Problem:
             return None
         root = np.sqrt(self.weights)
         residual, jacobian = replace(self, shared=None).linearise(u[None])
-        return learn_correlation(self.shared, jacobian[0] * root, -residual[0] * root)
+        return Correlation(self.shared, jacobian[0] * root, -residual[0] * root)
 
     def at(self, rows: np.ndarray) -> Problem:
         """The problem of some of the rows."""
