@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 _NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "kappa", "lambda", "sigma", "omega")
-GREEK = dict(zip(_NAMES, "αβγδεζηκλσω", strict=True))
+GREEK: Mapping[str, str] = dict(zip(_NAMES, "αβγδεζηκλσω", strict=True))
 """Letters of parameters by the names that options and JSON have."""
 SIGNS = {"±": "pm", "×": "times", "∝": "propto", "≥": "geq", "→": "to", **{sign: name for name, sign in GREEK.items()}}
 LATEX = str.maketrans(

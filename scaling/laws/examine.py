@@ -138,7 +138,7 @@ def _law(
         "degrees_of_freedom": fit.degrees_of_freedom,
         "residual_scale": fit.diagnostics.residual_scale,
         "seed_noise": fit.seed_noise,
-        "condition_number": fit.condition_number,
+        "condition_number": fit.diagnostics.condition_number,
         "largest_leverage": float(fit.diagnostics.leverage.max()),
         **_closeness(fit),
         "not_identified": fit.not_identified,

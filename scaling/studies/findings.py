@@ -216,15 +216,13 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     from scaling.figures import caption, curves_of_law
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
-    from scaling.laws.law import constrained, upper_level
-    from scaling.laws.points import group_of, known_chance
+    from scaling.laws.points import group_of
+    from scaling.laws.written import constrained_law
 
     if findings.question.compares_rows:
         raise ScalingError("a law for each row has no second step", key=task)
     points = _scored(findings.points, task)
-    form = composed(named(name), named("task_sigmoid"))
-    fixed = known_chance(form, points)
-    form = constrained(form, {}, upper_level(form, fixed))
+    form, fixed = constrained_law(composed(named(name), named("task_sigmoid")), points)
     held_out = points.numbers("held_out") > 0
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
     if test is not None and not np.isfinite(test["accuracy"]).any():

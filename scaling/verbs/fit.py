@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -99,7 +99,7 @@ class Fit(TableResult):
         """The held-out runs, each with its prediction."""
         return _frame((self.document["held_out"] or {}).get("points", ()))
 
-    @functools.cached_property
+    @cached_property
     def back_test(self) -> pandas.DataFrame:
         """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
         from scaling.laws.held_out import back_test
@@ -177,14 +177,14 @@ class Fit(TableResult):
         law = self._needs_law("optimise")
         return getattr(law, "loss", law)  # of two steps the first
 
-    @functools.cached_property
+    @cached_property
     def _competitors(self) -> tuple[Competitor, ...]:
         from scaling.laws.optimum import competitors
 
         with _overflows_ignored():
             return competitors(self._law_of_loss)
 
-    @functools.cached_property
+    @cached_property
     def pictures(self) -> dict[str, Picture]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
         with _overflows_ignored():
@@ -350,38 +350,29 @@ def _law(
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.figures import figures_of_law
     from scaling.laws.examine import check_target, examine
-    from scaling.laws.held_out import choose, choose_again, cost_weights
-    from scaling.laws.law import constrained, upper_level
-    from scaling.laws.points import group_of, known_chance
+    from scaling.laws.held_out import choose, choose_again
+    from scaling.laws.points import group_of
     from scaling.laws.predict import fit_law
     from scaling.laws.problem import named_objective
-    from scaling.laws.written import Written, written_law
+    from scaling.laws.written import constrained_law
     from scaling.ledger.setup import setup_of_table
 
-    group = group_of(train, options["group"])
     objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
-    is_asked = (objective, delta) != (None, None)
-    fixed, limits, weights, choice, refit = dict(options["fix"]), dict(options["bounds"]), None, None, None
+    fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}
+    choice = refit = kind = None
     if isinstance(chosen, str):
-        kind = named_objective(objective or "log_huber", delta) if is_asked else None
-        refit = choose_again(train, objective=kind, seed=seed, group=group)
+        kind = named_objective(objective or "log_huber", delta) if objective or delta else None
         choice = choose(train, objective=kind, seed=seed)
-        form, kind = choice.best.form, choice.best.objective
-        weights = cost_weights(train, choice.best.power)
+        refit = choose_again(train, objective=kind, seed=seed, group=fitting["group"])
+        form, fit_form = choice.best.form, choice.best.fit
     else:
-        if isinstance(chosen, Written):
-            written = written_law(replace(chosen, bounds={**(chosen.bounds or {}), **limits}), table)
-            form = constrained(written, {**(chosen.ties or {}), **options["tie"]}, {})
-        else:
-            fixed = known_chance(chosen, table) | fixed
-            limits = upper_level(chosen, fixed) | limits
-            form = constrained(chosen, options["tie"], limits)
-        kind = named_objective(objective or form.objective, delta) if is_asked else None
+        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
+        kind = named_objective(objective or form.objective, delta) if objective or delta else None
         weights = None if options["weight"] is None else train.numbers(options["weight"])
+        fit_form = partial(fit_law, form, objective=kind, weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
-    fitting = {"starts": options["starts"], "seed": seed, "group": group}
-    law = fit_law(form, train, objective=kind, weights=weights, fixed=fixed, **fitting)
+    law = fit_form(train, **fitting)
 
     is_file = isinstance(options["points"], str | Path) and "run" in table
     setup = setup_of_table(Path(options["points"]), map(str, table["run"])) if is_file else {}
@@ -391,13 +382,13 @@ def _law(
         held_out=tested,
         targets=options["targets"],
         stated={**setup, **options["define"]},
-        group=group,
+        group=fitting["group"],
         largest=options["hold_out"] == "largest",
         refit=refit,
         **how,
     )
     document = examined.document | ({} if choice is None else {"choice": choice.to_json()})
-    album = functools.partial(figures_of_law, law, tested, tested=examined.held_out, **how)
+    album = partial(figures_of_law, law, tested, tested=examined.held_out, **how)
     more = {"album": album, "refit": refit, "questions": options["checklist"]}
     return Fit(document, train, examined.intervals, law, **how, **more)
 
@@ -411,21 +402,14 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
     if law == "envelope":
         closed = envelope(points)
-        examined, draw = (
-            of_envelope(points, closed),
-            {"envelope": lambda: learning_curves(points, axis="C", envelope=closed)},
-        )
-    else:
-        kind: Any = law.removeprefix("isoflop_")
-        size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-        examined = of_isoflop(points, size, data)
-        draw = {f"isoflop_{each.along}": functools.partial(isoflop_valleys, each, points) for each in (size, data)}
-    return Fit(
-        examined.document,
-        points,
-        examined.intervals,
-        album=lambda: {name: picture() for name, picture in draw.items()},
-    )
+        found = of_envelope(points, closed)
+        drawn = partial(learning_curves, points, axis="C", envelope=closed)
+        return Fit(found.document, points, found.intervals, album=lambda: {law: drawn()})
+    kind: Any = law.removeprefix("isoflop_")
+    both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
+    found = of_isoflop(points, *both)
+    album = {f"isoflop_{each.along}": partial(isoflop_valleys, each, points) for each in both}
+    return Fit(found.document, points, found.intervals, album=lambda: {name: draw() for name, draw in album.items()})
 
 
 def _overflows_ignored() -> AbstractContextManager[None]:
