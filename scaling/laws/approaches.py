@@ -23,8 +23,8 @@ from statistics import NormalDist
 import numpy as np
 
 from scaling.errors import ScalingError, nearest
-from scaling.law.noise import student
-from scaling.law.points import Points
+from scaling.laws.intervals import student
+from scaling.laws.points import Points
 
 SAME_BUDGET = 0.05
 """Runs within 5% of a budget's centre are of that budget: a grid of real models cannot spend exactly C."""
@@ -40,7 +40,7 @@ CLOSEST = 1 / 3
 """A minimum is never held to be known better than a third of the spacing of the sizes it was read from."""
 BIAS = 2.0
 """Times the distance to the minima of a cubic and a quartic, within which a parabola's bias lies: on points without
-noise of 600 laws, grids and windows it held every exponent (tests/law/test_isoflop.py has a sample of these)."""
+noise of 600 laws, grids and windows it held every exponent (tests/laws/test_approaches.py has a sample of these)."""
 BUDGETS = 1500
 """Logarithmically spaced budgets of an envelope, as in the paper."""
 

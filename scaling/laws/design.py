@@ -133,7 +133,7 @@ def _greedy(
         if not affordable.any():
             return chosen
         now, after = linear.variances(rows)
-        row = int(np.where(affordable, np.log(now / after) / cost, -1.0).argmax())
+        row = int(np.where(affordable, (now - after) / cost, -1.0).argmax())
         spent += float(cost[row])
         chosen.append(row)
 

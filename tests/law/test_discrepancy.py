@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from scaling.law import LogHuber, LogSquared, Points, Squared, fit, predict_runs
-from scaling.law.back_test import back_test
-from scaling.law.discrepancy import LARGEST, discrepancy
-from scaling.law.extrapolation import extrapolation
-from scaling.law.held_out import judge
+from scaling.laws import Points, fit, predict_runs
+from scaling.laws.held_out import judge
+from scaling.laws.predict import LARGEST, discrepancy, extrapolation
+from scaling.laws.problem import named_objective
 
 
 def study(n=60, noise=0.003, bend=0.0, seed=0, decades=2.0):
@@ -27,7 +26,11 @@ def test_a_form_that_is_wrong_is_told_from_noise():
     assert wrong.noise == pytest.approx(0.003, rel=0.5)
 
 
-@pytest.mark.parametrize("objective", [LogHuber(), LogSquared(), Squared()], ids=lambda objective: objective.name)
+@pytest.mark.parametrize(
+    "objective",
+    [named_objective("log_huber"), named_objective("log_squared"), named_objective("squared")],
+    ids=lambda objective: objective.name,
+)
 def test_the_interval_of_a_run_grows_with_its_distance(objective):
     law = fit("chinchilla", study(bend=0.3), objective=objective)
     rows = [{"N": 1e8 * factor, "D": 1e10 * factor} for factor in (1.0, 30.0, 300.0, 3000.0)]
@@ -84,13 +87,3 @@ def test_the_distance_is_in_decades_beyond_the_points():
     assert far.decades == pytest.approx({"N": 2.0, "D": -1.0}, abs=1e-3)
     assert str(far) == "2 decades above the largest N, 1 decade below the smallest D"
     assert not far.is_tested
-
-
-def test_the_back_test_leaves_out_the_largest_by_each_axis():
-    law = fit("chinchilla", study())
-    tests = back_test(law, 0.9)
-    assert [(test.axis, test.runs) for test in tests] == [(axis, runs) for axis in "NDC" for runs in (12, 24)]
-    assert all(test.level == 0.9 and test.decades > 0 for test in tests)
-    assert sum(test.inside for test in tests) >= 0.85 * sum(test.runs for test in tests)
-    few = fit("chinchilla", study(n=15))
-    assert back_test(few) == []

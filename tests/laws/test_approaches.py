@@ -1,14 +1,15 @@
-"""Approach 2 on IsoFLOP curves whose minima are known."""
+"""Approach 2 on IsoFLOP curves whose minima are known, and approach 1 on curves of a known law."""
 
 import numpy as np
 import pytest
 
+import scaling
 from scaling.errors import ScalingError
-from scaling.law.columns import from_columns
-from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, isoflop
-from scaling.law.points import Points
+from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, envelope, isoflop
+from scaling.laws.points import Points
 
 BUDGETS = np.geomspace(1e18, 1e21, 5)
+ALPHA, BETA = 0.34, 0.37
 
 
 def valley(exponent=0.5, reach=8.0, sizes=9, budgets=BUDGETS):
@@ -17,15 +18,22 @@ def valley(exponent=0.5, reach=8.0, sizes=9, budgets=BUDGETS):
     optimum = 0.1 * C**exponent
     N = optimum * np.tile(np.geomspace(1 / reach, reach * 1.3, sizes), len(budgets))
     loss = 2 + 1e3 * C**-0.15 + 0.05 * np.log(N / optimum) ** 2
-    return from_columns({"N": N, "D": C / (6 * N), "C": C, "loss": loss})
+    return Points({"N": N, "D": C / (6 * N), "C": C, "loss": loss})
+
+
+def noisy(table, noise, seed):
+    error = noise * np.random.default_rng(seed).standard_normal(len(table))
+    return table.with_column("loss", table["loss"] + error, "noisy")
 
 
 @pytest.mark.parametrize("exponent", [0.3, 0.5, 0.73])
-def test_a_parabola_is_read_exactly(exponent):
-    found = isoflop(valley(exponent))
-    assert found.law.exponent == pytest.approx(exponent, rel=1e-9)
-    assert found.law.coefficient == pytest.approx(0.1, rel=1e-7)
-    assert [minimum.position for minimum in found.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
+def test_a_parabola_is_read_exactly_and_size_and_tokens_share_the_compute(exponent):
+    table = valley(exponent)
+    size, data = isoflop(table), isoflop(table, along="D")
+    assert size.law.exponent == pytest.approx(exponent, rel=1e-9)
+    assert size.law.coefficient == pytest.approx(0.1, rel=1e-7)
+    assert [minimum.position for minimum in size.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
+    assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
 
 
 def test_akima_reads_it_from_a_fine_grid():
@@ -50,31 +58,18 @@ def test_akima_is_the_lowest_point_of_its_interpolant():
     assert position[inside] == pytest.approx(dense[values.argmin(axis=0)][inside], abs=1e-3)
 
 
-def test_size_and_tokens_share_the_compute():
-    table = valley(0.6)
-    size, data = isoflop(table), isoflop(table, along="D")
-    assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
-
-
 def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason():
     good = valley(budgets=BUDGETS[:3])
     N = np.array([1.0, 2.0, 4.0]) * 1e9
-    extra = {
-        "N": [*N, *N, 1e9],
-        "C": [1e22] * 3 + [1e23] * 3 + [1e24],
-        "loss": [3.0, 2.9, 2.85, 2.5, 2.9, 2.5, 2.0],
-    }
-    table = from_columns({name: [*good[name], *extra[name]] for name in extra})
-    found = isoflop(table)
+    losses = [3.0, 2.9, 2.85, 2.5, 2.9, 2.5, 2.0]
+    extra = {"N": [*N, *N, 1e9], "C": [1e22] * 3 + [1e23] * 3 + [1e24], "loss": losses}
+    found = isoflop(Points({name: np.array([*good[name], *extra[name]]) for name in extra}))
     assert [minimum.refused for minimum in found.minima] == [None, None, None, AT_THE_EDGE, INVERTED, TOO_FEW]
     assert found.law.exponent == pytest.approx(0.5, rel=1e-9)
-    assert len(found.accepted) == 3
-
-
-def test_no_law_without_two_minima():
-    table = from_columns({"N": [1, 2, 4, 1, 2, 4], "C": [1, 1, 1, 9, 9, 9], "loss": [3, 2, 1, 3, 2, 1]})
-    with pytest.raises(ScalingError, match=r"0 of 2 budgets have a minimum.*edge.*; add sizes on both sides"):
-        isoflop(table)
+    with pytest.raises(ScalingError, match=r"1 of 4 budgets have a minimum.*edge.*; add sizes on both sides"):
+        isoflop(Points({name: np.array([*good[name][:9], *extra[name]]) for name in extra}))
+    with pytest.raises(ScalingError, match="did you mean 'akima'"):
+        isoflop(good, kind="akyma")
 
 
 def test_budgets_spent_almost_exactly_are_one_budget():
@@ -84,14 +79,14 @@ def test_budgets_spent_almost_exactly_are_one_budget():
 
 
 def test_permuted_rows_change_no_digit():
-    table = valley()
-    rng = np.random.default_rng(1)
-    table = table.with_column("loss", table["loss"] + 0.003 * rng.standard_normal(len(table)), "noisy")
-    shuffled = table.take(rng.permutation(len(table)))
+    table, runs = noisy(valley(), 0.003, 1), training(sizes=8)
     for kind in KINDS:
+        shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
         one, other = (isoflop(points, kind=kind, noise=0.003, draws=50) for points in (table, shuffled))
         assert one.law == other.law
         assert np.array_equal(one.draws, other.draws)
+    shuffled = runs.take(np.random.default_rng(0).permutation(len(runs)))
+    assert envelope(runs, budgets=100).N_law == envelope(shuffled, budgets=100).N_law
 
 
 def test_an_interval_knows_more_than_seed_noise():
@@ -107,18 +102,9 @@ def test_an_interval_knows_more_than_seed_noise():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_interval_covers(kind):
-    rng = np.random.default_rng(2)
-    table, covered, studies = valley(sizes=7), 0, 60
-    for _ in range(studies):
-        noisy = table.with_column("loss", table["loss"] + 0.004 * rng.standard_normal(len(table)), "noisy")
-        low, high = isoflop(noisy, kind=kind, noise=0.004, draws=200).interval()
-        covered += low <= 0.5 <= high
-    assert covered / studies >= 0.9
-
-
-def test_an_unknown_kind_names_the_nearest():
-    with pytest.raises(ScalingError, match="did you mean 'akima'"):
-        isoflop(valley(), kind="akyma")
+    table, studies = valley(sizes=7), 60
+    ends = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=200).interval() for s in range(studies)]
+    assert np.mean([low <= 0.5 <= high for low, high in ends]) >= 0.9
 
 
 def lopsided(generator, sizes):
@@ -162,8 +148,6 @@ def test_three_sizes_bound_no_bias():
 
 
 def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
-    import scaling
-
     table, exponent, _ = lopsided(np.random.default_rng(2), 9)
     fitted = scaling.fit(table, law="isoflop_parabola")
     bias, interval = fitted.document["bias"]["a"], fitted.intervals["a"]
@@ -173,3 +157,32 @@ def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
     assert np.all(fitted.minima["N_low"] < fitted.minima["N"])
     assert np.all(fitted.minima["N"] < fitted.minima["N_high"])
     assert "bias" not in scaling.fit(table, law="isoflop_akima").document
+
+
+def training(sizes=25, evaluations=50):
+    N = np.repeat(np.geomspace(1e7, 1e10, sizes), evaluations)
+    D = N * np.tile(np.geomspace(1, 300, evaluations), sizes)
+    loss = 1.8 + 480 * N**-ALPHA + 2100 * D**-BETA
+    return Points({"run": np.array([f"run {n:.3e}" for n in N]), "N": N, "D": D, "C": 6 * N * D, "loss": loss})
+
+
+def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law():
+    found = envelope(training(), budgets=400)
+    assert found.N_law.exponent == pytest.approx(BETA / (ALPHA + BETA), abs=0.01)
+    assert found.D_law.exponent == pytest.approx(ALPHA / (ALPHA + BETA), abs=0.01)
+    low, high = found.N_law.interval()
+    assert low <= BETA / (ALPHA + BETA) <= high
+    assert found.refused > 0
+    assert np.allclose(6 * found.N * found.D, found.C, rtol=1e-9)
+    assert found.loss == pytest.approx(1.8 + 480 * found.N**-ALPHA + 2100 * found.D**-BETA, rel=1e-3)
+    assert 1e7 < found.N.min() < found.N.max() < 1e10
+
+
+def test_what_makes_no_envelope_is_refused():
+    with pytest.raises(ScalingError, match="three sizes or more"):
+        envelope(training(sizes=2))
+    table = training(sizes=5)
+    with pytest.raises(ScalingError, match="not closed"):
+        envelope(table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best"))
+    with pytest.raises(ScalingError, match="two sizes"):
+        envelope(table.with_column("run", np.full(len(table), "one"), ""))
