@@ -46,8 +46,8 @@ def fit_curves(
         level: of the intervals
         seed: of the random starts
     """
-    from scaling.law.parse_number import parse_number
     from scaling.laws import curves as laws_of_curves
+    from scaling.laws.formula import parse_number
 
     start = None if after is None else parse_number(after)
     if after is not None and start is None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.law.forms import LAWS
+from scaling.laws.catalogue import LAWS
 from scaling.picture import BLACK, GREY, KINDS, ordered
 from scaling.reports.answer import answer
 from scaling.reports.axis import scale

@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.law import Squared, fit, intervals, named
-from scaling.law.columns import from_columns
-from scaling.law.forms.constrained import constrained
-from scaling.law.forms.formula import Written, formula, is_formula, read_law
+from scaling.laws import fit, intervals, named
+from scaling.laws.law import constrained
+from scaling.laws.points import load_points
+from scaling.laws.written import Written, law_of, read_law, written_law
 
 RNG = np.random.default_rng(5)
 N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6)))
 NOISE = 1 + 0.002 * RNG.standard_normal(36)
 LOSS = (1.7 + 400 * N**-0.34 + 900 * D**-0.3) * NOISE
 TABLE = {"N": N, "D": D, "loss": LOSS}
-POINTS = from_columns(TABLE)
+POINTS = load_points(TABLE)
 CHINCHILLA = "E + A*N^-alpha + B*D^-beta"
 
 
 def law(text, points=POINTS, /, **limits):
-    return formula(Written(text, bounds=limits), points)
+    return written_law(Written(text, bounds=limits), points)
 
 
 def test_chinchilla_as_a_formula_is_the_built_in_law_to_the_last_digit():
@@ -34,7 +34,7 @@ def test_chinchilla_as_a_formula_is_the_built_in_law_to_the_last_digit():
 @pytest.mark.parametrize(
     ("text", "other"),
     [
-        ("E + A N^-a + B D^-b", "chinchilla"),
+        ("E + A*N^-a + B*D^-b", "chinchilla"),
         ("L(N, D) = E + A/N^alpha + B/D^beta", "chinchilla"),
         ("((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D", "kaplan_n_d"),
         ("E + (a*M^eta + b*M^-eta)*C^-eta", "over_training"),
@@ -43,7 +43,7 @@ def test_chinchilla_as_a_formula_is_the_built_in_law_to_the_last_digit():
     ],
 )
 def test_a_law_of_the_papers_written_as_a_formula_has_its_optimum(text, other):
-    points = from_columns(TABLE, rename={"C": "6ND", "M": "D/N"})
+    points = load_points(TABLE, rename={"C": "6ND", "M": "D/N"})
     written, built_in = fit(law(text, points), points), fit(other, points)
     assert written.objective == pytest.approx(built_in.objective, rel=1e-8)
 
@@ -51,24 +51,24 @@ def test_a_law_of_the_papers_written_as_a_formula_has_its_optimum(text, other):
 def test_formulas_recover_what_made_the_points():
     rows = np.geomspace(1e6, 1e10, 25)
     noise = 1 + 0.001 * np.random.default_rng(2).standard_normal(25)
-    shifted = from_columns({"N": rows, "loss": (1 + 300 * (rows + 3e7) ** -0.3) * noise})
+    shifted = load_points({"N": rows, "loss": (1 + 300 * (rows + 3e7) ** -0.3) * noise})
     estimates = fit(law("E + A*(N + N0)^-a", shifted), shifted).estimates
     assert estimates["N0"] == pytest.approx(3e7, rel=0.1)
-    falling = from_columns({"N": rows, "loss": (6 - 0.18 * np.log(rows)) * noise})
+    falling = load_points({"N": rows, "loss": (6 - 0.18 * np.log(rows)) * noise})
     assert fit(law("p - q*log(N)", falling), falling).estimates["q"] == pytest.approx(0.18, rel=0.02)
-    repeated = from_columns(
+    repeated = load_points(
         {**TABLE, "U": np.minimum(D, 1e10), "loss": 1.7 + 900 * np.minimum(D, 1e10) ** -0.3 + 400 * N**-0.34}
     )
     estimates = fit(law("E + A*N^-a + B*min(D, U)^-b", repeated), repeated).estimates
     assert estimates["b"] == pytest.approx(0.3, rel=1e-6)
     loss = np.linspace(2, 4, 30)
-    task = from_columns({"loss": loss, "error": 0.9 - 2 * np.exp(-0.8 * loss)})
-    estimates = fit(law("error = eps - k*exp(-g*loss)", task), task, objective=Squared()).estimates
+    task = load_points({"loss": loss, "error": 0.9 - 2 * np.exp(-0.8 * loss)})
+    estimates = fit(law("error = eps - k*exp(-g*loss)", task), task, objective="squared").estimates
     assert [estimates[name] for name in ("eps", "k", "g")] == pytest.approx([0.9, 2, 0.8], rel=1e-5)
 
 
 def test_what_a_name_is_follows_from_where_it_stands():
-    points = from_columns({**TABLE, "B": np.full(36, 512.0), "alpha": np.full(36, 1.0), "width": D / 7})
+    points = load_points({**TABLE, "B": np.full(36, 512.0), "alpha": np.full(36, 1.0), "width": D / 7})
     assert law("E + A*N^-a + B*D^-b", points).inputs == ("N", "D")
     assert law("E + A*width^-a", points).inputs == ("width",)
     assert law("E + A*B^-a", points).inputs == ("B",)
@@ -148,7 +148,20 @@ def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
         assert what in str(caught.value)
 
 
-def test_a_name_is_told_from_a_formula():
-    assert [is_formula(text) for text in ("chinchilla", "kaplan_n_d", "", "E+A", "L = E", "A N^-a")] == [False] * 3 + [
-        True
-    ] * 3
+def test_a_text_names_a_law_or_writes_one():
+    assert law_of("chinchilla") is named("chinchilla")
+    assert [step.name for step in law_of("two_step").steps] == ["chinchilla", "task_sigmoid"]
+    assert [law_of(text) for text in ("E+A", "L = E")] == [Written("E+A"), Written("L = E")]
+    with pytest.raises(ScalingError, match="there is no law 'chinchila'; did you mean 'chinchilla'"):
+        law_of("chinchila")
+
+
+def test_both_steps_of_a_law_are_tied_and_bounded_under_their_own_names():
+    form = constrained(law_of("two_step"), {"alpha": "beta"}, {"task_k": (1.0, 5.0)})
+    assert form.tied == {"alpha": "beta"}
+    assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
+    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}
+    theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])
+    loss = named("chinchilla").predict(np.array([1.7, 400.0, 900.0, 0.3, 0.3]), columns)
+    score = named("task_sigmoid").predict(theta[4:], {"loss": loss})
+    np.testing.assert_allclose(form.predict(theta, columns), score)

@@ -1,4 +1,4 @@
-"""The grammar of formulas and conditions: what a formula means, its exact derivative, and what is refused."""
+"""Numbers, formulas and conditions: what they mean, a formula's exact derivative, and what is refused."""
 
 import math
 
@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.law.autodiff import Dual
-from scaling.law.expression import DEEPEST, FUNCTIONS, evaluate, names, parse
-from scaling.law.row_condition import condition
+from scaling.laws.dual import Dual
+from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names, numeric, parse, parse_number
 
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 
@@ -23,9 +22,7 @@ MEANINGS = {
     "N^a^2": 3**0.25,
     "N^-a * D": 5 / 3**0.5,
     "2**3": 8.0,
-    "A": None,
-    "2 N D^a": 6 * 5**0.5,
-    "N (D + 1)": 18.0,
+    "N*(D + 1)": 18.0,
     "N·D × 2 − 1": 29.0,
     "1e2 + 1_000 + .5": 1100.5,
     "`train/loss` * config.n": 8.0,
@@ -37,7 +34,7 @@ MEANINGS = {
 }
 
 
-@pytest.mark.parametrize("text", [text for text, value in MEANINGS.items() if value is not None])
+@pytest.mark.parametrize("text", MEANINGS)
 def test_a_formula_means_what_it_says(text):
     assert float(evaluate(parse(text), VALUES)) == pytest.approx(MEANINGS[text], rel=1e-12)
 
@@ -73,23 +70,28 @@ def test_the_derivative_is_exact(text):
 REFUSED = {
     "": "breaks off",
     "N +": "breaks off",
-    "(N": "not closed",
-    "N)": "where its end should be",
-    "N + * D": "where a number or a name should be",
+    "N + * D": "is no formula",
+    "(N": "a bracket that is not closed",
+    "N)": "a bracket that is not closed, or not opened",
+    "(N, D)": "is no formula",
     "sin(N)": "has no function 'sin'",
     "log": "without its argument",
     "log(N, D)": "2 arguments",
+    "max(*N, D)": "is no formula",
     "min(N)": "1 arguments",
     "6N": "write 6*N",
     "10M": "write 10*M",
-    "C/6 N": "no sign before 'N', after a division",
+    "A N^-a": "no sign before 'N'; write * or / there",
+    "N (D + 1)": "no sign before '('",
     "N < 3": "a comparison belongs to --where",
     "N == 3": "comparison",
     "__import__('os')": "which no formula has",
     "N[0]": "which no formula has",
-    "lambda: 3": "which no formula has",
+    "lambda: 3": "no formula has",
     "1e999": "no number",
-    "(" * (DEEPEST + 1): "nests deeper",
+    "(" * 250 + "N" + ")" * 250: "is no formula",
+    "-" * 1999 + "N": "",
+    "N" + "+N" * (DEEPEST + 1): "nests deeper",
     "N" * 5000: "characters",
 }
 
@@ -175,3 +177,37 @@ def test_a_condition_on_computed_compute_is_met_but_for_rounding():
     compute = {"C": 6 * np.array([1e7 / 3]) * 1e9}
     assert condition(f"C={compute['C'][0]:.12g}", "where").mask(compute, "where").all()
     assert math.isclose(compute["C"][0], 2e16)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10M", 1e7),
+        ("1.1B", 1.1e9),
+        ("7b", 7e9),
+        ("300 k", 3e5),
+        ("2T", 2e12),
+        ("1,000", 1e3),
+        ("1,234,567.5", 1234567.5),
+        ("1_000", 1e3),
+        ("1 000 000", 1e6),
+        ("1e9", 1e9),
+        (" -3.5 ", -3.5),
+        (10**400, np.inf),
+        *(
+            (text, None)
+            for text in ("", "many", "1.000,5", "1,5", "0,123", "12,34,567", "M", "1e9x", True, None, "r10M")
+        ),
+    ],
+)
+def test_numbers_as_people_write_them(text, value):
+    assert parse_number(text) == value
+
+
+def test_three_digits_after_a_comma_are_thousands_of_parameters_but_may_be_a_fraction_of_a_loss():
+    assert numeric("N", np.array(["1,000", "", "10M"], object)).tolist() == pytest.approx(
+        [1000, np.nan, 1e7], nan_ok=True
+    )
+    for name, cell in (("loss", "3,125"), ("N", "1.000,5")):
+        with pytest.raises(ScalingError, match=f"{name}='{cell}': is not a number, in row 1; write a decimal point"):
+            numeric(name, np.array([cell, "1"], object))
