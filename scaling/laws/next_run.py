@@ -1,8 +1,8 @@
 """The next run of an adaptive study: its goal, what the finished runs show of it, what to train next, when to stop.
 
 A goal is what a study is to bound, and how narrowly: `E ± 0.01`, `loss at C=1e15 ± 0.5%`. Each law in competition is
-linearised where it was last fitted, and the next run is the one that lowers the logarithm of the variance of the goal
-most per FLOP (`design`). Everything here is deterministic.
+linearised where it was last fitted, and the next run is the one that lowers the variance of the goal most per FLOP
+(`design`). Everything here is deterministic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
-from scaling.laws.design import LEVEL, Candidates, Linear, study_without_noise, surface
+from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_without_noise, surface
 from scaling.laws.fit import Fit, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import Interval, measure, student
@@ -282,9 +282,7 @@ def choose(
     else:
         now, after = surface(candidates.columns, candidates.trunks).variances(taken)
         freedom = 0
-    score = np.log(now / after) / cost
-    score = np.where(affordable & np.isfinite(score), score, -np.inf)
-    order = np.argsort(-score, kind="stable")
+    order, score = best_first((now, after), cost, affordable)
     row = int(order[0])
     return Choice(
         row,
@@ -292,7 +290,7 @@ def choose(
         "narrows" if seen.beliefs else "spread",
         student(LEVEL, freedom) * float(np.sqrt(after[row])) if freedom > 0 else None,
         float(score[row]),
-        tuple((int(other), float(score[other] / score[row])) for other in order[1:4] if affordable[other]),
+        tuple((int(other), float(score[other] / score[row])) for other in order[1:4]),
     )
 
 
