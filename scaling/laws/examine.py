@@ -23,13 +23,14 @@ from scaling.laws.optimum import (
     SERVED,
     Budget,
     Competitor,
+    Optimum,
     competing_optima,
     competitors,
     optimal,
     optimal_size,
     residual_scale,
 )
-from scaling.laws.points import NOT_STATED, SETUP_COLUMNS, SETUP_QUESTIONS, Points, unit_of_term
+from scaling.laws.points import SETUP_COLUMNS, SETUP_QUESTIONS, Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
 from scaling.laws.report import coverage, largest_error
 from scaling.printing import percent
@@ -67,30 +68,31 @@ def examine(
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
-    answer = (TESTED, None if tested is None else _tested_in_words(tested))
+    budgets = [target for target in targets if _is_budget(form, target)]
+    rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
     if isinstance(fit, TwoStep):
         steps = [examine(step, method=method, level=level, stated=stated, group=group) for step in (fit.loss, fit.task)]
-        document, bounds = _two_steps(fit, *(step.document for step in steps)), steps[0].intervals
-        bounds = {**bounds, **{PREFIX + name: interval for name, interval in steps[1].intervals.items()}}
+        document, others = _two_steps(fit, *(step.document for step in steps)), ()
+        bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
+        optima = []
     else:
         bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
         document = _law(fit, bounds, level, group, stated or {})
-    budgets = [target for target in targets if _is_budget(form, target)]
-    rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
-    optima = []
-    if isinstance(fit, Fit) and budgets:
-        others = competitors(fit)
+        others = competitors(fit) if budgets or tested else ()
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
-    answers = [entry for entry in document["checklist"]["answers"] if entry["question"] != TESTED]
-    answers.append(_answer("fitting", *answer))
+    answers = [*document["answers"], _answer("fitting", TESTED, tested and _tested_in_words(tested))]
     document |= {
-        "held_out": None if tested is None else _test(fit, tested),
+        "held_out": tested and _test(form.target, tested, others),
         "predictions": [_predicted(prediction, form.target) for prediction in rows],
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
-        "checklist": _checklist(answers),
+        "checklist": {
+            "answers": answers,
+            "missing": [entry["question"] for entry in answers if entry["answer"] is None],
+        },
     }
+    del document["answers"]
     return Examination(plain(document), bounds, tested)
 
 
@@ -147,22 +149,26 @@ def _law(
         "points": _counts(points),
         "ranges": _ranges(fit),
         "clusters": _group(fit, group, level),
-        "checklist": _checklist([*_questions(fit, bounds, stated)]),
+        "answers": [_answer(*entry) for entry in _questions(fit, bounds, stated)],
     }
 
 
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
-    """The document of a law in two steps, made of those of its steps."""
+    """The document of a law in two steps, made of those of its steps, without its test and its predictions."""
     form, steps = fit.form, {"loss": loss, fit.form.target: task}
-    first = {entry["question"]: entry for entry in loss["checklist"]["answers"]}
-    later = (
+    asked = {entry["question"]: entry for entry in loss["checklist"]["answers"][:-1]}  # the last one is of the test
+    again = [
         {**entry, "question": f"{form.target}: {entry['question']}"}
-        for entry in task["checklist"]["answers"]
-        if entry["section"] in ("form", "fitting") and entry != first.get(entry["question"])
-    )
+        for entry in task["checklist"]["answers"][:-1]
+        if entry["section"] in ("form", "fitting") and entry != asked.get(entry["question"])
+    ]
     both = {
         key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
         for key in ("estimates", "units", "fixed", "intervals")
+    }
+    sentences = {
+        key: [f"{name}: {sentence}" for name, step in steps.items() for sentence in step[key]]
+        for key in ("not_identified", "unreliable")
     }
     return {
         "law": form.name,
@@ -174,20 +180,17 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
         "tied": loss["tied"] | {PREFIX + name: PREFIX + other for name, other in task["tied"].items()},
         "objective": None,
         "objective_kind": None,
-        "starts_agreeing": min(loss["starts_agreeing"], task["starts_agreeing"]),
+        "starts_agreeing": min(step["starts_agreeing"] for step in steps.values()),
         "converged": True,
         "n": task["n"],
         "degrees_of_freedom": fit.degrees_of_freedom,
         "correlation": fit.correlation,
-        **{
-            key: [f"{name}: {sentence}" for name, step in steps.items() for sentence in step[key]]
-            for key in ("not_identified", "unreliable")
-        },
+        **sentences,
         "unidentified": [*loss["unidentified"], *(PREFIX + name for name in task["unidentified"])],
-        "points": _counts(fit.points),
+        "points": loss["points"],
         "ranges": loss["ranges"],
         "clusters": loss["clusters"],
-        "checklist": _checklist([*first.values(), *later]),
+        "answers": [*asked.values(), *again],
         "steps": [loss, task],
     }
 
@@ -232,47 +235,44 @@ def _group(fit: Fit, column: str | None, level: float) -> Document | None:
     return document
 
 
-def _test(fit: Fit | TwoStep, held_out: HeldOut) -> Document:
+def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Document:
     """The test, each held-out run next to its prediction, and the errors of competing laws."""
-    target, observed = fit.form.target, map(float, held_out.observed)
-    errors = zip(map(float, held_out.relative_errors), map(float, held_out.errors), strict=True)
+    columns = (held_out.runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
     points = [
         {
             "run": run,
             **prediction.row,
-            target: value,
+            target: observed,
             "predicted": prediction.estimate,
             "relative_error": relative,
             "error": error,
             **prediction.to_json(),
-            "covered": None if prediction.run is None else bool(prediction.run.covers(value)),
+            "covered": prediction.run and bool(prediction.run.covers(observed)),
         }
-        for run, prediction, value, (relative, error) in zip(
-            held_out.runs, held_out.predictions, observed, errors, strict=True
-        )
+        for run, prediction, observed, relative, error in zip(*columns, strict=True)
     ]
-    others = []
-    for other in competitors(fit) if isinstance(fit, Fit) else ():
-        columns = {name: np.array([prediction.row[name] for prediction in held_out.predictions]) for name in ("N", "D")}
-        relative = np.abs(other.fit.predict(**columns) / held_out.observed - 1.0)
-        others.append({"law": other.name, "mean_absolute_relative_error": float(np.mean(relative))})
-    return held_out.to_json() | {"points": points, "other_laws": others}
+    rows = {
+        name: np.array([prediction.row[name] for prediction in held_out.predictions]) for name in ("N", "D") if others
+    }
+    errors = {other.name: np.abs(other.fit.predict(**rows) / held_out.observed - 1.0).mean() for other in others}
+    compared = [{"law": name, "mean_absolute_relative_error": error} for name, error in errors.items()]
+    return held_out.to_json() | {"points": points, "other_laws": compared}
 
 
 def _predicted(prediction: Prediction, target: str) -> Document:
-    identified = prediction.is_identified(target)
-    row = {**prediction.row, target: prediction.estimate, **prediction.to_json(), "identified": identified}
-    return row if identified else _without_estimates(row, target)
+    row = {**prediction.row, target: {"estimate": prediction.estimate}, **prediction.to_json()}
+    row = _answered(row, prediction.is_identified(target))
+    return row | {target: row[target]["estimate"]}
 
 
-def _without_estimates(row: Document, *names: str) -> Document:
-    """A row that is no answer: its intervals alone."""
-    nothing = {name: {**value, "estimate": None} for name, value in row.items() if _has_estimate(value)}
-    return row | nothing | {name: None for name in names if name not in nothing}
-
-
-def _has_estimate(value: Any) -> bool:
-    return isinstance(value, Mapping) and "estimate" in value
+def _answered(row: Document, identified: bool) -> Document:
+    """A row of a target; where it is no answer, its intervals without their estimates."""
+    if not identified:
+        has_estimate = {
+            name: value for name, value in row.items() if isinstance(value, Mapping) and "estimate" in value
+        }
+        row = row | {name: {**value, "estimate": None} for name, value in has_estimate.items()}
+    return row | {"identified": identified}
 
 
 def budget_optimum(
@@ -283,33 +283,39 @@ def budget_optimum(
     `interval_mean` and `interval_run` are of the loss of a run of the best size.
     """
     compute, served = target["C"], target.get(SERVED, 0.0)
-    if method is None:
+    best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
+    if best is None:
         budget = Budget(compute, served=served)
         size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
         row = {"N": size, "D": budget.data(size)}
-        bounded: Document = {name: {"estimate": value} for name, value in row.items()}
-        sizes, identified = None, True
     else:
-        best = optimal(fit, compute, served=served, method=method, level=level)
-        sizes, row = {"N": best.N, "D": best.D}, {"N": best.N.estimate, "D": best.D.estimate}
-        bounded = {name: value.to_json() for name, value in (*sizes.items(), ("loss", best.loss))}
-        identified = not is_wide_size(best.N)
+        row = {"N": best.N.estimate, "D": best.D.estimate}
     (prediction,) = predict_runs(fit, [row], level, method, seed=fit.seed)
-    identified = identified and prediction.is_identified("loss")
-    bounded = {"loss": {"estimate": prediction.estimate}} | bounded
-    scale, competing, ends = residual_scale(fit), [], {name: [value] for name, value in (sizes or {}).items()}
-    for other, theirs in competing_optima(others, compute, served, level):
-        values = {"N": theirs.N, "D": theirs.D, "loss": theirs.loss}
-        agrees = theirs.agrees(sizes["N"] if sizes else row["N"])
-        ratio = other.residual_scale / scale if scale else None
-        described = {name: value.to_json() for name, value in values.items()}
-        competing.append({"law": other.name, "residual_ratio": ratio, "agrees": agrees, **described})
-        for name, of in ends.items():
-            of.append(values[name])
-    over = {name: {"low": min(v.low for v in of), "high": max(v.high for v in of)} for name, of in ends.items()}
-    document = {"C": compute, **({SERVED: served} if served else {}), **bounded, **prediction.to_json()}
-    document |= {"identified": identified, "competing": competing, "over_laws": over if over and identified else None}
-    return document if identified else _without_estimates(document)
+    identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
+    bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
+    document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
+    scale, optima = residual_scale(fit), competing_optima(others, compute, served, level)
+    competing = [
+        {
+            "law": other.name,
+            "residual_ratio": other.residual_scale / scale if scale else None,
+            "agrees": theirs.agrees(row["N"] if best is None else best.N),
+            **_ends(theirs),
+        }
+        for other, theirs in optima
+    ]
+    over_laws = None
+    if best is not None and identified:
+        every = {name: [getattr(each, name) for each in (best, *(theirs for _, theirs in optima))] for name in "ND"}
+        over_laws = {
+            name: {"low": min(each.low for each in of), "high": max(each.high for each in of)}
+            for name, of in every.items()
+        }
+    return _answered(document | prediction.to_json(), identified) | {"competing": competing, "over_laws": over_laws}
+
+
+def _ends(best: Optimum) -> Document:
+    return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
 
 
 def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
@@ -346,13 +352,15 @@ def of_envelope(points: Points, closed: Envelope) -> Examination:
 
 
 def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document) -> Examination:
-    laws = [along.law if isinstance(along, IsoFlop) else along for along in (size, data)]
-    estimates = {"a": laws[0].exponent, "b": laws[1].exponent}
-    estimates |= {"N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient}
-    bounds = {
-        key: Interval(key, estimates[key], *map(float, along.interval()), 0.95, method)
-        for key, along in (("a", size), ("b", data))
+    laws = [getattr(along, "law", along) for along in (size, data)]
+    estimates = {
+        "a": laws[0].exponent,
+        "b": laws[1].exponent,
+        "N_coefficient": laws[0].coefficient,
+        "D_coefficient": laws[1].coefficient,
     }
+    ends = {"a": size.interval(), "b": data.interval()}
+    bounds = {key: Interval(key, estimates[key], low, high, 0.95, method) for key, (low, high) in ends.items()}
     document = {
         "law": name,
         "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
@@ -392,66 +400,56 @@ def _answer(section: str, question: str, answer: str | None) -> dict[str, str | 
     return {"section": section, "question": question, "answer": answer}
 
 
-def _checklist(answers: list[dict[str, str | None]]) -> Document:
-    return {"answers": answers, "missing": [entry["question"] for entry in answers if entry["answer"] is None]}
-
-
-def _questions(fit: Fit, bounds: Mapping[str, Interval], stated: Mapping[str, str]) -> Iterator[dict[str, str | None]]:
-    """The questions that a referee asks of a scaling law, answered from the fit and its points.
+def _questions(
+    fit: Fit, bounds: Mapping[str, Interval], stated: Mapping[str, str]
+) -> Iterator[tuple[str, str, str | None]]:
+    """The questions that a referee asks of a scaling law, answered from the fit and its points, by section.
 
     After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most
     of fifty papers silent on details that change their conclusions. `stated` answers what the points do not state.
     """
     form, points, problem = fit.form, fit.points, fit.problem
     answers = {**_statements(points), **stated}
-
-    yield _answer("form", SETUP_QUESTIONS["hypothesis"], answers.get("hypothesis"))
-    yield _answer("form", "Which equation?", f"{form.formula} ({form.citation})")
     held = f"; held: {', '.join(problem.fixed)}" if problem.fixed else ""
-    free = ", ".join(form.parameter_names[index] for index in problem.free)
-    yield _answer("form", "Which of its parameters are fitted?", free + held)
+    yield "form", SETUP_QUESTIONS["hypothesis"], answers.get("hypothesis")
+    yield "form", "Which equation?", f"{form.formula} ({form.citation})"
+    yield "form", "Which of its parameters are fitted?", ", ".join(problem.free_names) + held
     for name in (*form.axes, form.target):
-        definition = points.definition(name)
-        meaning = None if definition == NOT_STATED else definition
-        yield _answer("form", f"How is {name} ({MEANINGS.get(name, name)}) counted?", meaning)
+        yield "form", f"How is {name} ({MEANINGS.get(name, name)}) counted?", points.definitions.get(name)
+    for key, question in SETUP_QUESTIONS.items():
+        if key not in ("hypothesis", "noise"):
+            yield "training setup", question, answers.get(key)
 
-    setup = {key: question for key, question in SETUP_QUESTIONS.items() if key not in ("hypothesis", "noise")}
-    yield from (_answer("training setup", question, answers.get(key)) for key, question in setup.items())
-
-    yield _answer("points", "How many runs were fitted, and which were left out?", points.count())
+    yield "points", "How many runs were fitted, and which were left out?", points.count()
     for name in form.axes:
         column = points[name]
         decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
-        yield _answer("points", f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}")
+        yield "points", f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}"
     keys = np.column_stack([points[name] for name in form.inputs])
     _, scale, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    yield _answer("points", "How many distinct scales?", str(len(counts)))
+    yield "points", "How many distinct scales?", str(len(counts))
     noise, freedom = answers.get("noise"), len(points) - len(counts)
     if freedom:  # the pooled standard deviation of the target between runs of one scale
         target, scale = points[form.target].astype(float), scale.ravel()
         scatter = np.sqrt(np.sum((target - (np.bincount(scale, target) / counts)[scale]) ** 2) / freedom)
         noise = f"{scatter:.2g} ({plural(freedom, 'degree')} of freedom)"
-    yield _answer("points", SETUP_QUESTIONS["noise"], noise)
-    kind = None
-    if "run" in points:
-        runs = len(set(points["run"].tolist()))
+    yield "points", SETUP_QUESTIONS["noise"], noise
+    kind, runs = None, len(set(points["run"].tolist())) if "run" in points else 0
+    if runs:
         kind = "one point a run" if runs == len(points) else f"{len(points)} points along {plural(runs, 'run')}"
-    yield _answer("points", "Are they final losses, or points along training?", kind)
+    yield "points", "Are they final losses, or points along training?", kind
 
     weighted = not np.allclose(problem.weights, problem.weights[0])
     bounded = next((f"{percent(each.level)} intervals by {each.method}" for each in bounds.values()), None)
-    for question, answer in (
-        ("Which objective, and what is its value?", f"{problem.objective.name}, {fit.objective:.6g}"),
-        ("Are the points weighted?", "yes" if weighted else "no"),
-        ("How is the objective minimised?", "Levenberg-Marquardt with exact derivatives from many random starts"),
-        ("Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined"),
-        ("Did it converge?", "yes"),
-        ("Which parameters do the points identify?", "; ".join(fit.not_identified) or "all of them"),
-        ("Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it"),
-        ("How uncertain are the parameters?", bounded),
-        (TESTED, None),
-    ):
-        yield _answer("fitting", question, answer)
+    solver = "Levenberg-Marquardt with exact derivatives from many random starts"
+    yield "fitting", "Which objective, and what is its value?", f"{problem.objective.name}, {fit.objective:.6g}"
+    yield "fitting", "Are the points weighted?", "yes" if weighted else "no"
+    yield "fitting", "How is the objective minimised?", solver
+    yield "fitting", "Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined"
+    yield "fitting", "Did it converge?", "yes"
+    yield "fitting", "Which parameters do the points identify?", "; ".join(fit.not_identified) or "all of them"
+    yield "fitting", "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it"
+    yield "fitting", "How uncertain are the parameters?", bounded
 
 
 def _statements(points: Points) -> dict[str, str]:
