@@ -231,9 +231,8 @@ def predict_runs(
 ) -> list[Prediction]:
     """The law at each row of its columns, with both intervals at `level`; None as the method asks for no intervals.
 
-    The error of the mean is by a bootstrap, or by Student's t: a profile bounds parameters, and predictions have
-    intervals by t beside it. `form_error` is what is known of the form's error, by default what the residuals of this
-    fit show. A row may have `examples`, the number of examples that its score will be the mean of.
+    `form_error` is what is known of the form's error, by default what the residuals of this fit show. A row may have
+    `examples`, the number of examples that its score will be the mean of.
     """
     if not rows:
         return []
@@ -249,8 +248,7 @@ def predict_runs(
             Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places, strict=True)
         ]
     quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
-    by_t: Method = "t" if method == "profile" else method
-    bounds = intervals(fit, by_t, level=level, quantities=quantities, seed=seed).values()
+    bounds = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
     means = [
         _possible(replace(mean, name=prediction(form, row).name), target)
         for row, mean in zip(inputs, bounds, strict=True)
@@ -284,11 +282,16 @@ def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
     Where a bootstrap's interval does not hold the estimate, that side has the run's alone.
     """
     space = fit.problem.objective
-    centre, low, high = map(float, space.transform(np.array([mean.estimate, mean.low, mean.high])))
-    low = centre - math.hypot(max(centre - low, 0.0), half)
-    high = centre + math.hypot(max(high - centre, 0.0), half)
+    centre = float(space.transform(mean.estimate))
+
+    def end(of_mean: float, side: float) -> float:
+        if math.isinf(of_mean):
+            return of_mean
+        distance = max(side * (float(space.transform(of_mean)) - centre), 0.0)
+        return float(space.inverse(centre + side * math.hypot(distance, half)))
+
     # The transform and its inverse round: a run's interval is never the narrower one.
-    low, high = min(float(space.inverse(low)), mean.low), max(float(space.inverse(high)), mean.high)
+    low, high = min(end(mean.low, -1.0), mean.low), max(end(mean.high, 1.0), mean.high)
     return _possible(replace(mean, low=low, high=high), fit.form.target)
 
 
