@@ -94,7 +94,7 @@ class Fit:
     @cached_property
     def refits(self) -> np.ndarray:
         """Optima `[refits, parameters]` under random weights, by whose spread intervals widen."""
-        return reweighted(self.problem, self.u[None])[0]
+        return reweighted(self.problem, self.u)
 
     @cached_property
     def _identified(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -174,6 +174,7 @@ class Fit:
         return back
 
 
+@np.errstate(all="ignore")  # the solver handles an overflow on the way
 def fit(
     form: Form | str,
     points: Points | Mapping[str, Any],
@@ -238,6 +239,7 @@ def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> N
             raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, fix=f"add {name}=…")
 
 
+@np.errstate(all="ignore")
 def intervals(
     fit: Fit,
     method: Method = "profile",

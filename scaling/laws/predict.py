@@ -220,6 +220,7 @@ def decades_outside(fit: Fit, row: Mapping[str, float]) -> dict[str, float]:
     return {name: float(np.round(distance, 4)) for name, distance in far.items() if abs(distance) > 1e-3}
 
 
+@np.errstate(all="ignore")
 def predict_runs(
     fit: Fit | TwoStep,
     rows: Sequence[Mapping[str, float]],

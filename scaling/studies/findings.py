@@ -194,8 +194,7 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
     for task in findings.question.tasks:
         tell(f"fit the score of {name_of(task)}")
         try:
-            with np.errstate(all="ignore"):  # the solver handles an overflow on the way
-                scores, picture = _of_task(findings, law, name_of(task))
+            scores, picture = _of_task(findings, law, name_of(task))
         except ScalingError as error:
             tasks.append(TaskFindings(name_of(task), reason=_reason(error)))
             continue

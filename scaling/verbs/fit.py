@@ -6,7 +6,6 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -106,8 +105,7 @@ class Fit(TableResult):
 
         tests = self.document.get("back_test", [])
         if not tests and self.law is not None:
-            with _overflows_ignored():
-                tests = back_test(self.law, self.level, self.refit)
+            tests = back_test(self.law, self.level, self.refit)
         return _frame(tests)
 
     @property
@@ -141,8 +139,7 @@ class Fit(TableResult):
         check_columns(law.form, columns, key="target")
         rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
         table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
-        with _overflows_ignored():
-            predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
+        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
         target = law.form.target
         if not rows[0].ndim:
             return PredictedLoss(predicted[0], target)
@@ -163,8 +160,7 @@ class Fit(TableResult):
         law = self._law_of_loss
         document = self.document.get("steps", [self.document])[0]
         method = self.method if law.degrees_of_freedom > 0 else None
-        with _overflows_ignored():
-            best = budget_optimum(law, {"C": C, "served": served}, self._competitors, method, self.level)
+        best = budget_optimum(law, {"C": C, "served": served}, self._competitors, method, self.level)
         if not best["identified"]:
             what = f"the optimum is not identified by {document['law']} of {tried(document)}"
             raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
@@ -181,14 +177,12 @@ class Fit(TableResult):
     def _competitors(self) -> tuple[Competitor, ...]:
         from scaling.laws.optimum import competitors
 
-        with _overflows_ignored():
-            return competitors(self._law_of_loss)
+        return competitors(self._law_of_loss)
 
     @cached_property
     def pictures(self) -> dict[str, Picture]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        with _overflows_ignored():
-            return self.album()
+        return self.album()
 
     def plot(self, name: str | None = None) -> Picture:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
@@ -318,13 +312,12 @@ def fit(
     chosen = law if law in (AUTO, *APPROACHES) else law_of(law, AUTO, *APPROACHES)
     _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
 
-    with _overflows_ignored():
-        table = read_points(points, rename=rename, where=where, define=define)
-        train, tested = split_held_out(table, hold_out)
-        if isinstance(chosen, str) and chosen != AUTO:
-            fitted = _approach(train, chosen, noise, seed)
-        else:
-            fitted = _law(chosen, table, train, tested, options)
+    table = read_points(points, rename=rename, where=where, define=define)
+    train, tested = split_held_out(table, hold_out)
+    if isinstance(chosen, str) and chosen != AUTO:
+        fitted = _approach(train, chosen, noise, seed)
+    else:
+        fitted = _law(chosen, table, train, tested, options)
     if figures is not None:
         files = [str(path) for path in fitted.save(figures)]
         fitted = replace(fitted, document={**fitted.document, "figures": files})
@@ -410,13 +403,6 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     found = of_isoflop(points, *both)
     album = {f"isoflop_{each.along}": partial(isoflop_valleys, each, points) for each in both}
     return Fit(found.document, points, found.intervals, album=lambda: {name: draw() for name, draw in album.items()})
-
-
-def _overflows_ignored() -> AbstractContextManager[None]:
-    """An overflow on the way to a fit is handled by the solver; its reader has nothing to do about it."""
-    import numpy as np
-
-    return np.errstate(all="ignore")
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
