@@ -57,6 +57,7 @@ def _closeness(document: Row) -> str:
     mean = _unsigned(document["mean_absolute_relative_error"], document["mean_absolute_error"])
     at = " ".join(f"{name}={short(worst[name])}" for name in document["inputs"])
     values = f"{target} {_loss(worst[target], DECIMALS)}, fitted {_loss(worst['fitted'], DECIMALS)}"
+    values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
     run = f" ({worst['run']})" if worst["run"] else ""
     return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
 
@@ -109,13 +110,17 @@ def estimates(document: Row) -> Table:
         value = NOT_IDENTIFIED if estimate is None else f"{estimate:.{digits + 1}g}"
         rows.append((letters(name), value, ends, ", ".join(filter(None, remarks))))
     kinds = {(interval["level"], interval["method"]) for interval in intervals.values()}
-    title = "; ".join(f"{percent(level)} interval ({method.replace('_', ' ')})" for level, method in sorted(kinds))
+    title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in sorted(kinds))
     units: dict[str, list[str]] = {}
     for name, unit in document.get("units", {}).items():
         if unit not in ("", "1"):
             units.setdefault(unit, []).append(letters(name))
     notes = ["Units: " + "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items())] if units else []
     return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
+
+
+def _method(name: str) -> str:
+    return "Student's t" if name == "t" else name.replace("_", " ")
 
 
 def _digits(interval: Row | None) -> int:
@@ -280,10 +285,11 @@ def remarks(document: Row, *, questions: bool = False) -> Iterator[str]:
     if document["held_out"] is not None:
         covered = coverage(document["held_out"])
         yield f"held out: largest error {largest_error(document['held_out'])}" + (f"; {covered}" if covered else "")
-    asked = [*document.get("predictions", ()), *document.get("optima", ())]
-    if any(row.get("decades_outside") and row["interval_run"] for row in asked):
+    tested = (document["held_out"] or {}).get("points", ())
+    asked = [*tested, *document.get("predictions", ()), *document.get("optima", ())]
+    for method in {row["interval_run"]["method"]: None for row in asked if row["interval_run"]}:
         sources = "its noise, the error of the fit, and that of the law's form"
-        yield f"A new run's interval holds {sources} (docs/coverage.md)."
+        yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
     for step in document.get("steps", [document]):
         if step["objective"] is not None:
             yield (f"{step['target']}: " if "steps" in document else "") + _optimum(step)

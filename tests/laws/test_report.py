@@ -111,7 +111,7 @@ def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys
     assert re.search(r"^α +0\.\d+", out, re.MULTILINE)
     assert "alpha" not in out
     assert "N_opt ∝ C^a" in out
-    assert "95% interval (t)" in out
+    assert "95% interval (Student's t)" in out
     assert out.count("nats per token ×") == 1
 
 
