@@ -78,4 +78,4 @@ def published(setting: Setting) -> Mapping[str, float]:
 
 def _rows(table: str, setting: Setting) -> pandas.DataFrame:
     rows = pandas.read_csv(TABLES / table)
-    return rows[(rows[list(COLUMNS)] == list(setting)).all(axis=1)]
+    return rows.loc[(rows[list(COLUMNS)] == list(setting)).all(axis=1)]

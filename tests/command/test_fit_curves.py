@@ -6,14 +6,14 @@ import numpy as np
 import pandas
 import pytest
 
+from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling.cli import main
-from scaling.coverage.curves import KINDS, design, drawn
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Five sizes of the quickstart's design; the largest is held out, and the schedule of one run goes on."""
-    curves = drawn(design(), KINDS["trunks differ most"], np.random.default_rng(2))
+    curves = draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(2))
     frames = []
     for curve in curves:
         rows = {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "kind": "evaluate"}
