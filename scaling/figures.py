@@ -17,7 +17,8 @@ from scaling.laws.intervals import Method, bootstrap
 from scaling.laws.law import MEANINGS
 from scaling.laws.optimum import FLOPS, Budget, optimal_size
 from scaling.laws.points import NOT_STATED, Points
-from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of, titles
+from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
+from scaling.laws.report import titles
 from scaling.picture import BLACK, GREY, KINDS, Axis, Band, Contours, Line, Marks, Panel, Picture, ordered
 from scaling.printing import short
 

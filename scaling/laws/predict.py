@@ -32,7 +32,6 @@ from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_predi
 from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Form, composed
 from scaling.laws.points import Points
 from scaling.laws.problem import Objective, prediction
-from scaling.printing import percent
 
 TESTED = 1.0
 """Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
@@ -303,11 +302,6 @@ def _possible(interval: Interval, target: str) -> Interval:
     low = interval.low if interval.open_below else max(interval.low, 0.0)
     high = min(interval.high, 1.0) if target in PROPORTIONS and not interval.open_above else interval.high
     return replace(interval, low=low, high=high)
-
-
-def titles(level: float) -> list[str]:
-    """What the two intervals are called wherever they are shown: of the mean, then of a run."""
-    return [f"{percent(level)} interval of the mean", f"{percent(level)} interval of a new run"]
 
 
 def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> list[dict[str, float]]:

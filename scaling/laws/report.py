@@ -87,9 +87,9 @@ def choice(document: Row) -> Table | None:
         )
         for trial in sorted(best.values(), key=lambda trial: trial["score"])
     ]
-    titles = ("law", "weights", *(f"largest {name}" for name in chosen["tests"]), "score")
+    heads = ("law", "weights", *(f"largest {name}" for name in chosen["tests"]), "score")
     note = "root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test"
-    return Table("Laws compared.", titles, rows, words=(0, 1), notes=[note])
+    return Table("Laws compared.", heads, rows, words=(0, 1), notes=[note])
 
 
 def estimates(document: Row) -> Table:
@@ -145,8 +145,8 @@ def minima(document: Row) -> Table | None:
         )
         for row in document["minima"]
     ]
-    titles = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
-    return Table("Minima of the budgets.", titles, rows, notes=[*_bias(document)])
+    heads = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
+    return Table("Minima of the budgets.", heads, rows, notes=[*_bias(document)])
 
 
 def _bias(document: Row) -> Iterator[str]:
@@ -189,8 +189,8 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
     ]
     intervals = _titles(points[0])
     more = [*(["inside"] if intervals else []), "error", *(["error of the excess"] if excess[0] is not None else [])]
-    titles = ("held out", *inputs, target, "predicted", *intervals, *more)
-    return Table("Held-out runs, predicted and observed.", titles, rows, notes=_untested(points, inputs))
+    heads = ("held out", *inputs, target, "predicted", *intervals, *more)
+    return Table("Held-out runs, predicted and observed.", heads, rows, notes=_untested(points, inputs))
 
 
 def back_test(document: Row) -> Table | None:
@@ -199,7 +199,7 @@ def back_test(document: Row) -> Table | None:
     if not tests:
         return None
     by_law = ["law"] if "choice" in document else []  # each test has chosen its own
-    inside = f"inside their {percent(tests[0]['level'])} interval of a new run"
+    inside = f"inside their {titles(tests[0]['level'])[1]}"
     rows = [
         (
             f"{test['axis']} ≥ {short(test['from'])}",
@@ -212,9 +212,9 @@ def back_test(document: Row) -> Table | None:
         )
         for test in tests
     ]
-    titles = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
     caption = "Back-test: the largest runs of these points, predicted from a fit of the smaller ones."
-    return Table(caption, titles, rows)
+    return Table(caption, heads, rows)
 
 
 def predictions(document: Row) -> Table | None:
@@ -224,8 +224,8 @@ def predictions(document: Row) -> Table | None:
         return None
     inputs, target = document["inputs"], document["target"]
     cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row, DECIMALS)) for row in rows]
-    titles = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
-    return Table("Predictions.", titles, cells, notes=[*_remarks(document, rows, inputs)])
+    heads = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
+    return Table("Predictions.", heads, cells, notes=[*_remarks(document, rows, inputs)])
 
 
 def optima(document: Row) -> Table | None:
@@ -250,9 +250,9 @@ def optima(document: Row) -> Table | None:
         for row in rows
     ]
     sizes = (title for name in "ND" for title in (name, *([f"{level} interval of {name}"] * bounded)))
-    titles = ("best at C", *(["tokens served"] if served else []), *sizes, "loss", *_titles(rows[0]))
+    heads = ("best at C", *(["tokens served"] if served else []), *sizes, "loss", *_titles(rows[0]))
     notes = [*(line for row in rows for line in disagreement(row)), *_remarks(document, rows, ["C"])]
-    return Table("The best use of a budget.", titles, cells, notes=notes)
+    return Table("The best use of a budget.", heads, cells, notes=notes)
 
 
 def disagreement(row: Row) -> Iterator[str]:
@@ -367,10 +367,13 @@ def _unsigned(relative: float | None, absolute: float | None) -> str:
     return NOT_FINITE if absolute is None else f"{absolute:.{DECIMALS}f}"
 
 
+def titles(level: float) -> list[str]:
+    """The titles of the two intervals of a prediction: of the law's mean, and of a new run."""
+    return [f"{percent(level)} interval of {what}" for what in ("the mean", "a new run")]
+
+
 def _titles(row: Row) -> list[str]:
-    """The titles of a row's two intervals: of the law's mean, and of a new run; none without intervals."""
-    run = row["interval_run"]
-    return [] if run is None else [f"{percent(run['level'])} interval of {what}" for what in ("the mean", "a new run")]
+    return [] if row["interval_run"] is None else titles(row["interval_run"]["level"])
 
 
 def _both(row: Row, decimals: int) -> list[str]:
