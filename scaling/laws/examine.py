@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,9 +220,6 @@ def _ranges(fit: Fit) -> dict[str, list[float]]:
     columns = {name: points.numbers(name) for name in fit.form.axes}
     if {"N", "D"} <= columns.keys() and "C" not in columns:
         columns["C"] = FLOPS * columns["N"] * columns["D"]
-        if "C" in points:
-            with suppress(ScalingError):  # the law does not need it
-                columns["C"] = points.numbers("C")
     columns[fit.form.target] = points.numbers(fit.form.target)
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 

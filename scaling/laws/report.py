@@ -42,10 +42,12 @@ def heading(document: Row) -> Iterator[str]:
         parts += [f"{' + '.join(str(step['n'] - step['degrees_of_freedom']) for step in steps)} parameters"]
     parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in ("held_out", "excluded", "failed") if points[kind]]
     yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
-    ranges, definitions = document.get("ranges", {}), points["definitions"]
-    for name in dict.fromkeys((*ranges, *definitions)):
+    ranges, stated = document.get("ranges", {}), dict(points["definitions"])
+    if "C" in ranges and "C" not in document["inputs"]:
+        stated["C"] = "6ND"
+    for name in dict.fromkeys((*ranges, *stated)):
         known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
-        yield f"  {name}: " + ", ".join([*known, *([definitions[name]] if name in definitions else [])])
+        yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
     for step in document.get("steps", [document]):
         if step.get("r_squared") is not None:
             yield (f"{step['target']}: " if "steps" in document else "") + _closeness(step)
