@@ -156,7 +156,10 @@ def test_the_referee_s_questions_are_one_line_or_all(tmp_path, capsys):
     words = ["fit", str(tmp_path / "points.csv"), "--intervals", "t", "--define", "architecture=width = 64 layers"]
     assert main(words) == 0
     out = capsys.readouterr().out
-    assert re.search(r"\d+ of \d+ questions that a referee would ask have no answer: --checklist lists them", out)
+    assert re.search(
+        r"\d+ of \d+ questions that a referee would ask have no answer: `scaling fit --checklist` or `fit.checklist` lists them",
+        out,
+    )
     assert "Which tokenizer?" not in out
     assert main([*words, "--checklist"]) == 0
     answers = dict(re.findall(r"^(\S.*\?) {2,}(.*)$", capsys.readouterr().out, re.MULTILINE))
