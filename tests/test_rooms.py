@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
 FLOORS = """
     version errors printing atomic parent standard_error json_lines schema shape batch
-    config kernel nn model cost metric data objective law laws picture figures
+    config kernel nn model cost metric data objective laws picture figures
     ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
@@ -24,7 +24,7 @@ ALONE = {
     "law": {"numpy", "scipy", "pyarrow"},
     "picture": {"numpy", "matplotlib"},
     "figures": {"numpy"},
-    "laws": {"numpy", "scipy", "pyarrow"},
+    "laws": {"numpy", "scipy", "pandas", "pyarrow"},
     "ledger": set(),
 }
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

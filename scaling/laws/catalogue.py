@@ -11,7 +11,7 @@ from scaling import schema
 from scaling.errors import ScalingError, nearest
 from scaling.laws import special_laws
 from scaling.laws.dual import Dual
-from scaling.laws.law import Columns, Form, Parameter, coefficient, exponent, floor, number, place
+from scaling.laws.law import Columns, Form, Parameter, Rng, coefficient, exponent, floor, number, place
 
 KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 GADRE = "Gadre et al. 2024, arXiv 2403.08540"
@@ -47,10 +47,8 @@ def _power_law_floor(x: str) -> Form:
 def _kaplan(x: str) -> Form:
     """L(x) = (x_c / x)^α. As x_c lies far outside the points, it starts where the law passes through their middle."""
 
-    def draw(law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
-        theta = law.uniform(rng, count, inputs, target)
+    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         theta[:, 0] = np.median(inputs[x]) * np.median(target) ** (1.0 / theta[:, 1])
-        return theta
 
     return Form(
         name=f"kaplan_{x.lower()}",
@@ -59,7 +57,7 @@ def _kaplan(x: str) -> Form:
         inputs=(x,),
         parameters=(place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
         curve=lambda p, columns: (p.x_c / getattr(columns, x)) ** p.alpha,
-        draw=draw,
+        adjust=adjust,
     )
 
 
@@ -83,14 +81,13 @@ def _broken(x: str, breaks: int) -> Form:
             fall = fall * np.exp(-change * gradual * past)
         return p.a + fall
 
-    def draw(law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
+    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         """A random floor and random breaks; slopes by least squares of log(L - a) on the broken line they make."""
-        theta = law.uniform(rng, count, inputs, target)
         axis = np.log(inputs[x])
-        floors = rng.uniform(0.0, 0.98, count) * np.min(target)
-        places = np.sort(rng.uniform(axis.min(), axis.max(), (count, breaks)), axis=1)
+        floors = rng.uniform(0.0, 0.98, len(theta)) * np.min(target)
+        places = np.sort(rng.uniform(axis.min(), axis.max(), (len(theta), breaks)), axis=1)
         hinges = np.maximum(axis[None, None, :] - places[:, :, None], 0.0)
-        lines = np.broadcast_to(np.stack([np.ones_like(axis), axis]), (count, 2, len(axis)))
+        lines = np.broadcast_to(np.stack([np.ones_like(axis), axis]), (len(theta), 2, len(axis)))
         basis = np.concatenate([lines, hinges], axis=1)
         square = basis @ basis.swapaxes(1, 2)
         square += 1e-9 * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(2 + breaks)
@@ -98,7 +95,6 @@ def _broken(x: str, breaks: int) -> Form:
         line = np.linalg.solve(square, basis @ height[:, :, None])[:, :, 0]
         theta[:, 0], theta[:, 1], theta[:, 2] = floors, np.exp(line[:, 0]), -line[:, 1]
         theta[:, 3::3], theta[:, 4::3] = -line[:, 2:], np.exp(places)
-        return theta
 
     def canonical(theta: np.ndarray) -> np.ndarray:
         """The breaks in the order of their places."""
@@ -117,7 +113,7 @@ def _broken(x: str, breaks: int) -> Form:
             *(parameter for bend in bends for parameter in bend),
         ),
         curve=curve,
-        draw=draw,
+        adjust=adjust,
         canonical=canonical,
     )
 
@@ -164,17 +160,13 @@ CHINCHILLA = Form(  # approach 3; eq. 2
 )
 
 
-def _draw_kaplan_n_d(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_kaplan_n_d(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The two terms share L^(1/α_D) at the middle of the points."""
-    theta = law.uniform(rng, count, inputs, target)
     alpha_n, alpha_d = theta[:, 2], theta[:, 3]
-    share = rng.uniform(0.02, 0.98, count)
+    share = rng.uniform(0.02, 0.98, len(theta))
     inner = np.median(target) ** (1.0 / alpha_d)
     theta[:, 0] = np.median(inputs["N"]) * (share * inner) ** (alpha_d / alpha_n)
     theta[:, 1] = np.median(inputs["D"]) * (1.0 - share) * inner
-    return theta
 
 
 KAPLAN_N_D = Form(  # eq. 1.5
@@ -187,20 +179,16 @@ KAPLAN_N_D = Form(  # eq. 1.5
         *(exponent("alpha_N", SMALLEST), exponent("alpha_D", SMALLEST)),
     ),
     curve=lambda p, x: ((p.N_c / x.N) ** (p.alpha_N / p.alpha_D) + p.D_c / x.D) ** p.alpha_D,
-    draw=_draw_kaplan_n_d,
+    adjust=_adjust_kaplan_n_d,
 )
 
 
-def _draw_kaplan_n_s(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_kaplan_n_s(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The two terms share the loss at the middle of the points."""
-    theta = law.uniform(rng, count, inputs, target)
-    share = rng.uniform(0.02, 0.98, count)
+    share = rng.uniform(0.02, 0.98, len(theta))
     loss = np.median(target)
     theta[:, 0] = np.median(inputs["N"]) * (share * loss) ** (1.0 / theta[:, 2])
     theta[:, 1] = np.median(inputs["S_min"]) * ((1.0 - share) * loss) ** (1.0 / theta[:, 3])
-    return theta
 
 
 # S_min is the number of steps at a batch far above the critical one; `minimum_steps` turns steps at batch B into it.
@@ -214,7 +202,7 @@ KAPLAN_N_S = Form(  # eq. 1.6
         *(exponent("alpha_N", SMALLEST), exponent("alpha_S", SMALLEST)),
     ),
     curve=lambda p, x: (p.N_c / x.N) ** p.alpha_N + (p.S_c / x.S_min) ** p.alpha_S,
-    draw=_draw_kaplan_n_s,
+    adjust=_adjust_kaplan_n_s,
 )
 
 
@@ -237,12 +225,10 @@ def _farseer(p: Any, x: Any) -> Dual:
     return E + B * np.exp(-(beta * data))
 
 
-def _draw_farseer(law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
+def _adjust_farseer(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The first two terms share the loss at the middle of the points."""
-    theta = law.uniform(rng, count, inputs, target)
-    share = rng.uniform(0.1, 0.9, count) * abs(float(np.median(target)))
+    share = rng.uniform(0.1, 0.9, len(theta)) * abs(float(np.median(target)))
     theta[:, 0], theta[:, 3] = share, abs(float(np.median(target))) - share
-    return theta
 
 
 FARSEER = Form(
@@ -264,7 +250,7 @@ FARSEER = Form(
         )
     ),
     curve=_farseer,
-    draw=_draw_farseer,
+    adjust=_adjust_farseer,
 )
 
 
@@ -288,13 +274,9 @@ def _data_constrained(p: Any, x: Any) -> Dual:
     return p.E + p.A * size**-p.alpha + p.B * data**-p.beta
 
 
-def _draw_data_constrained(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The first five as if nothing were repeated."""
-    theta = law.uniform(rng, count, inputs, target)
-    theta[:, :5] = CHINCHILLA.start(rng, count, inputs, target)
-    return theta
+    theta[:, :5] = CHINCHILLA.start(rng, len(theta), inputs, target)
 
 
 DATA_CONSTRAINED = Form(
@@ -311,7 +293,7 @@ DATA_CONSTRAINED = Form(
         *(Parameter(name, "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)) for name in ("R_D", "R_N")),
     ),
     curve=_data_constrained,
-    draw=_draw_data_constrained,
+    adjust=_adjust_data_constrained,
 )
 
 OVER_TRAINING = Form(  # eq. 4
@@ -420,16 +402,12 @@ def _learning_rate_batch(p: Any, x: Any) -> Dual:
     return p.E + p.A * x.N**-p.alpha + p.G * x.D**-p.beta + bowl * drift
 
 
-def _draw_learning_rate_batch(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_learning_rate_batch(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The optimum starts near the rates and batches of the tenth of runs with the lowest losses."""
-    theta = law.uniform(rng, count, inputs, target)
     low = target <= np.quantile(target, 0.1)
     for name, column in (("eta_0", "lr"), ("B_0", "B")):
         middle = np.exp(np.mean(np.log(inputs[column][low])))
-        theta[:, law.parameter_names.index(name)] = middle * np.exp(rng.uniform(-1.0, 1.0, count))
-    return theta
+        theta[:, LEARNING_RATE_BATCH.parameter_names.index(name)] = middle * np.exp(rng.uniform(-1.0, 1.0, len(theta)))
 
 
 def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
@@ -452,7 +430,7 @@ LEARNING_RATE_BATCH = Form(
         *(_slope("c_N"), _slope("c_D"), _slope("s_lr"), _slope("s_B")),
     ),
     curve=_learning_rate_batch,
-    draw=_draw_learning_rate_batch,
+    adjust=_adjust_learning_rate_batch,
 )
 
 

@@ -18,7 +18,7 @@ Inputs = Mapping[str, ArrayLike]
 Seeds = dict[int, dict[int, np.ndarray]]
 Bounds: TypeAlias = "tuple[float, float]"
 Curve: TypeAlias = Callable[[Any, Any], Any]
-Draw: TypeAlias = "Callable[[Form, np.random.Generator, int, Columns, np.ndarray], np.ndarray]"
+Rng: TypeAlias = np.random.Generator
 
 MEANINGS = MappingProxyType(
     {
@@ -158,8 +158,8 @@ class Form:
     """The parameter that is the score of guessing, where there is one."""
     height: str | None = None
     """The parameter that is the distance from there to the score at a loss of zero."""
-    draw: Draw | None = None
-    """Random starts `[count, p]` of the law, rng, count, columns and target; without it they are uniform."""
+    adjust: Callable[[np.ndarray, Rng, Columns, np.ndarray], None] | None = None
+    """Move uniform random starts `[count, p]`, in place, to where the columns and the target say."""
     canonical: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
     """The same law written in its one agreed way, where parameters can trade places."""
     tied: Mapping[str, str] = field(default_factory=dict)
@@ -210,12 +210,10 @@ class Form:
         }
         return SimpleNamespace(**duals, **{name: duals[other] for name, other in self.tied.items()})
 
-    def start(self, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
-        """`count` random starts `[count, p]`."""
-        return (self.draw or Form.uniform)(self, rng, count, inputs, target)
-
-    def uniform(self, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
-        """`count` random starts `[count, p]`: uniform in each parameter's own scale and range."""
+    def start(self, rng: Rng, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
+        """`count` random starts `[count, p]`: uniform in each parameter's own scale and range, then adjusted."""
+        if self.steps:
+            raise ScalingError(f"{self.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
         theta = np.empty((count, len(self.parameters)))
         for index, parameter in enumerate(self.parameters):
             start = parameter.start
@@ -225,11 +223,12 @@ class Form:
                 theta[:, index] = np.exp(np.log(low) + draw * np.log(high / low))
             else:
                 theta[:, index] = low + draw * (high - low)
-        return self.share_target(rng, theta, inputs, target)
+        self.share_target(theta, rng, inputs, target)
+        if self.adjust is not None:
+            self.adjust(theta, rng, inputs, target)
+        return theta
 
-    def share_target(
-        self, rng: np.random.Generator, theta: np.ndarray, inputs: Columns, target: np.ndarray
-    ) -> np.ndarray:
+    def share_target(self, theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         """Give each linear term a random fraction of the middle loss, so that starts do not depend on units."""
         linear = [index for index, parameter in enumerate(self.parameters) if parameter.linear]
         if linear:
@@ -237,7 +236,6 @@ class Form:
             terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, linear]), axis=1)
             shares = rng.dirichlet(np.ones(len(linear)), size=len(theta))
             theta[:, linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
-        return theta
 
     def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
         """The row in the middle of the points at which the size of a parameter's term is its coordinate."""
@@ -265,9 +263,6 @@ def composed(loss: Form, task: Form) -> Form:
         later = SimpleNamespace(**{name: getattr(p, PREFIX + name) for name in names})
         return task.curve(later, SimpleNamespace(loss=loss.curve(p, x)))
 
-    def refuse_draw(law: Form, *_: Any) -> np.ndarray:
-        raise ScalingError(f"{law.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
-
     return Form(
         name=f"{loss.name},{task.name}",
         formula=f"{loss.formula}, {task.formula}",
@@ -276,7 +271,6 @@ def composed(loss: Form, task: Form) -> Form:
         parameters=(*loss.parameters, *(replace(p, name=PREFIX + p.name, linear=False) for p in task.parameters)),
         curve=curve,
         target=task.target,
-        draw=refuse_draw,
         tied={**loss.tied, **{PREFIX + name: PREFIX + other for name, other in task.tied.items()}},
         steps=(loss, task),
     )
@@ -297,11 +291,18 @@ def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]
     kept = [names[index] for index in free]
     every = [kept.index(roots.get(name, name)) for name in names]
     parameters = (law.parameters[index] for index in free)
+
+    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+        assert law.adjust is not None
+        full = theta[:, every]
+        law.adjust(full, rng, inputs, target)
+        theta[:] = full[:, free]
+
     tied = replace(
         law,
         formula=", ".join([law.formula, *(f"{name} = {other}" for name, other in roots.items())]),
         parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
-        draw=lambda _, rng, count, inputs, target: law.start(rng, count, inputs, target)[:, free],
+        adjust=adjust if law.adjust else None,
         canonical=lambda theta: law.canonical(theta[..., every])[..., free],
         tied=roots,
     )

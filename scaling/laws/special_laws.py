@@ -11,7 +11,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.dual import Dual, sigmoid
-from scaling.laws.law import Columns, Form, Parameter, coefficient, exponent, floor, number
+from scaling.laws.law import Columns, Form, Parameter, Rng, coefficient, exponent, floor, number
 from scaling.laws.points import Points
 
 CLARK = "Clark et al. 2022, arXiv 2202.01169"
@@ -251,13 +251,10 @@ def best_mixture(laws: Sequence[tuple[Form, np.ndarray]], weights: np.ndarray, *
 # Scores of tasks: from the loss, and from size and data without a loss between
 
 
-def _draw_task_sigmoid(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_task_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The steepness starts in units of the range of the losses."""
-    theta = law.uniform(rng, count, inputs, target)
     theta[:, 2] /= max(float(np.ptp(inputs["loss"])), 1e-9)
-    return law.share_target(rng, theta, inputs, target)
+    TASK_SIGMOID.share_target(theta, rng, inputs, target)
 
 
 CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
@@ -278,7 +275,7 @@ TASK_SIGMOID = Form(  # eq. 3, with a > 0 and k > 0
         Parameter("L_0", "nats", "linear", -1e3, 1e3, "loss"),
     ),
     curve=lambda p, x: p.b + p.a * sigmoid(-p.k * (x.loss - p.L_0)),
-    draw=_draw_task_sigmoid,
+    adjust=_adjust_task_sigmoid,
 )
 
 TASK_EXPONENTIAL = Form(  # eq. 5
@@ -323,15 +320,12 @@ TASK_POWER = Form(  # the shifted power law between two losses with the floor of
 )
 
 
-def _draw_direct_sigmoid(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_direct_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """Each term starts at 0.1 to 10 in the middle of the points."""
-    theta = law.uniform(rng, count, inputs, target)
     for place, name, power in ((2, "N", 4), (3, "D", 5)):
         middle = float(np.mean(np.log(inputs[name])))
-        theta[:, place] = np.exp(rng.uniform(np.log(0.1), np.log(10.0), count) + theta[:, power] * middle)
-    return law.share_target(rng, theta, inputs, target)
+        theta[:, place] = np.exp(rng.uniform(np.log(0.1), np.log(10.0), len(theta)) + theta[:, power] * middle)
+    DIRECT_SIGMOID.share_target(theta, rng, inputs, target)
 
 
 DIRECT_SIGMOID = Form(  # task_sigmoid of Chinchilla's law, fitted in one step
@@ -349,7 +343,7 @@ DIRECT_SIGMOID = Form(  # task_sigmoid of Chinchilla's law, fitted in one step
         *(exponent("alpha"), exponent("beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
     ),
     curve=lambda p, x: p.b + p.a * sigmoid(p.s - p.A * x.N**-p.alpha - p.B * x.D**-p.beta),
-    draw=_draw_direct_sigmoid,
+    adjust=_adjust_direct_sigmoid,
 )
 
 DIRECT_BITS = Form(  # eq. 1, of a task's bits per byte
@@ -370,13 +364,10 @@ NEAREST = 1e-9
 """Nats above E_a at which a loss below it counts, where the law would have no value."""
 
 
-def _draw_loss_to_loss(
-    law: Form, rng: np.random.Generator, count: int, inputs: Columns, target: np.ndarray
-) -> np.ndarray:
+def _adjust_loss_to_loss(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The floor that is predicted from starts below the lowest loss."""
-    theta = law.uniform(rng, count, inputs, target)
-    theta[:, 3] = rng.uniform(0.0, 0.98, count) * float(np.min(inputs["loss_a"]))
-    return law.share_target(rng, theta, inputs, target)
+    theta[:, 3] = rng.uniform(0.0, 0.98, len(theta)) * float(np.min(inputs["loss_a"]))
+    LOSS_TO_LOSS.share_target(theta, rng, inputs, target)
 
 
 # E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
@@ -391,7 +382,7 @@ LOSS_TO_LOSS = Form(  # eq. 6
         Parameter("E_a", "nats per token", "linear", 0.0, 1e6, (0.0, 1.0)),
     ),
     curve=lambda p, x: p.E_b + p.K * np.maximum(x.loss_a - p.E_a, np.full_like(x.loss_a, NEAREST)) ** p.kappa,
-    draw=_draw_loss_to_loss,
+    adjust=_adjust_loss_to_loss,
 )
 
 # Whole curves: every logged loss of runs under a schedule

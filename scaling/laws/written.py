@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
+from scaling.laws.dual import Dual
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
 from scaling.laws.law import (
     MEANINGS,
@@ -44,6 +45,10 @@ TARGETS = {"L": "loss"}
 
 SMALLEST = 1e-3
 """The least exponent that something is divided by."""
+
+SAMPLES = 64
+CONSTANT = 1e-9
+"""Derivatives that differ by less than this fraction are one."""
 
 BEYOND = 1e3
 """A place on an axis is looked for this far outside the points."""
@@ -141,7 +146,8 @@ def written_law(law: Written, points: Points) -> Form:
             raise ScalingError("is not a parameter of the law", key=f"bounds {name}", fix=nearest(name, unknown))
     points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
-    parameters = _parameters(expression, target, unknown, limits, columns)
+    with np.errstate(all="ignore"):
+        parameters = _parameters(expression, target, unknown, limits, columns)
     return Form(
         name=law.name,
         formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
@@ -194,97 +200,56 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
 def _parameters(
     expression: Expression, target: str, unknown: Sequence[str], limits: Mapping[str, Bounds], columns: Columns
 ) -> list[Parameter]:
-    """Each parameter by its role; the linear ones first, as the laws of the papers list them."""
+    """Each parameter by its role; the linear ones first, as the laws of the papers list them.
+
+    The formula is affine in linear parameters, and its derivative by a floor is a constant. A coefficient has a
+    derivative of one sign at any positive columns and parameters; bounds may let a parameter be negative.
+    """
+    rng = np.random.default_rng(0)
+    positive = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
+    signs = {name: np.where(np.arange(SAMPLES) % 3 == 0, -1.0, 1.0) for name, (low, _) in limits.items() if low < 0}
+    values = {name: signs.get(name, 1.0) * value for name, value in positive.items()}
     linear: list[str] = []
     for name in unknown:
-        if _degree(expression, {*linear, name}) <= 1:
+        if _is_affine(expression, values, [*linear, name]):
             linear.append(name)
-    negative = {name for name, (low, _) in limits.items() if low < 0}
     unit = "nats per token" if target == "loss" else f"unit of {target}"
     parameters = []
     for name in linear:
-        sign, is_constant = _cofactor(expression, name, negative)
-        if sign is None:
+        dual = evaluate(expression, {**values, name: Dual(values[name], {0: np.ones(SAMPLES)})})
+        slope = np.broadcast_to(dual.gradient[0], SAMPLES)
+        if not (np.all(slope > 0) or np.all(slope < 0)):
             parameters.append(Parameter(name, f"unit of {target}", "linear", -1e100, 1e100, (-1.0, 1.0), linear=True))
-        elif is_constant:
+        elif np.ptp(slope) <= CONSTANT * np.abs(slope).max():
             parameters.append(replace(floor(name, unit), upper=1e6 if target == "loss" else 1e100))
         else:
             parameters.append(coefficient(name) if target == "loss" else coefficient(name, unit))
-    return parameters + [_nonlinear(expression, name, columns) for name in unknown if name not in linear]
+    return parameters + [_nonlinear(expression, name, columns, positive) for name in unknown if name not in linear]
 
 
-def _degree(expression: Expression, of: set[str]) -> float:
-    """The degree of the formula as a polynomial in these names; infinite where it is none."""
-    match expression:
-        case ast.Name(name):
-            return float(name in of)
-        case ast.UnaryOp(_, operand):
-            return _degree(operand, of)
-        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
-            return max(_degree(left, of), _degree(right, of))
-        case ast.BinOp(left, ast.Mult(), right):
-            return _degree(left, of) + _degree(right, of)
-        case ast.BinOp(left, ast.Div(), right) if _degree(right, of) == 0:
-            return _degree(left, of)
-    return np.inf if of & set(names(expression)) else 0.0
+def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> bool:
+    """Whether the formula between two points that differ in these names is the mean of its ends."""
+    others = {**values, **{name: values[name][::-1] for name in some}}
+    middle = {**values, **{name: 0.5 * (values[name] + others[name]) for name in some}}
+    first, second, between = (evaluate(expression, each) for each in (values, others, middle))
+    known = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
+    return bool(known.any()) and np.allclose(between[known], 0.5 * (first + second)[known], rtol=CONSTANT, atol=0.0)
 
 
-def _cofactor(expression: Expression, name: str, negative: set[str]) -> tuple[int | None, bool]:
-    """The sign of what multiplies a linear parameter, None where it may be either, and whether it is a constant."""
-    match expression:
-        case ast.UnaryOp(minus, operand):
-            sign, is_constant = _cofactor(operand, name, negative)
-            return (-sign if sign and isinstance(minus, ast.USub) else sign), is_constant
-        case ast.BinOp(left, operator, right):
-            terms = []
-            for part, other, turn in ((left, right, 1), (right, left, -1 if isinstance(operator, ast.Sub) else 1)):
-                if name not in names(part):
-                    continue
-                sign, is_constant = _cofactor(part, name, negative)
-                if isinstance(operator, ast.Mult | ast.Div):
-                    factor = _sign(other, negative)
-                    sign = sign * factor if sign and factor else None
-                    is_constant = is_constant and not names(other)
-                terms.append((sign * turn if sign else None, is_constant))
-            is_one_sign = len({sign for sign, _ in terms}) == 1
-            return (terms[0][0] if is_one_sign else None), all(is_constant for _, is_constant in terms)
-    return 1, True  # the parameter itself
-
-
-def _sign(expression: Expression, negative: set[str]) -> int | None:
-    """1 where the formula is positive at any positive columns and parameters, -1 where negative, None otherwise."""
-    match expression:
-        case ast.Constant(float(value)):
-            return int(np.sign(value)) or None
-        case ast.Name(name):
-            return None if name in negative else 1
-        case ast.UnaryOp(minus, operand):
-            sign = _sign(operand, negative)
-            return -sign if sign and isinstance(minus, ast.USub) else sign
-        case ast.BinOp(base, ast.Pow(), _):
-            return 1 if _sign(base, negative) == 1 else None
-        case ast.BinOp(left, operator, right):
-            first, second = _sign(left, negative), _sign(right, negative)
-            if first is None or second is None:
-                return None
-            if isinstance(operator, ast.Mult | ast.Div):
-                return first * second
-            return first if first == (-second if isinstance(operator, ast.Sub) else second) else None
-        case ast.Call(ast.Name("exp" | "sqrt" | "abs" | "sigmoid"), _):
-            return 1
-        case ast.Call(ast.Name("min" | "max"), arguments):
-            signs = {_sign(argument, negative) for argument in arguments}
-            return signs.pop() if len(signs) == 1 else None
-    return None
-
-
-def _nonlinear(expression: Expression, name: str, columns: Columns) -> Parameter:
+def _nonlinear(expression: Expression, name: str, columns: Columns, values: Columns) -> Parameter:
     """An exponent, a place on a column's axis or its inverse, or a plain number."""
-    if uses := list(_exponents(expression, name, set(columns), 1)):
-        is_falling = any(sign < 0 for sign, _ in uses)
-        if any(divides for _, divides in uses):
-            return exponent(name, SMALLEST)
-        return exponent(name) if is_falling else exponent(name, -5.0, start=(-1.0, 1.0))
+    exponents = [
+        node.right
+        for node in ast.walk(expression)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+        if name in names(node.right) and columns.keys() & set(names(node.left))
+    ]
+    fractions = (node for power in exponents for node in ast.walk(power) if isinstance(node, ast.BinOp))
+    if any(isinstance(each.op, ast.Div) and name in names(each.right) for each in fractions):
+        return exponent(name, SMALLEST)
+    if exponents:
+        falls = _falls(expression, name, columns, values)
+        return exponent(name) if falls else exponent(name, -5.0, start=(-1.0, 1.0))
     column, is_inverse = _neighbour(expression, name, columns) or (None, False)
     if column is not None and columns[column].min() > 0:
         low, high = columns[column].min() / BEYOND, columns[column].max() * BEYOND
@@ -293,53 +258,13 @@ def _nonlinear(expression: Expression, name: str, columns: Columns) -> Parameter
     return number(name, -1e6, 1e6, (0.02, 2.0))
 
 
-def _exponents(expression: Expression, name: str, columns: set[str], sign: int) -> Iterator[tuple[int, bool]]:
-    """For each time `name` is in an exponent over columns: the sign of its effect on the columns' growth, and
-    whether it divides there."""
-    match expression:
-        case ast.BinOp(base, ast.Pow(), power):
-            if columns & set(names(base)) and name in names(power):
-                above, below = _places(base, columns, True)
-                yield from _inside(power, name, -sign if below and not above else sign, False)
-            yield from _exponents(base, name, columns, sign)
-        case ast.BinOp(left, ast.Div() | ast.Sub(), right):
-            yield from _exponents(left, name, columns, sign)
-            yield from _exponents(right, name, columns, -sign)
-        case ast.UnaryOp(ast.USub(), operand):
-            yield from _exponents(operand, name, columns, -sign)
-        case _:
-            for part in parts(expression):
-                yield from _exponents(part, name, columns, sign)
-
-
-def _inside(power: Expression, name: str, sign: int, divides: bool) -> Iterator[tuple[int, bool]]:
-    """The signs of a parameter within an exponent, and whether it divides there."""
-    match power:
-        case ast.Name(other) if other == name:
-            yield sign, divides
-        case ast.UnaryOp(ast.USub(), operand):
-            yield from _inside(operand, name, -sign, divides)
-        case ast.BinOp(left, operator, right):
-            yield from _inside(left, name, sign, divides)
-            turned = -sign if isinstance(operator, ast.Sub) else sign
-            yield from _inside(right, name, turned, divides or isinstance(operator, ast.Div))
-        case _:
-            for part in parts(power):
-                yield from _inside(part, name, sign, divides)
-
-
-def _places(expression: Expression, columns: set[str], above: bool) -> tuple[bool, bool]:
-    """Whether columns are where they make the formula larger, and where they make it smaller: below a fraction."""
-    match expression:
-        case ast.Name(name):
-            return (above, not above) if name in columns else (False, False)
-        case ast.BinOp(left, ast.Div(), right):
-            pairs = [_places(left, columns, above), _places(right, columns, not above)]
-        case ast.BinOp(base, ast.Pow(), _):
-            pairs = [_places(base, columns, above)]
-        case _:
-            pairs = [_places(part, columns, above) for part in parts(expression)]
-    return any(pair[0] for pair in pairs), any(pair[1] for pair in pairs)
+def _falls(expression: Expression, name: str, columns: Iterable[str], values: Columns) -> bool:
+    """Whether the formula grows less with some column the larger an exponent is."""
+    duals = {column: Dual(np.full(SAMPLES, 1.1), {index: np.ones(SAMPLES)}) for index, column in enumerate(columns)}
+    below, above = (
+        evaluate(expression, {**values, **duals, name: np.full(SAMPLES, at)}).gradient for at in (0.01, 0.02)
+    )
+    return any(np.all(above[index] <= below[index]) and np.any(above[index] < below[index]) for index in below)
 
 
 def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
