@@ -311,7 +311,8 @@ def remarks(document: Row, *, questions: bool = False) -> Iterator[str]:
     unanswered, answers = (document.get("checklist", {}).get(key, ()) for key in ("missing", "answers"))
     if unanswered and not questions:
         count = plural(len(answers), "question")
-        yield f"{len(unanswered)} of {count} that a referee would ask have no answer: `scaling fit --checklist` or `fit.checklist` lists them"
+        where = "`scaling fit --checklist` or `fit.checklist` lists them"
+        yield f"{len(unanswered)} of {count} that a referee would ask have no answer: {where}"
 
 
 def _better(document: Row) -> str | None:

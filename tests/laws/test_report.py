@@ -157,7 +157,7 @@ def test_the_referee_s_questions_are_one_line_or_all(tmp_path, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert re.search(
-        r"\d+ of \d+ questions that a referee would ask have no answer: `scaling fit --checklist` or `fit.checklist` lists them",
+        r"\d+ of \d+ questions that a referee would ask have no answer: `scaling fit --checklist`",
         out,
     )
     assert "Which tokenizer?" not in out
