@@ -13,7 +13,7 @@ from scaling.laws.compare import (
 )
 from scaling.laws.design import design, expected_interval, simulated_intervals
 from scaling.laws.fit import Fit, fit, intervals, predict
-from scaling.laws.held_out import largest_scale_out, leave_one_scale_out, predict_held_out
+from scaling.laws.held_out import leave_one_scale_out, predict_held_out
 from scaling.laws.intervals import Interval
 from scaling.laws.law import Form, Parameter, composed
 from scaling.laws.optimum import optimal
@@ -47,7 +47,6 @@ __all__ = [
     "fit_two_steps",
     "how_variants_differ",
     "intervals",
-    "largest_scale_out",
     "laws",
     "leave_one_scale_out",
     "named",

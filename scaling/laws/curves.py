@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pandas
 
 from scaling.errors import ScalingError
 from scaling.laws.points import Points
@@ -141,34 +139,33 @@ def read_curves(points: Points) -> list[Curve]:
             what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
             place = points.source or None
             raise ScalingError(f"there is no column {name!r}: {what}", file=place, key=name, fix=f"add a column {name}")
-    numbers = [*NEEDED[1:], *(["held_out"] if "held_out" in points else [])]
-    words = [name for name in ("run", "kind", "trunk", "validation") if name in points]
-    columns = {name: points.numbers(name) for name in numbers} | {name: points[name].astype(str) for name in words}
-    runs = pandas.DataFrame(columns).sort_values("step", kind="stable").groupby("run")
-    return [_curve(run, runs.get_group(run), points.source or None) for run in dict.fromkeys(columns["run"].tolist())]
+    for name in NEEDED[1:]:
+        points.numbers(name)  # which names the row of a mistake
+    names, order = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable")
+    return [_curve(run, points.take(order[names[order] == run])) for run in dict.fromkeys(names.tolist())]
 
 
-def _curve(run: str, rows: Any, source: str | None) -> Curve:
-    steps, kinds = np.rint(rows["step"].to_numpy()).astype(int), np.ones(len(rows), int)
-    sizes = set(rows["N"])
+def _curve(run: str, rows: Points) -> Curve:
+    steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
     if len(sizes) > 1 or steps[0] < 1:
         what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
-        raise ScalingError(what, file=source, key="run", value=run, fix="correct its rows")
+        raise ScalingError(what, file=rows.source or None, key="run", value=run, fix="correct its rows")
+    kinds = np.ones(len(steps), int)
     if "kind" in rows:
-        kinds = np.array([word.strip().casefold() in EVALUATIONS for word in rows["kind"]]).astype(int)
+        kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in rows["kind"]]).astype(int)
     distinct, first = np.unique(steps, return_index=True)
-    trunk, validation = (str(rows[name].iloc[0]) if name in rows else "" for name in ("trunk", "validation"))
+    trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
     return Curve(
         run,
         sizes.pop(),
         steps,
-        rows["loss"].to_numpy(),
+        rows.numbers("loss"),
         kinds,
-        np.interp(np.arange(1, steps[-1] + 1), distinct, rows["lr"].to_numpy()[first]),
-        float(np.median(rows["tokens"] / steps)),
+        np.interp(np.arange(1, steps[-1] + 1), distinct, rows.numbers("lr")[first]),
+        float(np.median(rows.numbers("tokens") / steps)),
         trunk,
         validation,
-        held_out="held_out" in rows and bool(rows["held_out"].iloc[0]),
+        held_out="held_out" in rows and bool(rows.numbers("held_out")[0]),
     )
 
 

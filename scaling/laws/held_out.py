@@ -164,12 +164,6 @@ def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices:
     return {float(value): predict_held_out(form, points, values == value, **choices) for value in np.unique(values)}
 
 
-def largest_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> HeldOut:
-    """The largest value of column `scale` predicted from the rest."""
-    values = points.numbers(scale)
-    return predict_held_out(form, points, values == values.max(), **choices)
-
-
 Refit = Callable[[np.ndarray], Fit | TwoStep]
 """A fit to the points outside a mask."""
 
@@ -343,16 +337,6 @@ def choose(
             errors = {name: _error(trial, points, mask, seed) for name, mask in tests.items()}
             trials.append(Trial(form, trial.objective, power, errors))
     return Choice(_ranked(trials, list(tests)), {name: int(mask.sum()) for name, mask in tests.items()})
-
-
-def fit_chosen(points: Points, choice: Choice, **choices: Any) -> Fit:
-    """The best candidate fitted to all the points; the next one where it does not converge on these."""
-    for trial in choice.trials[:-1]:
-        try:
-            return trial.fit(points, **choices)
-        except ScalingError:
-            continue
-    return choice.trials[-1].fit(points, **choices)
 
 
 def choose_again(points: Points, *, objective: Objective | None = None, seed: int = 0, group: Any = None) -> Refit:

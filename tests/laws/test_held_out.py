@@ -5,9 +5,9 @@ import pytest
 
 import scaling
 from scaling.errors import ScalingError
-from scaling.laws import Points, fit, largest_scale_out, leave_one_scale_out, named
+from scaling.laws import Points, fit, leave_one_scale_out, named
 from scaling.laws.fit import DELTAS, sensitivity
-from scaling.laws.held_out import back_test, candidates, choose, cost_of, fit_chosen
+from scaling.laws.held_out import back_test, candidates, choose, cost_of
 
 FARSEER = np.array([0.45, -0.11, 0.04, 0.09, 0.28, -0.16, 0.3, -0.17, -0.14])
 CHINCHILLA = np.array([1.8, 480.0, 2080.0, 0.35, 0.37])
@@ -28,7 +28,7 @@ def test_scales_left_out_are_predicted(points):
     each = leave_one_scale_out("chinchilla", points, "N", objective="log_squared", starts=64)
     assert sum(len(held.observed) for held in each.values()) == len(points)
     assert np.concatenate([held.covered for held in each.values()]).mean() > 0.8
-    largest = largest_scale_out("chinchilla", points, "N", objective="log_squared", starts=64)
+    largest = each[points["N"].max()]
     np.testing.assert_array_equal(largest.observed, points["loss"][points["N"] == points["N"].max()])
     assert largest.to_json()["largest_relative_error"] < 0.02
 
@@ -62,7 +62,7 @@ def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
     assert set(choice.rows) == {"cost", "N", "D", "spread"}
     assert choice.best.score == min(trial.score for trial in choice.trials) >= 1
     far = {"N": np.array([2e10]), "D": np.array([2e12])}
-    assert fit_chosen(points, choice).predict(**far) == pytest.approx(named("farseer").predict(FARSEER, far), rel=0.02)
+    assert choice.best.fit(points).predict(**far) == pytest.approx(named("farseer").predict(FARSEER, far), rel=0.02)
 
 
 def test_a_simple_truth_chooses_no_worse_law(points):
