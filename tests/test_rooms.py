@@ -24,7 +24,7 @@ ALONE = {
     "law": {"numpy", "scipy", "pyarrow"},
     "picture": {"numpy", "matplotlib"},
     "figures": {"numpy"},
-    "laws": {"numpy", "scipy", "pandas", "pyarrow"},
+    "laws": {"numpy", "scipy", "pyarrow"},
     "ledger": set(),
 }
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
