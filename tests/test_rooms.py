@@ -21,7 +21,6 @@ ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
     "config": {"omegaconf", "yaml"},
     "metric": {"numpy", "scipy"},
-    "law": {"numpy", "scipy", "pyarrow"},
     "picture": {"numpy", "matplotlib"},
     "figures": {"numpy"},
     "laws": {"numpy", "scipy", "pyarrow"},

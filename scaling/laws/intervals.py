@@ -217,25 +217,22 @@ def leverage(problem: Problem, jacobian: np.ndarray) -> np.ndarray:
     return (basis**2).sum(-1)
 
 
-def reweighted(problem: Problem, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
-    """Optima `[rows, refits, parameters]` under random weights of the points around each row of u.
+def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
+    """Optima `[refits, parameters]` under random weights of the points, from the optimum `u`.
 
     Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2. A bounded influence gives a wild point and a
     tame one the same score, so that scores alone do not show that errors are unequal; these refits do. Under squared
     errors scores do, and there are none.
     """
     if np.isinf(problem.objective.delta):
-        return np.empty((len(u), 0, u.shape[1]))
-    rng = np.random.Generator(np.random.Philox(key=[0, 2]))
+        return np.empty((0, len(u)))
     n = len(problem.observed)
     count = REFITS if n < MANY_POINTS else FEWER_REFITS
+    rng = np.random.Generator(np.random.Philox(key=[0, 2]))
     weights = rng.standard_exponential((count, n)) * problem.weights
-    weights = np.tile(weights / weights.mean(1, keepdims=True), (len(u), 1))
-    seen = None if observed is None else np.repeat(observed, count, axis=0)
-    begin = np.repeat(u, count, axis=0)
-    ended = minimise(problem, begin, weights, seen, effort=PROFILE)
+    ended = minimise(problem, np.tile(u, (count, 1)), weights / weights.mean(1, keepdims=True), effort=PROFILE)
     # One that did not converge counts as one that did not move.
-    return np.where(ended.converged[:, None], ended.u, begin).reshape(len(u), count, -1)
+    return np.where(ended.converged[:, None], ended.u, u)
 
 
 def widening(

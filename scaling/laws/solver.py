@@ -291,16 +291,12 @@ def choose(
     weights = np.atleast_2d(problem.weights if weights is None else weights)
     observed = np.atleast_2d(problem.observed if observed is None else observed)
     keep = min(keep, len(starts))
-    usable = len(starts) // keep * keep
     with np.errstate(all="ignore"):
         cost = _screen(problem, starts, weights, observed)
     cost = np.where(np.isfinite(cost), cost, np.inf)
     # The starts are already random, so the group of a start is its place modulo `keep`.
-    best = cost[:usable].reshape(usable // keep, keep, -1).argmin(0) * keep + np.arange(keep)[:, None]
-    if usable < len(starts):
-        tail = usable + cost[usable:].argmin(0)
-        columns = np.arange(cost.shape[1])
-        best[0] = np.where(cost[tail, columns] < cost[best[0], columns], tail, best[0])
+    cost = np.pad(cost, ((0, -len(starts) % keep), (0, 0)), constant_values=np.inf)
+    best = cost.reshape(len(cost) // keep, keep, -1).argmin(0) * keep + np.arange(keep)[:, None]
     return starts[best.T]
 
 
