@@ -227,7 +227,7 @@ def predictions(document: Row) -> Table | None:
     inputs, target = document["inputs"], document["target"]
     cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row, DECIMALS)) for row in rows]
     heads = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
-    return Table("Predictions.", heads, cells, notes=[*_remarks(document, rows, inputs)])
+    return Table("Predictions.", heads, cells, notes=[*_notes(document, rows, inputs)])
 
 
 def optima(document: Row) -> Table | None:
@@ -253,7 +253,7 @@ def optima(document: Row) -> Table | None:
     ]
     sizes = (title for name in "ND" for title in (name, *([f"{level} interval of {name}"] * bounded)))
     heads = ("best at C", *(["tokens served"] if served else []), *sizes, "loss", *_titles(rows[0]))
-    notes = [*(line for row in rows for line in disagreement(row)), *_remarks(document, rows, ["C"])]
+    notes = [*(line for row in rows for line in disagreement(row)), *_notes(document, rows, ["C"])]
     return Table("The best use of a budget.", heads, cells, notes=notes)
 
 
@@ -394,7 +394,7 @@ def _answer(row: Row, value: float | None, form: Callable[[float], str] | None =
     return form(value) if form is not None and value is not None else _loss(value, DECIMALS)
 
 
-def _remarks(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterator[str]:
+def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterator[str]:
     """How far targets lie outside the points, which intervals were not tested so far, and which have no answer."""
     outside = [row for row in rows if row.get("decades_outside")]
     yield from (f"{_at(row, inputs)}: {distance(row['decades_outside'])}" for row in outside)
