@@ -230,14 +230,3 @@ def ordered(values: np.ndarray) -> tuple[str, ...]:
 
     norm = (LogNorm if np.min(values) > 0 else Normalize)(np.min(values), np.max(values))
     return tuple(to_hex(colour) for colour in colormaps["cividis"](0.9 * np.asarray(norm(values))))
-
-
-def short(value: float) -> str:
-    """Return three digits with the letter of thousands; powers of ten where letters end."""
-    if value >= 1e15 or 0 < value < 1e-3:
-        mantissa, power = f"{value:.1e}".split("e")
-        return f"{mantissa}e{int(power)}"
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size * 0.9995:  # what rounds to 1000 of one letter is 1 of the next
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
