@@ -82,7 +82,7 @@ gpu: $(READY)
 	$(RUN) benchmarks/gpu.py
 
 notebooks: $(READY)
-	$(RUN) -m pytest --nbmake notebooks
+	$(RUN) -m pytest --nbmake notebooks examples/published
 
 environment: $(READY)
 

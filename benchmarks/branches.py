@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scaling.law.noise import student
+from scaling.laws.intervals import student
 from scaling.ledger import Ledger
 from scaling.studies.launch import train
 from scaling.studies.plan import Plan, Run, plan

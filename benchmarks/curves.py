@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from scaling.coverage.curves import KINDS, RATE, design, drawn
-from scaling.law.curves import Curve, fit_curves
-from scaling.law.forms.curve import CURVE_LAWS
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.coverage.studies import KINDS, RATE, curve_design, draw_curves
+from scaling.laws.curve_fit import fit_curves
+from scaling.laws.curves import Curve
+from scaling.laws.special_laws import CURVE_LAWS
 
 
 def many(count: int, points: int) -> list[Curve]:
     """Runs of sizes over two decades, each with a schedule of its own length and `points` evaluations."""
-    like = design()[-1]
+    like = curve_design()[-1]
     curves = []
     for place in range(count):
         steps = 1500 + 500 * (place % 7)
@@ -40,7 +45,7 @@ def many(count: int, points: int) -> list[Curve]:
                 kinds=ones.astype(int),
             )
         )
-    return drawn(curves, next(iter(KINDS.values())), np.random.default_rng(0))
+    return draw_curves(curves, next(iter(KINDS.values())), np.random.default_rng(0))
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 
 from scaling.errors import ScalingError
-from scaling.law import named
-from scaling.law.active import choose_runs
-from scaling.law.choice import candidates, choose, cost_of, fit_chosen
-from scaling.law.points import Points
+from scaling.laws import named
+from scaling.laws.design import choose_runs
+from scaling.laws.held_out import candidates, choose, cost_of
+from scaling.laws.points import Points
 
 Frame = pd.DataFrame
 BUDGET = 0.1
@@ -140,7 +140,7 @@ def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, fl
     rest, tested = points.take(np.flatnonzero(~mask)), points.take(np.flatnonzero(mask))
     forms = [named(name) for name in laws] or candidates(rest)
     choice = choose(rest, forms)
-    every = score(fit_chosen(rest, choice), tested)
+    every = score(choice.best.fit(rest), tested)
     inputs = list(dict.fromkeys(name for form in forms for name in form.inputs))
     target = forms[0].target
     losses = rest.numbers(target)
@@ -155,7 +155,7 @@ def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, fl
     few = rest.take(rows)
     assert cost[~mask][rows].sum() <= BUDGET * cost[~mask].sum() * (1 + 1e-9)
     try:
-        tenth = score(fit_chosen(few, choose(few, forms)), tested)
+        tenth = score(choose(few, forms).best.fit(few), tested)
     except ScalingError:
         tenth = float("nan")
     return every, tenth, int(mask.sum()), choice.best.form.name

@@ -1,18 +1,22 @@
 """CPU seconds of a look at a study's law after each of its runs: `python benchmarks/looks.py --studies 6`.
 
-The studies are those of scaling.coverage.looks; a look fits the law and computes the intervals of E of one look and
+The studies are those of benchmarks/coverage; a look fits the law and computes the intervals of E of one look and
 under repeated looks. It takes longest where few runs leave an end of the interval open.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from scaling.coverage.adaptive import SEEDS, TRUTH, candidates, drawn
-from scaling.coverage.looks import looks
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.coverage.simulated import looks
+from benchmarks.coverage.studies import SEEDS, candidates, draw_candidates
 
 
 def main() -> None:
@@ -21,7 +25,7 @@ def main() -> None:
     field, seconds = candidates(), []
     for study in range(parser.parse_args().studies):
         rng = np.random.Generator(np.random.Philox([1, study]))
-        losses, order = drawn(field, TRUTH, rng), rng.permutation(len(field) // SEEDS)
+        losses, order = draw_candidates(field, rng), rng.permutation(len(field) // SEEDS)
         before = time.process_time()
         for _ in looks(field, losses, order):
             seconds.append(time.process_time() - before)

@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "scaling"]
 
 UNTIL = """
 import os, sys, time
-from scaling.law import solver
+from scaling.laws import solver
 from scaling.cli import main
 
 def began(*_):

@@ -6,8 +6,8 @@
     study = scaling.study("quickstart")
     fit = scaling.fit("points.csv", law="chinchilla")
 
-`scaling.published` holds published data sets, `scaling.law` the mathematics of the fits. Nothing is imported before it
-is used; `docs/api.md` describes every function and result.
+`scaling.laws` is the mathematics of the fits. Nothing is imported before it is used;
+`docs/api.md` describes every function and result.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
-    from scaling import law as law
-    from scaling import published as published
+    from scaling import laws as laws
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
+    from scaling.laws.curve_fit import CurveFit as CurveFit
     from scaling.schema import extend as extend
     from scaling.verbs.data import PreparedData as PreparedData
     from scaling.verbs.data import data_list as data_list
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from scaling.verbs.explain import explain as explain
     from scaling.verbs.fit import Fit as Fit
     from scaling.verbs.fit import fit as fit
-    from scaling.verbs.fit_curves import Curves as Curves
     from scaling.verbs.fit_curves import fit_curves as fit_curves
     from scaling.verbs.inside import Attention as Attention
     from scaling.verbs.inside import Landscape as Landscape
@@ -95,7 +94,7 @@ _MODULES = {
     ),
     "explain": ("Explanation", "explain"),
     "fit": ("Fit", "fit"),
-    "fit_curves": ("Curves", "fit_curves"),
+    "fit_curves": ("fit_curves",),
     "inside": ("Attention", "Landscape", "Probe", "landscape", "look", "probe"),
     "inspect": ("inspect",),
     "model": ("Model", "generate", "load"),
@@ -110,8 +109,9 @@ _MODULES = {
     "weights": ("export", "import_"),
 }
 _HOMES = {name: f"scaling.verbs.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {"Cost": "scaling.cost", "ScalingError": "scaling.errors", "extend": "scaling.schema"}
-_ROOMS = ("law", "published")
+_HOMES |= {"Cost": "scaling.cost", "CurveFit": "scaling.laws.curve_fit"}
+_HOMES |= {"ScalingError": "scaling.errors", "extend": "scaling.schema"}
+_ROOMS = ("laws",)
 
 __all__ = [*sorted((*_HOMES, *_ROOMS)), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

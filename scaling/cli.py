@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import math
 import os
 import re
 import select
@@ -326,14 +327,18 @@ def _plain(annotation: Any) -> type:
 
 
 def _number(text: str, option: str, name: str) -> float:
-    from scaling.law.parse_number import parse_argument
+    from scaling.laws.formula import parse_number
 
-    return parse_argument(text, option, name)
+    value = parse_number(text)
+    if value is None or not math.isfinite(value):
+        what = "is not a number" if value is None else "is not a finite number"
+        raise ScalingError(what, key=name, value=text, fix=f"write --{option} {name}=1e9")
+    return value
 
 
 def _limits(text: str, option: str, name: str) -> tuple[float, float]:
     """`0:2`; an end that is left out is open."""
-    from scaling.law.parse_number import parse_number
+    from scaling.laws.formula import parse_number
 
     low, colon, high = text.partition(":")
     ends = parse_number(low or "-inf"), parse_number(high or "inf")

@@ -74,7 +74,7 @@ OPTIONAL = ("tuning",)
 """Sections of a config that may be null."""
 
 LAW = "law"
-"""The slot of scaling laws, which a class joins by `extend`; no line of a config names one (`scaling.law.forms`)."""
+"""The slot of scaling laws, which `scaling.laws.Form` objects join by `extend`; no line of a config names one."""
 
 MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
@@ -198,8 +198,8 @@ def kinds(slot: str) -> dict[str, type]:
     return {**_public(SLOTS[slot]), **joined(slot)}
 
 
-def joined(slot: str) -> dict[str, type]:
-    """The classes that joined a slot by `extend`."""
+def joined(slot: str) -> dict[str, Any]:
+    """What joined a slot by `extend`: classes, or laws."""
     return _joined.get(slot, {})
 
 
@@ -231,12 +231,12 @@ def parts(slot: str) -> set[str]:
     return {key for schema in schemas for key, parameter in schema.items() if parameter.annotation == Recipes}
 
 
-_joined: dict[str, dict[str, type]] = {}
+_joined: dict[str, dict[str, Any]] = {}
 _extensions: dict[str, None] = {}  # the files that `extend` has read, in their order
 
 
-def extend(path: str | Path) -> list[type]:
-    """Let the public classes of a user's module join the slots they name in a class attribute `slot`."""
+def extend(path: str | Path) -> list[Any]:
+    """Let the public classes and laws of a user's module join the slots they name in an attribute `slot`."""
     path = Path(path)
     spec = importlib.util.spec_from_file_location(f"scaling_extension_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -249,12 +249,17 @@ def extend(path: str | Path) -> list[type]:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
-    pieces = [piece for piece in _classes(module).values() if isinstance(getattr(piece, "slot", None), str)]
+    laws = {name: value for name, value in vars(module).items() if not isinstance(value, type)}
+    pieces = {
+        name: piece
+        for name, piece in {**_classes(module), **laws}.items()
+        if isinstance(getattr(piece, "slot", None), str) and not name.startswith("_")
+    }
     if not pieces:
         fix = 'give your class an attribute slot = "channel"'
         raise ScalingError("no class in it names a slot", file=path, fix=fix)
-    for piece in pieces:
-        name, slot = piece.__name__, piece.slot  # type: ignore[attr-defined]
+    for name, piece in pieces.items():
+        slot = piece.slot
         if slot != LAW and slot not in SLOTS:
             fix = nearest(slot, [*SLOTS, LAW])
             raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=slot, fix=fix)
@@ -262,7 +267,7 @@ def extend(path: str | Path) -> list[type]:
             raise ScalingError(f"{slot} has a kind {name} already", file=path, fix="give yours another name")
         _joined.setdefault(slot, {})[name] = piece
     _extensions[str(path.resolve())] = None
-    return pieces
+    return list(pieces.values())
 
 
 def extensions() -> list[str]:

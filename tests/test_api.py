@@ -14,7 +14,9 @@ import scaling
 from scaling.cli import main
 
 SMALL = ("size=tiny", "size.length=16", "schedule.warmup=1", "train.batch=4", "log.wandb=disabled")
-KEPT = Path(__file__).parents[1] / "docs" / "results" / "narang2021" / "points.csv"
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "docs" / "results" / "narang2021" / "points.csv"
+PUBLISHED = ROOT / "examples" / "published" / "tables"
 
 
 def printed(capsys, *words):
@@ -63,14 +65,11 @@ def test_every_name_is_there_and_documented():
         scaling.tain  # noqa: B018
 
 
-def test_published_sets_and_the_mathematics_are_modules_of_it():
-    points = scaling.published.gadre2024.points()
-    fit = scaling.law.fit("chinchilla", points.where(points["N"] < 1e9), starts=64)
-    assert fit.estimates == pytest.approx(scaling.fit(points, hold_out="N>=1e9").estimates, rel=1e-4)
-    for module in (scaling.law, scaling.published):
-        assert all(getattr(module, name) is not None for name in module.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'gadre2042'"):
-        scaling.published.gadre2042  # noqa: B018
+def test_the_mathematics_of_laws_is_a_module_of_it(table):
+    columns = table[table["N"] < 1e8].to_dict("list")
+    fit = scaling.laws.fit("chinchilla", columns, starts=64)
+    assert fit.estimates == pytest.approx(scaling.fit(table, hold_out="N>=1e8").estimates, rel=1e-4)
+    assert all(getattr(scaling.laws, name) is not None for name in scaling.laws.__all__)
 
 
 def test_verbs_stay_functions_whatever_is_imported():
@@ -192,8 +191,8 @@ def test_a_fit_shows_itself(table, tmp_path):
 
 
 def test_what_a_fit_shows_leaks_no_warning_of_a_library(recwarn):
-    datablations = scaling.published.datablations
-    fit = scaling.fit(datablations.points(), law="data_constrained", fix=datablations.ONCE, intervals="t")
+    table, fix = PUBLISHED / "datablations_runs_182_fit_subset.csv", {"alpha": 0.3526596, "beta": 0.3526596}
+    fit = scaling.fit(table, law="data_constrained", fix=fix, intervals="t")
     assert fit.plot("loss_against_D")
     assert [str(warning.message) for warning in recwarn] == []
 
@@ -218,9 +217,9 @@ def test_an_isoflop_analysis_has_an_optimum_and_no_law():
 
 
 def test_the_minimum_of_a_valley_that_sizes_do_not_bracket_is_refused_with_its_reason():
-    porian2024 = scaling.published.porian2024
-    points = porian2024.points(porian2024.STEPS["optimizer tuned"])
-    minima = scaling.fit(points.where(points["N"] < 2e8), law="isoflop_akima").minima
+    setting = ("dataset=rw", "hparams=tuned", "warmup=short", "decay=const", "param_count=standard", "val=val")
+    table, law = PUBLISHED / "porian2024_isoflop_points.csv", "isoflop_akima"
+    minima = scaling.fit(table, law=law, where=(*setting, "N<2e8")).minima
     assert minima["N"].isna().tolist() == minima["refused"].notna().tolist()
     assert "the lowest loss is at the edge of the sizes" in set(minima["refused"])
 

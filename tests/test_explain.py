@@ -94,7 +94,7 @@ def test_a_name_that_a_config_writes_is_explained(name, words, capsys):
 
 
 def test_every_law_command_and_shipped_name_is_explained():
-    from scaling.law import LAWS
+    from scaling.laws import LAWS
 
     for law in LAWS:
         if law.name not in ("learning_rate", "shape"):

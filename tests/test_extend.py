@@ -12,7 +12,7 @@ import pytest
 from scaling import schema
 from scaling.cli import VERBS, main
 from scaling.errors import ScalingError
-from scaling.law import fit, laws, named
+from scaling.laws import fit, laws, named
 
 SMALL = Path(__file__).parent / "studies" / "small.yaml"
 
@@ -22,26 +22,22 @@ def written(folder: Path, text: str) -> str:
     return str(folder / "mine.py")
 
 
-LAW = '''
-from scaling.law import Form, Parameter
+LAW = """
+from scaling.laws import Form, Parameter
 
-
-class Sinking(Form):
-    """L = E + A D^-beta."""
-
-    slot = "law"
-    formula = "L = E + A D^-beta"
-    citation = "Doe 2026"
-    inputs = ("D",)
-    parameters = (
+LAW = Form(
+    name="sinking",
+    formula="L = E + A D^-beta",
+    citation="Doe 2026",
+    inputs=("D",),
+    parameters=(
         Parameter("E", "nats", "linear", 0.0, 1e6, (0.1, 2.0), linear=True),
         Parameter("A", "nats", "log", 1e-100, 1e100, (1.0, 1e10), linear=True),
         Parameter("beta", "1", "linear", 0.0, 5.0, (0.02, 1.0)),
-    )
-
-    def curve(self, p, x):
-        return p.E + p.A * x.D**-p.beta
-'''
+    ),
+    curve=lambda p, x: p.E + p.A * x.D**-p.beta,
+)
+"""
 POINTS = "D,loss\n" + "".join(f"{d},{2 + 50 * d**-0.5}\n" for d in (1e3, 3e3, 1e4, 3e4, 1e5, 3e5))
 
 
@@ -90,8 +86,8 @@ def test_a_law_of_ones_own_is_explained_and_listed(tmp_path, capsys):
 
 BAD = {
     "no law": ('class Sinking:\n    slot = "law"\n', "Sinking is no law"),
-    "a law without a formula": (LAW.replace("    formula =", "    other ="), "the law Sinking has no formula"),
-    "a law of a name that is taken": (LAW.replace("Sinking", "Chinchilla"), "there is a law chinchilla already"),
+    "a law without a formula": (LAW.replace("    formula=", "    objective="), "argument: 'formula'"),
+    "a law of a name that is taken": (LAW.replace("sinking", "chinchilla"), "there is a law chinchilla already"),
     "a slot that is none": ('class A:\n    slot = "channle"\n', "did you mean 'channel'"),
 }
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+FOLDERS = (ROOT / "notebooks", ROOT / "examples" / "published")
+NOTEBOOKS = [path for folder in FOLDERS for path in sorted(folder.glob("*.ipynb"))]
 LONGEST = 16
 MAY_IMPORT = {"scaling", "numpy", "pandas", "matplotlib"}
 
@@ -38,14 +39,15 @@ def test_a_notebook_imports_nothing_of_ours_but_scaling(path):
                 imported.add(node.module)
     assert "scaling" in imported
     assert {name for name in imported if name.startswith("scaling")} == {"scaling"}
-    assert {name.partition(".")[0] for name in imported} <= MAY_IMPORT | sys.stdlib_module_names
+    beside = {file.stem for file in path.parent.glob("*.py")}
+    assert {name.partition(".")[0] for name in imported} <= MAY_IMPORT | beside | sys.stdlib_module_names
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_stored_outputs_are_of_a_clean_run(path):
     text = path.read_text(encoding="utf-8")
     assert "Traceback" not in text
-    assert str(FOLDER.parent) not in text
+    assert str(ROOT) not in text
     outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
     counts = [cell["execution_count"] for cell in cells(path, "code")]
@@ -54,6 +56,6 @@ def test_stored_outputs_are_of_a_clean_run(path):
 
 @pytest.mark.slow
 def test_every_notebook_runs():
-    command = [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:cacheprovider", str(FOLDER)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parent, check=False)
+    command = [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:cacheprovider", *map(str, FOLDERS)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

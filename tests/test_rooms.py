@@ -14,18 +14,16 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
 FLOORS = """
     version errors printing atomic parent standard_error json_lines schema shape batch
-    config kernel nn model cost metric data objective law picture published fit_report coverage
+    config kernel nn model cost metric data objective laws picture figures
     ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
     "config": {"omegaconf", "yaml"},
     "metric": {"numpy", "scipy"},
-    "law": {"numpy", "scipy", "pyarrow"},
-    "picture": {"numpy", "matplotlib", "fontTools", "plotly"},
-    "published": {"numpy", "scipy"},
-    "fit_report": {"numpy", "rich"},
-    "coverage": {"numpy"},
+    "picture": {"numpy", "matplotlib"},
+    "figures": {"numpy"},
+    "laws": {"numpy", "scipy", "pyarrow"},
     "ledger": set(),
 }
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

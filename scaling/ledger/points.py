@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from scaling.ledger.layout import NAME
 from scaling.ledger.store import Ledger
 
 if TYPE_CHECKING:
-    from scaling.law.points import Points
+    from scaling.laws.points import Points
 
 DEFINITIONS = {
     "N_definition": "without embeddings",
@@ -22,31 +21,25 @@ DEFINITIONS = {
 
 
 def read_points(source: Any, **choices: Any) -> Points:
-    """Points of whatever holds a table of runs; `choices` are those of `scaling.law.columns.from_columns`."""
-    from scaling.law.columns import from_columns, from_frame, from_rows
-    from scaling.law.points import Points
-    from scaling.law.read_points import read_points_file, table_of
+    """Points of whatever holds a table of runs; `choices` are those of `scaling.laws.points.load_points`."""
+    from scaling.laws.points import Points, load_points, table_of
 
     if isinstance(source, Points):
         if any(choices.values()):
             raise ScalingError("these points are read already", key=next(name for name in choices if choices[name]))
         return source
-    if hasattr(source, "columns"):
-        return from_frame(source, **choices)
-    if isinstance(source, Mapping):
-        return from_columns(source, **choices)
-    if isinstance(source, Iterable) and not isinstance(source, str):
-        return from_rows(source, **choices)
+    if not isinstance(source, str | Path):
+        return load_points(source, **choices)
     if str(source).startswith("wandb:"):
         fix = f"fetch its runs by `scaling pull {str(source)[6:].strip('/')}` and name the folder that it writes"
         raise ScalingError("is a project of W&B, not a table", key="points", value=source, fix=fix)
     folder = Path(source)
     rows = _rows_of(folder) if folder.is_dir() and not table_of(folder).exists() else None
     if rows is None:
-        return read_points_file(folder, **choices)
+        return load_points(folder, **choices)
     if not rows:
         raise ScalingError("is a ledger of no runs", file=folder, fix="train some, or give a table of runs")
-    return from_rows(rows, source=str(folder), **choices)
+    return load_points(rows, name=str(folder), **choices)
 
 
 def _rows_of(folder: Path) -> list[dict[str, Any]] | None:

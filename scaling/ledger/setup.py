@@ -22,7 +22,7 @@ Spec = Mapping[str, Any]
 
 
 def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
-    """Answers by the keys of `scaling.law.points.SETUP_QUESTIONS`; `results` state how often data are repeated."""
+    """Answers by the keys of `scaling.laws.points.SETUP_QUESTIONS`; `results` state how often data are repeated."""
     train = [spec.get("train", {}) for spec in specs]
     trainer = [spec.get("trainer", {}) for spec in specs]
     optimizer = [spec.get("optimizer") for spec in specs]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.fit_report.tables import coverage, tried
+from scaling.laws.report import coverage, tried
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import ends, formula, percent, significant, symbol
 from scaling.reports.rows import advantages, compared, exponents

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.picture.labels import short
+from scaling.printing import short
 
 PADDING = 0.03
 """Of an axis that no picture has given a range, beyond its outermost values."""

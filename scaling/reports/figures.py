@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from scaling.picture.labels import caption
-from scaling.picture.picture import Picture
+from scaling.figures import caption
+from scaling.picture import Picture
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import formula
 from scaling.reports.plot import plot

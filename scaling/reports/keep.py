@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import atomic
 from scaling.errors import ScalingError, plural
-from scaling.fit_report.formats import markdown_table, markdown_text
-from scaling.fit_report.tables import held_out
+from scaling.laws.report import held_out
 from scaling.ledger import Ledger
+from scaling.printing import markdown_text
 from scaling.reports import figures, provenance
 from scaling.reports.answer import answer, tested
 from scaling.reports.compute_spent import ComputeSpent, compute_spent
@@ -141,7 +141,7 @@ def _write(findings: Findings, record: Record, spent: str, there: Path) -> None:
         join("**", findings.question.question, "**"),
         join(answered.sentence, f" {test}" if test else None),
         join("Reliability: ", "; ".join(doubts), ".") if doubts else None,
-        *([markdown_table(table), *map(markdown_text, table.notes)] if table else []),
+        *([table.markdown(), *map(markdown_text, table.notes)] if table else []),
         *(line for each in findings.tasks for line in _of_task(each, names(findings))),
         spent,
         *(f"![{findings.pictures[name].title}]({name}.png)" for name in figures.of_law(findings)[:1]),
@@ -159,7 +159,7 @@ def _of_task(task: TaskFindings, names: Mapping[str, str]) -> list[str]:
     title = f"The score of {markdown_text(task.task)}, by {markdown_text(task.document['law'])}:"
     doubts = [*task.document["not_identified"], *unreliable(task.document)]
     return [
-        *([title, markdown_table(table)] if table else []),
+        *([title, table.markdown()] if table else []),
         *([markdown_text("; ".join(doubts)) + "."] if doubts else []),
     ]
 

@@ -1,6 +1,6 @@
 """Draw a picture as SVG in the page: complete before any script runs, and coloured by the page's style sheet.
 
-The third drawer of `scaling.picture`, after print and plotly. Each mark knows its run, so that a script can point.
+It draws the elements of `scaling.picture`. Each mark has the name of its run, so that a script can point at it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.picture.elements import Axis, Band, Contours, Line, Marks, Panel
-from scaling.picture.labels import short
-from scaling.picture.palette import ordered
+from scaling.picture import Axis, Band, Contours, Line, Marks, Panel, ordered
+from scaling.printing import short
 from scaling.reports import colour
 from scaling.reports.axis import Scale, scale
 from scaling.reports.markup import Html, join, tag
@@ -159,7 +158,7 @@ def _line(part: Line, frame: Frame) -> Iterator[Html]:
         "path",
         class_=f"ink line {colour.name(part.colour)}",
         d=_path(frame.at(part.x, part.y)),
-        stroke_width=f"{1.3 * part.wide:.2g}",
+        stroke_width=f"{1.3 * part.width:.2g}",
         stroke_dasharray=DASHES[part.dash],
     )
 

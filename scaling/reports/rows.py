@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from scaling.law.exponents import COMPUTE
+from scaling.laws.compare import COMPUTE
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import ends, percent, signed, signed_significant, significant, symbol
 from scaling.studies.findings import Findings

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.ledger import RESULTS, Ledger
-from scaling.picture.labels import short
+from scaling.printing import short
 from scaling.reports.markup import Html, tag
 from scaling.reports.numbers import scientific, signed, span
 from scaling.studies.findings import Findings

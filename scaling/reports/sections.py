@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scaling.errors import plural
-from scaling.fit_report.tables import NOT_IDENTIFIED, Table, coverage, held_out, optima, predictions, tried
-from scaling.law.exponents import COMPUTE
-from scaling.law.forms.composed import PREFIX
-from scaling.law.points import MEANINGS
-from scaling.picture.labels import short
+from scaling.laws.compare import COMPUTE
+from scaling.laws.law import MEANINGS, PREFIX
+from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
+from scaling.printing import Table, short
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.interval_strip import interval_strip

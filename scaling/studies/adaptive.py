@@ -16,11 +16,12 @@ import numpy as np
 
 from scaling.config import load
 from scaling.errors import ScalingError, plural
-from scaling.law import Form, named
-from scaling.law.goal import Goal
-from scaling.law.joint import VARIANT, joint
-from scaling.law.next_run import Belief, Candidates, Choice, Look, Reach, choose, confirmed, expected_path, look
-from scaling.law.shared_errors import prior_correlation
+from scaling.laws import Form, named
+from scaling.laws.compare import joint
+from scaling.laws.design import Candidates
+from scaling.laws.law import VARIANT
+from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
+from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.attempt import now
 from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
@@ -134,61 +135,64 @@ class Field:
                 beliefs.append(Belief(form, {name: estimates[name] for name in form.parameter_names}))
         return tuple(replace(belief, weight=1.0 / len(beliefs)) for belief in beliefs), noise
 
-    def expected(self, budget: float, to: float = 0.0) -> Reach | None:
-        """What a budget is expected to reach; None where nothing is supposed of the laws."""
+    def expected(self, budget: float) -> list[Choice] | None:
+        """The choices that a budget is expected to pay for; None where nothing is supposed of the laws."""
         beliefs, noise = self.supposed
         if not beliefs:
             return None
-        supposed = Look(beliefs, None, noise, prior_correlation(), 0)
-        return expected_path(self.goal, self.candidates, supposed, budget, to)
+        supposed = Look(beliefs, noise, prior_correlation())
+        return expected_path(self.goal, self.candidates, supposed, budget, self.goal.half_width)
 
     def simulated(self, budget: float | None) -> tuple[Plan, dict[str, Any]]:
         """The plan of the runs that are expected to be chosen, and what they are expected to reach."""
         goal, budget = self.goal, self.grid_cost if budget is None else budget
         document: dict[str, Any] = {"goal": goal.text, "budget": budget, "candidates": len(self.runs)}
-        reach = self.expected(budget, goal.half_width)
-        if reach is None:
+        path = self.expected(budget)
+        if path is None:
             reason = "nothing is known of the law's parameters; write suppose: into the study"
             return self.plan, {**document, "reason": reason}
-        chosen = [self.runs[row] for row in reach.rows]
+        chosen = [self.runs[choice.row] for choice in path]
+        width = path[-1].expected if path else None
         return restricted(self.plan, {run.run for run in self.plan.runs if run.held_out or run in chosen}), {
             **document,
-            "reached": reach.half_width <= goal.half_width,
-            "half_width": goal.finite(reach.half_width),
-            "C": reach.cost,
+            "reached": width is not None and width <= goal.half_width,
+            "half_width": width,
+            "C": sum(choice.cost for choice in path),
             "decisions": [
-                {"name": run.name, "expected_half_width": goal.finite(width)}
-                for run, width in zip(chosen, reach.half_widths, strict=True)
+                {"name": run.name, "expected_half_width": choice.expected}
+                for run, choice in zip(chosen, path, strict=True)
             ],
-            "sentence": self.sentence(reach, budget),
+            "sentence": self.sentence(path, budget),
         }
 
     def refuse_out_of_reach(self, budget: float) -> None:
         """Refuse a goal that the candidates are not expected to reach within the budget, with what they can reach."""
-        reach = self.expected(budget, self.goal.half_width)
-        if reach is None or reach.half_width <= self.goal.half_width:
+        path = self.expected(budget)
+        if path is None or self._reaches(path):
             return
         raise ScalingError(
-            self.sentence(reach, budget),
+            self.sentence(path, budget),
             key="--adaptive",
             value=self.goal.text,
             fix="ask for a wider interval, raise --budget, or add sizes and budgets to the grid",
         )
 
-    def sentence(self, reach: Reach, budget: float) -> str:
+    def _reaches(self, path: Sequence[Choice]) -> bool:
+        return bool(path) and width_after(path[-1]) <= self.goal.half_width
+
+    def sentence(self, path: Sequence[Choice], budget: float) -> str:
         """What is expected, in words."""
-        runs = f"{plural(len(reach.rows), 'run')} of {len(self.runs)} candidates, {reach.cost:.3g} FLOPs"
-        if reach.half_width <= self.goal.half_width:
-            return f"{self.goal.text} is expected of {runs}: {reach.cost / self.grid_cost:.0%} of the grid's"
-        whole = self.expected(float("inf"), self.goal.half_width)
-        assert whole is not None
-        if whole.half_width <= self.goal.half_width:
-            given = f"a budget of {budget:.3g} gives {self.goal.spelled(reach.half_width)}"
-            return f"{self.goal.text} is expected to take {whole.cost:.3g} FLOPs; {given}"
-        width = self.goal.spelled(whole.half_width)
-        return (
-            f"{self.goal.text} is out of reach: all {len(self.runs)} candidates, {whole.cost:.3g} FLOPs, give {width}"
-        )
+        goal, cost = self.goal, sum(choice.cost for choice in path)
+        if self._reaches(path):
+            runs = f"{plural(len(path), 'run')} of {len(self.runs)} candidates, {cost:.3g} FLOPs"
+            return f"{goal.text} is expected of {runs}: {cost / self.grid_cost:.0%} of the grid's"
+        longest = self.expected(float("inf")) or []
+        most = sum(choice.cost for choice in longest)
+        if self._reaches(longest):
+            width = goal.spelled(width_after(path[-1] if path else None))
+            return f"{goal.text} is expected to take {most:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
+        width = goal.spelled(width_after(longest[-1] if longest else None))
+        return f"{goal.text} is out of reach: all {len(self.runs)} candidates, {most:.3g} FLOPs, give {width}"
 
 
 def decider(
@@ -275,7 +279,7 @@ class Decider:
     def _reached(self, made: Sequence[Decision], seen: Look) -> bool:
         goal = self.field.goal
         before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
-        return confirmed([*before, seen.half_width(goal)], goal.half_width)
+        return confirmed([*before, goal.width_of(seen.interval)], goal.half_width)
 
     def _choice(self, chosen: Sequence[int], known: Sequence[int], seen: Look, spent: float) -> Choice | None:
         failed = [row for row in known if self._loss(row) is None]
@@ -304,7 +308,7 @@ class Decider:
         spent: float,
         reached: bool,
     ) -> dict[str, Any]:
-        runs = self.field.runs
+        runs, width = self.field.runs, self.field.goal.width_of(seen.interval)
         common = {
             "goal": self.field.goal.text,
             "workers": self.window,
@@ -312,7 +316,7 @@ class Decider:
             "known": [runs[row].run for row in known],
             "pending": [runs[row].run for row in chosen[len(known) :]],
             "interval": None if seen.interval is None else seen.interval.to_json(),
-            "half_width": self.field.goal.finite(seen.half_width(self.field.goal)),
+            "half_width": width if np.isfinite(width) else None,
             "laws": [{"law": each.form.name, "weight": each.weight} for each in seen.beliefs],
             "noise": seen.noise,
             "correlation": seen.correlation,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law.curves import Curve
+from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.ledger.layout import NAME
 from scaling.studies.record import entered

@@ -86,7 +86,7 @@ def check(config: Config, path: Path | None, fields: Line, at: str | None) -> No
 
 
 def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
-    from scaling.law import named
+    from scaling.laws import named
 
     law = named(laws[0])
     target = fields.get("target", {})
@@ -151,7 +151,7 @@ def _rate(config: Config, key: str, value: Any) -> Any:
 
 
 def _laws(config: Config, key: str, value: Any) -> list[str]:
-    from scaling.law import named
+    from scaling.laws import named
 
     names = value if isinstance(value, list) else [value]
     for index, name in enumerate(names):
@@ -174,7 +174,7 @@ def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
 
 
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
-    from scaling.law.points import SETUP_QUESTIONS
+    from scaling.laws.points import SETUP_QUESTIONS
 
     for name, definition in _mapping(config, key, value).items():
         if name not in SETUP_QUESTIONS:

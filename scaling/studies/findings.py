@@ -19,8 +19,9 @@ from scaling.studies.counts import counts
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:
-    from scaling.law.fit import Fit
-    from scaling.law.points import Points
+    from scaling.laws.fit import Fit
+    from scaling.laws.intervals import Interval
+    from scaling.laws.points import Points
     from scaling.picture import Picture
     from scaling.studies.plan import Plan, Run
 
@@ -63,6 +64,7 @@ class Findings:
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     reason: str | None = None
     tasks: tuple[TaskFindings, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -77,13 +79,13 @@ class Findings:
 
     def predicted_loss(self, row: Mapping[str, Any]) -> float | None:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
-        from scaling.law.joint import VARIANT, Joint
+        from scaling.laws.law import VARIANT
 
         if self.law is None:
             return None
         form = self.law.form
         columns = {name: row[name] for name in form.axes}
-        if isinstance(form, Joint):
+        if form.variants:
             if row["row"] not in form.variants:
                 return None
             columns[VARIANT] = form.variants.index(row["row"])
@@ -157,12 +159,12 @@ def find(
     `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
-    from scaling.law.read_points import read_points_file
+    from scaling.laws.points import load_points
 
     if not any(row["status"] == "finished" for row in table):
         raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
-    points = replace(read_points_file(folder / "points.csv"), source=f"study {question.name}")
+    points = load_points(folder / "points.csv", name=f"study {question.name}")
     if question.law is None:
         return _without_law(Findings(question, tuple(table), points, reason="the study asks for none"), folder)
     try:
@@ -184,8 +186,6 @@ def _reason(error: ScalingError) -> str:
 
 def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findings:
     """The findings with the law in two steps of each task of the study: fit.json and the figures have them too."""
-    from scaling.picture import save
-
     if not findings.question.tasks:
         return findings
     from scaling.training.finetune import name_of
@@ -194,15 +194,14 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
     for task in findings.question.tasks:
         tell(f"fit the score of {name_of(task)}")
         try:
-            with np.errstate(all="ignore"):  # the solver handles an overflow on the way
-                scores, picture = _of_task(findings, law, name_of(task))
+            scores, picture = _of_task(findings, law, name_of(task))
         except ScalingError as error:
             tasks.append(TaskFindings(name_of(task), reason=_reason(error)))
             continue
         tasks.append(scores)
         assert scores.picture is not None
         pictures[scores.picture] = picture
-        save(picture, *(folder / (scores.picture + kind) for kind in FIGURES))
+        picture.save(*(folder / (scores.picture + kind) for kind in FIGURES))
     document = (
         None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
     )
@@ -213,28 +212,25 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
 
 def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
-    from scaling.fit_report.report import two_step_report
-    from scaling.law import Composed, fit_two_steps, named
-    from scaling.law.chance import known_chance, upper_level
-    from scaling.law.columns import shared_by
-    from scaling.picture.figures import curves_of_law
-    from scaling.picture.labels import caption
+    from scaling.figures import caption, curves_of_law
+    from scaling.laws import composed, fit_two_steps, named
+    from scaling.laws.examine import examine
+    from scaling.laws.points import group_of
+    from scaling.laws.written import constrained_law
 
     if findings.question.compares_rows:
         raise ScalingError("a law for each row has no second step", key=task)
     points = _scored(findings.points, task)
-    form = Composed(named(name), named("task_sigmoid"))
-    fixed = known_chance(form, points)
-    form = form.constrained({}, upper_level(form, fixed))
+    form, fixed = constrained_law(composed(named(name), named("task_sigmoid")), points)
     held_out = points.numbers("held_out") > 0
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
     if test is not None and not np.isfinite(test["accuracy"]).any():
         test = None
-    both = fit_two_steps(form, train, fixed=fixed, shared=shared_by(train))
+    both = fit_two_steps(form, train, fixed=fixed, group=group_of(train))
     question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
-    document = two_step_report(both, held_out=test, targets=targets).to_json()
-    curves = curves_of_law(both.task, test, bounded=both.task.degrees_of_freedom > 0)
+    document = examine(both, held_out=test, targets=targets).document
+    curves = curves_of_law(both.task, test)
     (title, picture), *_ = curves.items()
     key = f"{task}_{title}"
     return TaskFindings(task, document, key, caption(both.task.points, both.task.form.inputs)), picture
@@ -267,11 +263,10 @@ def _fitted(
     setup: Mapping[str, str],
     tell: Tell,
 ) -> Findings:
-    from scaling.fit_report.report import fit_report
-    from scaling.law import fit, named
-    from scaling.law.columns import shared_by
-    from scaling.picture import save
-    from scaling.picture.figures import figures_of_law
+    from scaling.figures import figures_of_law
+    from scaling.laws import fit, named
+    from scaling.laws.examine import examine
+    from scaling.laws.points import group_of
 
     held_out = points.numbers("held_out") > 0
     train, test = points.hold_out(held_out) if held_out.any() else (points, None)
@@ -280,15 +275,11 @@ def _fitted(
     if len(variants) > 1:
         law, test = _by_row(name, train, test, next(iter(variants)))
     else:
-        law = fit(named(name), train, shared=shared_by(train))
+        law = fit(named(name), train, group=group_of(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
     stated = {"hypothesis": question.question, **setup, **question.define}
-    report = fit_report(
-        law, held_out=test, targets=targets, stated=stated, cluster_column=shared_by(train)
-    ).with_back_test()
-    document = report.to_json()
-    document["question"] = question.question
-    document["setup"] = dict(setup)
+    examined = examine(law, held_out=test, targets=targets, stated=stated, group=group_of(train), largest=True)
+    document = examined.document | {"question": question.question, "setup": dict(setup)}
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())
@@ -299,21 +290,20 @@ def _fitted(
     else:
         document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / FIT, document)
-    pictures = figures_of_law(law, test, tested=report.held_out)
+    pictures = figures_of_law(law, test, tested=examined.held_out)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
-        save(picture, *(folder / (name + kind) for kind in FIGURES))
-    return Findings(question, tuple(table), points, law, document, pictures)
+        picture.save(*(folder / (name + kind) for kind in FIGURES))
+    return Findings(question, tuple(table), points, law, document, pictures, intervals=examined.intervals)
 
 
 def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[Fit, Points | None]:
     """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
-    from scaling.law import fit_joint
-    from scaling.law.columns import shared_by
-    from scaling.law.joint import Joint, coded
+    from scaling.laws import fit_joint
+    from scaling.laws.compare import coded
+    from scaling.laws.points import group_of
 
-    law = fit_joint(name, train, "row", "exponents", baseline, shared=shared_by(train))
-    assert isinstance(law.form, Joint)
+    law = fit_joint(name, train, "row", "exponents", baseline, group=group_of(train))
     fitted = law.form.variants
     if test is not None:
         test = test.where(np.array([str(row) in fitted for row in test["row"]]))
@@ -322,7 +312,7 @@ def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tup
 
 def _rows(law: Fit) -> dict[str, Any]:
     """Each row's exponents, and their differences from the first row's, with intervals."""
-    from scaling.law import exponents
+    from scaling.laws import exponents
 
     fitted = exponents(law)
     return {
@@ -344,14 +334,14 @@ def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | N
 
     None where there are too few points for AICc to weigh anything.
     """
-    from scaling.law import aicc, compare, fit, named
-    from scaling.law.columns import shared_by
-    from scaling.law.held_out import judge
+    from scaling.laws import aicc, compare, fit, named
+    from scaling.laws.held_out import judge
+    from scaling.laws.points import group_of
 
     fits, refused = {first.form.name: first}, []
     for name in others:
         try:
-            fits[name] = fit(named(name), train, shared=shared_by(train))
+            fits[name] = fit(named(name), train, group=group_of(train))
         except ScalingError as error:
             refused.append({"law": name, "reason": error.what})
     fits = {name: law for name, law in fits.items() if isfinite(aicc(law))}

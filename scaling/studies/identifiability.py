@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import plural
-from scaling.law import Form, named
-from scaling.law.diagnostics import POINTS_A_PARAMETER
+from scaling.laws import Form, named
+from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.studies.question import Question
 from scaling.training.experiment import Experiment
 from scaling.training.point import point

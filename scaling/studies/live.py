@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.law.goal import Goal, parse_goal
-from scaling.law.interval import Interval
-from scaling.law.next_run import LEVEL, Look, look, variance
-from scaling.law.repeated_looks import level_at_a_look
+from scaling.laws.design import LEVEL
+from scaling.laws.intervals import Interval
+from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
 from scaling.ledger import Ledger
 from scaling.printing import interval
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
-
-QUANTILE = 3.4
-"""About what takes the place of Student's quantile under repeated looks when an adaptive study ends."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +86,15 @@ def _look(plan: Plan, made: Sequence[Decision], losses: Mapping[str, float]) -> 
         return LiveLaw(
             len(losses), law, reason=f"{plural(len(losses), 'run')}, and the law has {parameters} parameters"
         )
-    interval = under_repeated_looks(field, rows, seen, planned=not made)
-    return LiveLaw(len(losses), law, field.goal.text.partition("±")[0].strip(), interval, seen.interval)
-
-
-def under_repeated_looks(field: Field, rows: Sequence[int], seen: Look, planned: bool) -> Interval | None:
-    """The interval that holds at all looks together. The study ends with all its runs where they are `planned`, else
-    where the goal is reached.
-    """
-    now = variance(field.goal, field.candidates, rows, seen)
-    every = range(len(field.runs))
-    end = variance(field.goal, field.candidates, every, seen) if planned else (field.goal.half_width / QUANTILE) ** 2
-    freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
-    level = level_at_a_look(LEVEL, freedom, end / now)
-    return None if level is None else seen.interval_at(field.goal, level)
+    # A study ends with all its runs, an adaptive one where its goal is reached.
+    end = None if made else range(len(field.runs))
+    interval = interval_of_all_looks(field.goal, field.candidates, rows, seen, end)
+    return LiveLaw(len(losses), law, field.goal.name, interval, seen.interval)
 
 
 def _goal(plan: Plan) -> Goal:
     """What a study that names no goal is watched for: the floor of its law, or else the loss of its target."""
-    from scaling.law import named
+    from scaling.laws import named
 
     form = named(str(plan.question.law))
     floor = next((each.name for each in form.parameters if each.linear and each.scale == "linear"), None)

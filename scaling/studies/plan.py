@@ -201,7 +201,7 @@ def _enough(question: Question, runs: Sequence[Run]) -> None:
     """Refuse a law that has more parameters than the runs that are left to fit it have sizes, budgets and mixtures."""
     if question.law is None:
         return
-    from scaling.law import named
+    from scaling.laws import named
     from scaling.studies.identifiability import smallest_grid, spelled
 
     fitted = [run.experiment for run in runs if not run.held_out]

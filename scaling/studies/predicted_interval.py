@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.law import Form, Quantity, design, expected_interval, named, prediction
-from scaling.law.shared_errors import SharedErrors, prior_correlation
+from scaling.laws import Form, Quantity, design, expected_interval, named, prediction
+from scaling.laws.problem import SharedErrors, prior_correlation
 from scaling.studies.question import Question
 
 NOISE = 0.003  # of log loss between seeds, where a study supposes nothing else
@@ -76,13 +76,13 @@ def predicted_interval(
         "target": target.name,
         "supposed": {name: supposed[name] for name in law.parameter_names},
         "noise": noise,
-        "loss": expected.truth,
+        "loss": expected.estimate,
         "low": expected.low,
         "high": expected.high,
         "level": expected.level,
     }
     better = _better(law, supposed, used, noise, target)
-    if better is not None and np.log(better["high"] / better["low"]) < BETTER * np.log(expected.width):
+    if better is not None and np.log(better["high"] / better["low"]) < BETTER * np.log(expected.high / expected.low):
         document["better"] = better
     return document
 

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import ndtr, stdtr
 
 from scaling.errors import ScalingError, from_os
-from scaling.fit_report.tables import Table as Shown
-from scaling.picture.labels import short
+from scaling.printing import Table as Shown
+from scaling.printing import short
 from scaling.tables.downstream import merged
 from scaling.tables.results import Results
 from scaling.tables.statistics import LEVEL, compare

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scaling import printing
-from scaling.fit_report.formats import latex_text, markdown_text
+from scaling.printing import latex_text, markdown_text
 from scaling.tables.cells import columns
 from scaling.tables.lines import Line, Printed, notes
 

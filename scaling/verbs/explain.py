@@ -19,7 +19,7 @@ from scaling.verbs.result import Result
 from scaling.verbs.signature import VERBS, documented, function_name, verb
 
 if TYPE_CHECKING:
-    from scaling.law import Form
+    from scaling.laws import Form
 
 WIDTH = 100
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
@@ -70,8 +70,8 @@ def explain(name: str | None = None) -> Explanation:
     files = _files()
     if name in files:
         return Explanation(files[name])
-    from scaling.law import laws
-    from scaling.law.forms.formula import TWO_STEP, law_of
+    from scaling.laws import laws
+    from scaling.laws.written import TWO_STEP, law_of
 
     every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
     if name == "law":

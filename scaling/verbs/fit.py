@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import html
 import inspect
-import io
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.errors import ScalingError, nearest, plural
-from scaling.printing import html_table
+from scaling.printing import Table, TableResult, percent
 from scaling.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.signature import Flag, spelled, verb
 
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.law import Fit as FittedLaw
-    from scaling.law import Form, Interval, Points, Prediction, TwoStep
-    from scaling.law.back_test import Refit
-    from scaling.law.competing import Competitor
-    from scaling.law.forms.formula import Written
+    from scaling.laws import Fit as FittedLaw
+    from scaling.laws import Form, Interval, Points, Prediction, TwoStep
+    from scaling.laws.held_out import Refit
+    from scaling.laws.optimum import Competitor
+    from scaling.laws.written import Written
     from scaling.picture import Picture
 
 Objective = Literal["log_huber", "log_squared", "squared", "huber", "log_absolute", "absolute"]
@@ -34,23 +31,19 @@ Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_r
 AUTO = "auto"
 APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
 """Analyses of the optimal size, which fit no law of the loss: Chinchilla's approaches 2 and 1."""
-_OF_LAWS = (
-    *("hold_out", "targets", "fix", "tie", "bounds", "weight", "objective", "delta", "over", "intervals", "level"),
-    *("cluster", "share", "starts"),
-)
-_UNUSED = {
-    "law": ("noise",),
-    AUTO: ("noise", "fix", "tie", "bounds", "weight"),
-    "isoflop": _OF_LAWS,
-    "envelope": (*_OF_LAWS, "noise", "seed"),
+_USERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("fix", "tie", "bounds", "weight"), ("law",)),
+    **dict.fromkeys(("hold_out", "targets", "objective", "delta", "intervals", "level"), ("law", AUTO)),
+    **dict.fromkeys(("group", "starts", "checklist"), ("law", AUTO)),
+    "noise": ("isoflop",),
+    "seed": ("law", AUTO, "isoflop"),
 }
-"""The options that each kind of law cannot use."""
+"""The kinds of law that can use an option; an option without a line here suits every kind."""
 
 
 class PredictedLoss(float):
     """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
 
-    prediction: Prediction
     interval_mean: Interval | None
     interval_run: Interval | None
     """The interval to compare a run's loss with."""
@@ -58,49 +51,42 @@ class PredictedLoss(float):
     """Whether its intervals are narrow enough to state it (docs/laws.md)."""
 
     def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
-        from scaling.law.predictions import is_identified
-
         self = super().__new__(cls, prediction.estimate)
-        self.prediction, self.is_identified = prediction, is_identified(prediction, target)
+        self.is_identified = prediction.is_identified(target)
         self.interval_mean, self.interval_run = prediction.mean, prediction.run
         return self
 
     def __repr__(self) -> str:
         new = self.interval_run
         value = f"{float(self):.4f}" if self.is_identified else "not identified"
-        return value + ("" if new is None else f" ({100 * new.level:g}% {new.low:.4f} to {new.high:.4f})")
+        return value + ("" if new is None else f" ({percent(new.level)} {new.low:.4f} to {new.high:.4f} for a new run)")
 
 
 @dataclass(frozen=True, repr=False)
-class Fit:
+class Fit(TableResult):
     """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
 
-    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` is None for an analysis
-    without a law of the loss.
+    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
+    and the diagnostics of the fit; it is None for an analysis without a law of the loss.
     """
-
-    formats = ("terminal", "markdown", "latex")
 
     document: Mapping[str, Any]
     points: Points
+    intervals: Mapping[str, Interval]
+    """The parameters' intervals; an open end is infinite."""
     law: FittedLaw | TwoStep | None = None
-    method: str | None = None
+    method: Any = None
     level: float = 0.95
     album: Callable[[], dict[str, Picture]] = field(default=dict)
     refit: Refit | None = None
     """Chooses and fits a law without some of the points, where the law was chosen."""
+    questions: bool = False
+    """Whether the questions of a referee are printed."""
 
     @property
     def estimates(self) -> dict[str, float]:
         """The parameters by name."""
         return dict(self.document["estimates"])
-
-    @property
-    def intervals(self) -> dict[str, Interval]:
-        """The parameters' intervals; an open end is infinite."""
-        from scaling.law.interval import Interval
-
-        return {name: Interval.from_json(name, interval) for name, interval in self.document["intervals"].items()}
 
     @property
     def doubts(self) -> list[str]:
@@ -110,18 +96,17 @@ class Fit:
     @property
     def held_out(self) -> pandas.DataFrame:
         """The held-out runs, each with its prediction."""
-        return _frame((self.document.get("held_out") or {}).get("points", ()))
+        return _frame((self.document["held_out"] or {}).get("points", ()))
 
-    @functools.cached_property
+    @cached_property
     def back_test(self) -> pandas.DataFrame:
         """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
-        from scaling.law.back_test import back_test
+        from scaling.laws.held_out import back_test
 
-        tests = self.document.get("back_test")
+        tests = self.document.get("back_test", [])
         if not tests and self.law is not None:
-            with _overflows_ignored():
-                tests = [test.to_json() for test in back_test(self.law, self.level, self.refit)]
-        return _frame(tests or ())
+            tests = back_test(self.law, self.level, self.refit)
+        return _frame(tests)
 
     @property
     def minima(self) -> pandas.DataFrame:
@@ -131,7 +116,7 @@ class Fit:
     @property
     def checklist(self) -> pandas.DataFrame:
         """The questions that a referee asks of a scaling law, each with its answer, or None where it has none."""
-        return _frame((self.document.get("checklist") or {}).get("answers", ()))
+        return _frame(self.document.get("checklist", {}).get("answers", ()))
 
     @property
     def predictions(self) -> pandas.DataFrame:
@@ -147,15 +132,14 @@ class Fit:
         """
         import numpy as np
 
-        from scaling.law.fit import check_columns
-        from scaling.law.predictions import predict_runs
+        from scaling.laws.fit import check_columns
+        from scaling.laws.predict import predict_runs
 
         law = self._needs_law("predict")
         check_columns(law.form, columns, key="target")
         rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
         table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
-        with _overflows_ignored():
-            predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)  # type: ignore[arg-type]
+        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
         target = law.form.target
         if not rows[0].ndim:
             return PredictedLoss(predicted[0], target)
@@ -170,43 +154,35 @@ class Fit:
         if self.law is None and not served:
             of = self.estimates
             return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
-        from scaling.fit_report.report import budget_optimum
-        from scaling.fit_report.tables import disagreement, tried
-        from scaling.law.frontier import SERVED
+        from scaling.laws.examine import budget_optimum
+        from scaling.laws.report import disagreement, tried
 
-        law, document = self._law_of_loss
-        method: Any = self.method if law.degrees_of_freedom > 0 else None
-        with _overflows_ignored():
-            best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level, law.seed)
-        if not best.is_identified:
+        law = self._law_of_loss
+        document = self.document.get("steps", [self.document])[0]
+        method = self.method if law.degrees_of_freedom > 0 else None
+        best = budget_optimum(law, {"C": C, "served": served}, self._competitors, method, self.level)
+        if not best["identified"]:
             what = f"the optimum is not identified by {document['law']} of {tried(document)}"
             raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
-        for line in disagreement(best.to_json()):
+        for line in disagreement(best):
             warnings.warn(line.removeprefix("! "), stacklevel=2)
-        size, data = best.prediction.row["N"], best.prediction.row["D"]
-        return {"N": size, "D": data, "loss": best.prediction.estimate}
+        return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
 
     @property
-    def _law_of_loss(self) -> tuple[FittedLaw, Mapping[str, Any]]:
-        """The law of the loss, which of two steps is the first, and its document."""
-        from scaling.law.two_step import TwoStep
-
+    def _law_of_loss(self) -> FittedLaw:
         law = self._needs_law("optimise")
-        return (law.loss, self.document["steps"][0]) if isinstance(law, TwoStep) else (law, self.document)
+        return getattr(law, "loss", law)  # of two steps the first
 
-    @functools.cached_property
+    @cached_property
     def _competitors(self) -> tuple[Competitor, ...]:
-        """Fits of the laws that compete with the law of the loss."""
-        from scaling.law.competing import competitors
+        from scaling.laws.optimum import competitors
 
-        with _overflows_ignored():
-            return competitors(self._law_of_loss[0])
+        return competitors(self._law_of_loss)
 
-    @functools.cached_property
+    @cached_property
     def pictures(self) -> dict[str, Picture]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        with _overflows_ignored():
-            return self.album()
+        return self.album()
 
     def plot(self, name: str | None = None) -> Picture:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
@@ -217,49 +193,43 @@ class Fit:
         return self.pictures[name]
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Draw all pictures into a folder, each as PDF, SVG, PNG and interactive HTML."""
-        from scaling.picture import save
+        """Draw all pictures into a folder, each as PDF, SVG and PNG."""
+        from scaling.picture import FORMATS
 
-        suffixes = (".pdf", ".svg", ".png", ".html")
-        files = {name: [Path(folder) / (name + suffix) for suffix in suffixes] for name in self.pictures}
-        return [path for name, picture in self.pictures.items() for path in save(picture, *files[name])]
+        pictures = {str(Path(folder) / name): picture for name, picture in self.pictures.items()}
+        return [path for name, picture in pictures.items() for path in picture.save(*(name + kind for kind in FORMATS))]
 
     def to_json(self) -> dict[str, Any]:
         """The document of `scaling fit --json` (docs/json.md)."""
         return dict(self.document)
 
-    def format(self, name: str) -> str:
-        """The text of `scaling fit --format`: `terminal`, `markdown` or `latex`."""
-        from scaling.fit_report.formats import FORMATS
+    def heading(self) -> Iterator[str]:
+        """The law, its points and their ranges, and how close the law comes."""
+        from scaling.laws.report import heading
 
-        return str(self) if name == "terminal" else FORMATS[name](self.document)
+        return heading(self.document)
 
-    def _repr_html_(self) -> str:
-        from scaling.fit_report.tables import diagnostics, heading, tables
+    def tables(self) -> Iterator[Table]:
+        """The tables of the report."""
+        from scaling.laws.report import tables
 
-        parts = [f"<p>{html.escape(line)}</p>" for line in heading(self.document)]
-        for table in tables(self.document):
-            parts += [f"<p>{html.escape(table.caption)}</p>", html_table(table.titles, table.rows)]
-            parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-        return "\n".join([*parts, *(f"<p>{html.escape(line)}</p>" for line, _ in diagnostics(self.document))])
+        return tables(self.document, questions=self.questions)
 
-    def __str__(self) -> str:
-        from rich.console import Console
+    def remarks(self) -> Iterator[str]:
+        """How the optimum was reached, what speaks against it, and where the figures are."""
+        from scaling.laws.report import remarks
 
-        from scaling.fit_report.terminal import show
-
-        text = io.StringIO()
-        show(self.document, Console(file=text, highlight=False, soft_wrap=True))
-        figures = self.document.get("figures")
-        return text.getvalue().rstrip() + (f"\nfigures: {Path(figures[0]).parent}" if figures else "")
+        yield from remarks(self.document, questions=self.questions)
+        if figures := self.document.get("figures"):
+            yield f"figures: {Path(figures[0]).parent}"
 
     def __repr__(self) -> str:
         estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
         return f"Fit({self.document['law']}, {plural(len(self.points), 'run')}: {estimates})"
 
-    def _needs_law(self, verb: str) -> FittedLaw | TwoStep:
+    def _needs_law(self, action: str) -> Any:
         if self.law is None:
-            what = f"{self.document['law']} has no law of the loss to {verb} with"
+            what = f"{self.document['law']} has no law of the loss to {action} with"
             raise ScalingError(what, fix="fit a law such as chinchilla")
         return self.law
 
@@ -272,8 +242,6 @@ def fit(
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     where: tuple[str, ...] = (),
     define: Mapping[str, str] = {},
-    pool: tuple[str, ...] = (),
-    best_by: tuple[str, ...] = (),
     fix: Mapping[str, float] = {},
     tie: Mapping[str, str] = {},
     bounds: Mapping[str, tuple[float, float]] = {},
@@ -282,14 +250,13 @@ def fit(
     targets: Annotated[Sequence[Mapping[str, float]], Flag("target")] = (),
     objective: Objective | None = None,
     delta: PositiveFloat | None = None,
-    over: PositiveFloat | None = None,
     intervals: Method = "profile",
     level: OpenFraction = 0.95,
-    cluster: str | None = None,
-    share: str | None = None,
+    group: str | None = None,
     noise: PositiveFloat | None = None,
     starts: Annotated[int, Range(least=1, most=100_000)] = 1024,
     seed: Seed = 0,
+    checklist: bool = False,
     figures: str | Path | None = None,
 ) -> Fit:
     """Fit a scaling law to a table of runs and test the fit.
@@ -314,11 +281,9 @@ def fit(
         points: the table of runs
         law: its name, two names for two steps (docs/laws.md), a formula, a YAML file, or auto: the best at predicting
             the table's largest runs
-        rename: which column holds what, or its formula: loss=final_loss C=6ND N=params-embedding
+        rename: which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding
         where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
         define: state what a column counts or its unit (loss=perplexity), or answer the checklist
-        pool: let the definitions of these columns differ between points
-        best_by: of runs that are alike in these columns keep the one of lowest loss
         fix: hold parameters of the law at these values
         tie: make parameters of the law equal: alpha=beta
         bounds: hold parameters of the law between these values: alpha=0:2
@@ -328,137 +293,116 @@ def fit(
         targets: predict here, or with C find the best N and D (C=1e21 served=1e12 pays for these tokens too); repeats
         objective: what is minimised (default log_huber of a loss, squared of a score)
         delta: where Huber's penalty turns linear (default 0.001)
-        over: how many times as much an overestimate costs
         intervals: how intervals are made
         level: of the intervals
-        cluster: the column of points whose errors belong together, or none (default run or run_name where it repeats)
-        share: the column of runs with a common error (a trunk, a seed, a machine), which is estimated, or none (default
-            trunk)
+        group: the column of runs that share an error (a trunk, a seed, a machine), or none (default: trunk, or a run
+            of several points)
         noise: standard deviation of the loss between seeds, for IsoFLOP minima
         starts: random starts that are screened
         seed: of everything random
-        figures: draw all pictures into this folder, as PDF, SVG, PNG and interactive HTML
+        checklist: print the questions that a referee asks of a scaling law, with their answers
+        figures: draw all pictures into this folder, as PDF, SVG and PNG
     """
     options = locals()
 
-    from scaling.law.forms.formula import law_of
-    from scaling.law.held_out import split_held_out
+    from scaling.laws.held_out import split_held_out
+    from scaling.laws.written import law_of
     from scaling.ledger.points import read_points
 
     chosen = law if law in (AUTO, *APPROACHES) else law_of(law, AUTO, *APPROACHES)
-    _refuse_unused(chosen, law, options)
+    _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
 
-    with _overflows_ignored():
-        table = read_points(points, rename=rename, where=where, define=define, pool=pool, best_by=best_by)
-        train, tested = split_held_out(table, hold_out)
-        if isinstance(chosen, str) and chosen != AUTO:
-            fitted = _approach(train, chosen, noise, seed)
-        else:
-            fitted = _law_fitted(chosen, table, train, tested, options)
+    table = read_points(points, rename=rename, where=where, define=define)
+    train, tested = split_held_out(table, hold_out)
+    if isinstance(chosen, str) and chosen != AUTO:
+        fitted = _approach(train, chosen, noise, seed)
+    else:
+        fitted = _law(chosen, table, train, tested, options)
     if figures is not None:
         files = [str(path) for path in fitted.save(figures)]
         fitted = replace(fitted, document={**fitted.document, "figures": files})
     return fitted
 
 
-def _refuse_unused(law: Form | Written | str, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse what the law or another option leaves without an effect, before the table is read."""
-    kind = law.partition("_")[0] if isinstance(law, str) else "law"
-    reasons = dict.fromkeys(_UNUSED[kind], f"{name} cannot use it")
+def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
+    """Refuse what the kind of law or another option leaves without an effect, before the table is read."""
+    reasons = {name: f"{options['law']} cannot use it" for name, kinds in _USERS.items() if kind not in kinds}
     if options["intervals"] == "none":
         reasons.setdefault("level", "no intervals are asked for")
     if kind == "isoflop" and options["noise"] is None:
         reasons["seed"] = "nothing is random without --noise"
-    parameters = inspect.signature(fit).parameters
+    parameters = inspect.signature(fit, eval_str=True).parameters
     for option, reason in reasons.items():
         if options[option] not in (parameters[option].default, None, (), []):
-            key = spelled(inspect.signature(fit, eval_str=True).parameters[option])
-            raise ScalingError(reason, key=key, value=options[option], fix="leave it out")
-    if options["over"] not in (None, 1.0) and options["intervals"] in ("profile", "t"):
-        what, fix = "bounds errors that cost alike on both sides", "add --intervals none, or bootstrap_case"
-        raise ScalingError(what, key="intervals", value=options["intervals"], fix=fix)
+            raise ScalingError(reason, key=spelled(parameters[option]), value=options[option], fix="leave it out")
 
 
-def _law_fitted(
+def _law(
     chosen: Form | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
-    from scaling.fit_report.report import FitReport, check_target, fit_report, two_step_report
-    from scaling.law import Composed, TwoStep
-    from scaling.law.chance import known_chance, upper_level
-    from scaling.law.choice import choose, choose_again, cost_of, cost_weights
-    from scaling.law.columns import groups_of
-    from scaling.law.forms.constrained import constrained
-    from scaling.law.forms.formula import Written, formula
-    from scaling.law.objective import named_objective
-    from scaling.law.two_step import fit_law
+    from scaling.figures import figures_of_law
+    from scaling.laws.examine import check_target, examine
+    from scaling.laws.held_out import choose, choose_again
+    from scaling.laws.points import group_of
+    from scaling.laws.predict import fit_law
+    from scaling.laws.problem import named_objective
+    from scaling.laws.written import constrained_law
     from scaling.ledger.setup import setup_of_table
-    from scaling.picture.figures import figures_of_law
 
-    groups = groups_of(train, options["cluster"], options["share"])
-    objective, delta, over, seed = (options[name] for name in ("objective", "delta", "over", "seed"))
-    is_asked = (objective, delta, over) != (None, None, None)
-    fixed, limits, weights, choice, refit = dict(options["fix"]), dict(options["bounds"]), None, None, None
+    objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
+    fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}
+    choice = refit = kind = None
     if isinstance(chosen, str):
-        kind = named_objective(objective or "log_huber", delta, over) if is_asked else None
-        refit = choose_again(train, objective=kind, seed=seed, **groups)
+        kind = named_objective(objective or "log_huber", delta) if objective or delta else None
         choice = choose(train, objective=kind, seed=seed)
-        form, kind = choice.best.form, choice.best.objective
-        weights = cost_weights(cost_of(train), choice.best.power)
+        refit = choose_again(train, objective=kind, seed=seed, group=fitting["group"])
+        form, fit_form = choice.best.form, choice.best.fit
     else:
-        if isinstance(chosen, Written):
-            written = formula(replace(chosen, bounds={**(chosen.bounds or {}), **limits}), table)
-            form = constrained(written, {**(chosen.ties or {}), **options["tie"]}, {})
-        else:
-            fixed = known_chance(chosen, table) | fixed
-            limits = upper_level(chosen, fixed) | limits
-            tied = chosen.constrained if isinstance(chosen, Composed) else functools.partial(constrained, chosen)
-            form = tied(options["tie"], limits)
-        kind = named_objective(objective or form.objective, delta, over) if is_asked else None
+        form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
+        kind = named_objective(objective or form.objective, delta) if objective or delta else None
         weights = None if options["weight"] is None else train.numbers(options["weight"])
+        fit_form = partial(fit_law, form, objective=kind, weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
-    fitting = {"starts": options["starts"], "seed": seed, **groups}
-    law_fit = fit_law(form, train, objective=kind, weights=weights, fixed=fixed, **fitting)
+    law = fit_form(train, **fitting)
 
-    method, level = None if options["intervals"] == "none" else options["intervals"], options["level"]
     is_file = isinstance(options["points"], str | Path) and "run" in table
     setup = setup_of_table(Path(options["points"]), map(str, table["run"])) if is_file else {}
-    write: Callable[..., Any] = two_step_report if isinstance(law_fit, TwoStep) else fit_report
-    stated, column = {**setup, **options["define"]}, groups["clusters"] or groups["shared"]
-    how = {"method": method, "level": level, "targets": options["targets"], "seed": seed}
-    report = write(law_fit, held_out=tested, stated=stated, cluster_column=column, **how)
-    if options["hold_out"] == "largest":
-        report = report.with_back_test(refit)
-    document = report.to_json() | ({} if choice is None else {"choice": choice.to_json()})
-    shown = report.held_out if isinstance(report, FitReport) else None
-    album = functools.partial(figures_of_law, law_fit, tested, level=level, method=method, tested=shown)
-    return Fit(document, train, law_fit, method, level, album, refit)
+    how = {"level": options["level"], "method": None if options["intervals"] == "none" else options["intervals"]}
+    examined = examine(
+        law,
+        held_out=tested,
+        targets=options["targets"],
+        stated={**setup, **options["define"]},
+        group=fitting["group"],
+        largest=options["hold_out"] == "largest",
+        refit=refit,
+        **how,
+    )
+    document = examined.document | ({} if choice is None else {"choice": choice.to_json()})
+    album = partial(figures_of_law, law, tested, tested=examined.held_out, **how)
+    more = {"album": album, "refit": refit, "questions": options["checklist"]}
+    return Fit(document, train, examined.intervals, law, **how, **more)
 
 
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
-    from scaling.fit_report.report import EnvelopeReport, MinimaReport
-    from scaling.law.envelope import envelope
-    from scaling.law.isoflop import isoflop
-    from scaling.picture.figures import figures_of_envelope, figures_of_isoflop
+    from scaling.figures import isoflop_valleys, learning_curves
+    from scaling.laws.approaches import envelope, isoflop
+    from scaling.laws.examine import of_envelope, of_isoflop
 
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
     if law == "envelope":
         closed = envelope(points)
-        album = functools.partial(figures_of_envelope, points, closed)
-        return Fit(EnvelopeReport(points, closed).to_json(), points, album=album)
+        found = of_envelope(points, closed)
+        drawn = partial(learning_curves, points, axis="C", envelope=closed)
+        return Fit(found.document, points, found.intervals, album=lambda: {law: drawn()})
     kind: Any = law.removeprefix("isoflop_")
-    size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-    album = functools.partial(figures_of_isoflop, points, size, data)
-    return Fit(MinimaReport(points, size, data).to_json(), points, album=album)
-
-
-def _overflows_ignored() -> AbstractContextManager[None]:
-    """An overflow on the way to a fit is handled by the solver; its reader has nothing to do about it."""
-    import numpy as np
-
-    return np.errstate(all="ignore")
+    both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
+    found = of_isoflop(points, *both)
+    album = {f"isoflop_{each.along}": partial(isoflop_valleys, each, points) for each in both}
+    return Fit(found.document, points, found.intervals, album=lambda: {name: draw() for name, draw in album.items()})
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
@@ -466,8 +410,6 @@ def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     import pandas
 
     def cells(name: str, value: Any) -> dict[str, Any]:
-        if name == "interval":  # the older name of interval_mean
-            return {}
         if name.startswith("interval_"):
             name = name.removeprefix("interval_")
             return {f"{name}_{end}": None if value is None else value[end] for end in ("low", "high")}

@@ -157,7 +157,7 @@ def plan(
         adaptive: the goal of `scaling study --adaptive`; the runs that it is expected to choose
         budget: FLOPs of --adaptive; default: what the grid takes
     """
-    from scaling.law.goal import parse_goal
+    from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
     from scaling.studies.estimate import costs, elsewhere
     from scaling.studies.memory import Layout

@@ -64,7 +64,14 @@ class Study:
         findings = self.findings
         if findings.law is None or findings.document is None:
             raise ScalingError(f"there is no law: {findings.reason}", key="study", value=self.name)
-        return Fit(findings.document, findings.points, findings.law, "profile", album=lambda: dict(findings.pictures))
+        return Fit(
+            findings.document,
+            findings.points,
+            findings.intervals,
+            findings.law,
+            "profile",
+            album=lambda: dict(findings.pictures),
+        )
 
     @property
     def on_record(self) -> Mapping[str, Any] | None:
@@ -119,8 +126,8 @@ class Study:
 
 def _of_task(task: TaskFindings) -> Iterator[str]:
     """A task in lines: what was predicted for its held-out runs, and what to doubt."""
-    from scaling.fit_report.tables import coverage
-    from scaling.law.predictions import percent
+    from scaling.laws.report import coverage
+    from scaling.printing import percent
 
     document = task.document
     if document is None:
@@ -177,7 +184,7 @@ def study(
         budget: FLOPs of --adaptive; default: what the grid takes
         retry_failed: try runs again that failed too often
     """
-    from scaling.law.goal import parse_goal
+    from scaling.laws.next_run import parse_goal
     from scaling.reports.chosen import sentence
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write

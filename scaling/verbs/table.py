@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from scaling.errors import ScalingError, plural
-from scaling.printing import columns, html_table
+from scaling.printing import Table as PrintedTable
+from scaling.printing import TableResult
 from scaling.schema import PositiveInt
 from scaling.verbs.overrides import words
 from scaling.verbs.signature import PYTHON, Flag, verb
@@ -94,11 +95,9 @@ class Table:
         return f"Table({self.printed.table.name}, {plural(len(self.printed.lines), 'row')})"
 
 
-@dataclass(frozen=True)
-class Decisions:
+@dataclass(frozen=True, repr=False)
+class Decisions(TableResult):
     """How often the better of two rows at one scale is the better at a larger one."""
-
-    formats: ClassVar = ("terminal", "markdown", "latex")
 
     table: str
     decisions: Sequence[Decision]
@@ -114,29 +113,11 @@ class Decisions:
         """The document of `scaling decide --json` (docs/json.md)."""
         return {"table": self.table, "decisions": [decision.to_json() for decision in self.decisions]}
 
-    def format(self, name: str) -> str:
-        """The decisions as `terminal`, `markdown` or `latex`."""
-        from scaling.fit_report.formats import latex_table, markdown_table, markdown_text
+    def tables(self) -> Sequence[PrintedTable]:
+        """The decisions, and how the probability of a winner follows from its lead."""
         from scaling.tables.decision import shown
 
-        tables = shown(self.decisions)
-        if name == "markdown":
-            paragraphs = [(each.caption, markdown_table(each), *map(markdown_text, each.notes)) for each in tables]
-            return "\n\n".join("\n\n".join(each) for each in paragraphs)
-        if name == "latex":
-            blocks = [
-                (f"% {each.caption}", latex_table(each), *(f"% {note}" for note in each.notes)) for each in tables
-            ]
-            return "\n".join("\n".join(each) for each in blocks)
-        return "\n\n".join("\n".join([columns(each.titles, each.rows), *each.notes]) for each in tables)
-
-    def _repr_html_(self) -> str:
-        from scaling.tables.decision import shown
-
-        return "".join(html_table(each.titles, each.rows) for each in shown(self.decisions))
-
-    def __str__(self) -> str:
-        return self.format("terminal")
+        return shown(self.decisions)
 
     def __repr__(self) -> str:
         return f"Decisions({self.table}, {plural(len(self.decisions), 'pair')} of scales)"

@@ -10,7 +10,7 @@ import scaling
 from scaling.cli import main
 from tests.command.fit_tables import MAP, columns, fitted, loss, refusal, write
 
-ISOFLOP = ["C=6ND", "--law", "isoflop_akima"]
+ISOFLOP = ["C=6*N*D", "--law", "isoflop_akima"]
 OPTIONS = [
     (["--map", "N=param"], "did you mean 'params'?"),
     (["--map", "N"], "is not NAME=VALUE"),
@@ -34,11 +34,8 @@ OPTIONS = [
     (["--bounds", "gamma=0:1"], "is not a parameter of the law"),
     (["--where", "N>1e99"], "no row has N>1e99"),
     (["--define", "foo=bar"], "is no column and no question of the checklist"),
-    (["--pool", "foo"], "there is no column 'foo'"),
-    (["--best-by", "foo"], "there is no column 'foo'"),
     (["--weight", "foo"], "there is no column 'foo'"),
-    (["--cluster", "runs"], "did you mean 'run'?"),
-    (["--cluster", "run", "--share", "run"], "clusters and shared errors are two answers"),
+    (["--group", "runs"], "did you mean 'run'?"),
     (["--hold-out", "N>1e99"], "holds out no run"),
     (["--hold-out", "N>0"], "holds out every run"),
     (["--hold-out", "N>big"], "is no bound"),
@@ -51,16 +48,15 @@ OPTIONS = [
     (["--objective", "hubr"], "invalid choice: 'hubr'"),
     (["--objective", "squared", "--delta", "0.1"], "the objective squared has none"),
     (["--delta", "0"], "delta=0.0: expected a number above 0"),
-    (["--over", "3"], "intervals='profile': bounds errors that cost alike on both sides; add --intervals none"),
     (["--intervals", "none", "--level", "0.9"], "no intervals are asked for"),
-    (["--intervals", "bootstrap_run"], "add --cluster run"),
+    (["--intervals", "bootstrap_run"], "add --group run"),
     (["--level", "95"], "level=95.0: expected a number above 0 and below 1"),
     (["--starts", "0"], "starts=0: expected a positive whole number up to 100,000"),
     (["--starts", "1e9"], "invalid int value"),
     (["--seed", "-1"], "seed=-1"),
     (["--noise", "0.01"], "chinchilla cannot use it"),
     ([*ISOFLOP, "--seed", "1"], "without --noise"),
-    (["C=6ND", "--law", "envelope", "--seed", "1"], "envelope cannot use it"),
+    (["C=6*N*D", "--law", "envelope", "--seed", "1"], "envelope cannot use it"),
     *(
         (["--law", "auto", f"--{name}", value], "auto cannot use it")
         for name, value in (("fix", "E=1"), ("weight", "N"))
@@ -81,11 +77,9 @@ USED_BY_LAWS = {
     "bounds": ["alpha=0:1"],
     "objective": ["squared"],
     "delta": ["1e-2"],
-    "over": ["2"],
     "intervals": ["t"],
     "level": ["0.9"],
-    "cluster": ["run"],
-    "share": ["run"],
+    "group": ["run"],
     "weight": ["N"],
     "starts": ["100"],
 }
@@ -94,14 +88,14 @@ USED_BY_LAWS = {
 @pytest.mark.parametrize("law", ["isoflop_parabola", "envelope"])
 @pytest.mark.parametrize("option", USED_BY_LAWS)
 def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys, law, option):
-    line = refusal(capsys, table, *MAP, "C=6ND", "--law", law, f"--{option}", *USED_BY_LAWS[option])
+    line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", law, f"--{option}", *USED_BY_LAWS[option])
     assert line.startswith(f"scaling: {option}=")
     assert f"{law} cannot use it; leave it out" in line
 
 
 def test_every_option_of_a_fit_is_of_laws_of_all_kinds_or_of_an_approach():
     options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
-    of_all_kinds = {"points", "law", "rename", "where", "define", "pool", "best-by", "figures", "seed"}
+    of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed", "checklist"}
     assert options == of_all_kinds | set(USED_BY_LAWS) | {"noise"}
 
 
@@ -185,13 +179,6 @@ def test_repeated_options_add_up(table, capsys):
     assert stated["points"]["definitions"] == {"N": "total", "D": "unique"}
 
 
-def test_options_of_one_kind_of_definition_add_up(tmp_path, capsys):
-    halves = {"tokenizer": ["a"] * 18 + ["b"] * 18, "validation": ["x", "y"] * 18}
-    path = write(tmp_path / "points.csv", {**columns(), **halves})
-    words = [path, *MAP, "--intervals", "none", "--pool", "tokenizer", "--pool", "validation"]
-    assert fitted(capsys, *words)["points"]["definitions"] == {"tokenizer": "a or b", "validation": "x or y"}
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", ["one outlier", "huge ranges", "other units", "few points"])
 def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
@@ -211,7 +198,7 @@ def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
 
 
 def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, capsys):
-    from scaling.law.validate import MOST_POINTS
+    from scaling.laws.fit import MOST_POINTS
 
     steps = np.arange(1, MOST_POINTS + 2)
     path = write(tmp_path / "curves.csv", {"N": 1e6 + steps, "loss": 2 + 1 / steps})

@@ -15,7 +15,7 @@ def test_excluded_and_failed_runs_are_counted(tmp_path, capsys):
     losses = [value if end == "finished" else "" for value, end in zip(runs["final"], ends, strict=True)]
     path = write(tmp_path / "points.csv", {**runs, "final": losses, "status": ends})
     assert main(["fit", path, *MAP, "--intervals", "t"]) == 0
-    assert "33 used + 2 excluded + 1 failed = 36 planned" in capsys.readouterr().out
+    assert "points.csv: 33 points, 5 parameters, 2 excluded, 1 failed" in capsys.readouterr().out
 
 
 def test_kinds_of_points_are_never_pooled_in_silence(tmp_path, capsys):
@@ -26,16 +26,6 @@ def test_kinds_of_points_are_never_pooled_in_silence(tmp_path, capsys):
     one = fitted(capsys, path, *MAP, "--intervals", "none", "--where", "corpus=c4")["points"]
     assert one["pooled"] == {}
     assert one["planned"] == 18
-
-
-def test_the_best_of_a_sweep_by_group(tmp_path, capsys):
-    runs = columns()
-    N, D, L = (np.repeat(runs[name], 3) for name in ("params", "tokens", "final"))
-    rate = np.tile([1e-4, 1e-3, 1e-2], 36)
-    path = write(tmp_path / "sweep.csv", {"N": N, "D": D, "lr": rate, "loss": L * np.where(rate == 1e-3, 1, 1.05)})
-    best = fitted(capsys, path, "--best-by", "N", "D", "--intervals", "none")
-    assert best["points"]["count"] == "36 used + 72 excluded + 0 failed = 108 planned"
-    assert best["estimates"]["alpha"] == pytest.approx(TRUTH["alpha"], rel=0.1)
 
 
 def test_a_wandb_export_is_read_as_it_is(tmp_path, capsys):

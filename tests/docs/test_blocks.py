@@ -72,7 +72,7 @@ SLOW = ("data.md", "laws.md", "long.md", "report.md", "seq2seq.md", "studies.md"
 
 def drawn_curves(seed: int) -> pd.DataFrame:
     """Curves of the quickstart's design, a row a logged loss."""
-    from scaling.coverage.curves import KINDS, design, drawn
+    from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 
     return pd.concat(
         pd.DataFrame(
@@ -86,7 +86,7 @@ def drawn_curves(seed: int) -> pd.DataFrame:
                 "lr": curve.rates[curve.steps - 1],
             }
         )
-        for curve in drawn(design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+        for curve in draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
     )
 
 

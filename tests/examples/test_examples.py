@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.law import named
+from scaling.laws import named
 from scaling.schema import extend
 from scaling.studies.question import read
 
@@ -73,14 +73,14 @@ def test_an_example_runs_as_its_page_says(folder, tmp_path):
 
 
 def test_both_ways_to_write_a_law_are_one_law():
-    from scaling.law import fit
-    from scaling.law.forms.formula import formula, read_law
-    from scaling.law.read_points import read_points_file as points_of
+    from scaling.laws import fit
+    from scaling.laws.points import load_points as points_of
+    from scaling.laws.written import read_law, written_law
 
     extend(EXAMPLES / "own_law" / "law.py")
     points = points_of(EXAMPLES / "own_law" / "points.csv")
     one = fit(named("delayed"), points)
-    other = fit(formula(read_law(EXAMPLES / "own_law" / "law.yaml"), points), points)
+    other = fit(written_law(read_law(EXAMPLES / "own_law" / "law.yaml"), points), points)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
     assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
     assert not one.not_identified

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scaling.config import load
-from scaling.law.points import SETUP_QUESTIONS
+from scaling.laws.points import SETUP_QUESTIONS
 from scaling.ledger import Ledger
 from scaling.ledger.setup import setup, setup_of_table
 from scaling.training.experiment import assemble

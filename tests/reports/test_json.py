@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.cli import SCHEMA, VERBS, main
-from scaling.coverage.curves import KINDS, design, drawn
-from scaling.law.curves import Curve
+from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables import points as table_points
@@ -131,7 +131,7 @@ metric_list: [{metric: exact_match}]
 
 
 def drawn_few(seed: int) -> list[Curve]:
-    return drawn(design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+    return draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +236,12 @@ def documents(study, made_study, tmp_path_factory):
         run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
         budgets = write_budgets(Path("budgets.csv"))
         run("fit", "fit", budgets, "--law", "isoflop_parabola")
-        run("fit", "fit", budgets, "--intervals", "t", "--target", "C=1e22")
+        run("fit", "fit", budgets, "--intervals", "t", "--target", "C=1e22", "--hold-out", "N")
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
         curves.to_csv("curves.csv", index=False)
-        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve", "--target", "N=1e5", "D=2e6")
+        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve")
         begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
         found["fit-curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
         run("table", "table", "table.yaml", "--counts")

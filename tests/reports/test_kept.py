@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.fit_report.formats import markdown_table
-from scaling.fit_report.tables import coverage, held_out
+from scaling.laws.report import coverage, held_out
 from scaling.reports.keep import fit_again
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -51,7 +50,7 @@ def test_a_kept_page_shows_the_table_of_its_fit(folder):
     names = dict(re.findall(r'data-run="(\w+)"><th scope="row">([^<]*)<', page := (folder / "index.html").read_text()))
     table = held_out(document, names)
     assert table is not None
-    assert markdown_table(table) in (folder / "README.md").read_text(encoding="utf-8")
+    assert table.markdown() in (folder / "README.md").read_text(encoding="utf-8")
     for title in table.titles:
         assert f">{title}</th>" in page
     for row in table.rows:

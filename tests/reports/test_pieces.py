@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.law.forms import LAWS
-from scaling.picture.palette import BLACK, GREY, KINDS, colour_at
+from scaling.laws.catalogue import LAWS
+from scaling.picture import BLACK, GREY, KINDS, ordered
 from scaling.reports.answer import answer
 from scaling.reports.axis import scale
 from scaling.reports.colour import counterpart
@@ -57,14 +57,14 @@ def brightness(colour: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-@pytest.mark.parametrize("colour", [BLACK, GREY, *KINDS, *(colour_at(place / 8) for place in range(9))])
+@pytest.mark.parametrize("colour", [BLACK, GREY, *KINDS, *ordered(np.linspace(0, 1, 9))])
 def test_a_colour_stands_out_from_black(colour):
     paper = brightness("#131518")
     assert (brightness(counterpart(colour)) + 0.05) / (paper + 0.05) > 3
 
 
 def test_the_order_of_colours_is_kept_on_black():
-    lights = [brightness(counterpart(colour_at(place / 8))) for place in range(9)]
+    lights = [brightness(counterpart(colour)) for colour in ordered(np.linspace(0, 1, 9))]
     assert lights == sorted(lights, reverse=True)
 
 

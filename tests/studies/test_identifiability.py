@@ -12,7 +12,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.law import LAWS, named
+from scaling.laws import LAWS, named
 from scaling.studies.identifiability import lacking, smallest_grid
 from scaling.studies.predicted_interval import predicted_interval
 from scaling.studies.question import Question, read

@@ -13,7 +13,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import document, find, shipped
-from scaling.law import named
+from scaling.laws import named
 from scaling.ledger.forms import of_study
 from scaling.studies.launch import train
 from scaling.studies.plan import Plan, plan

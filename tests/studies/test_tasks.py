@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.coverage.studies import SCORE
 from scaling.cli import main
-from scaling.coverage.tasks import SCORE
-from scaling.law import named
+from scaling.laws import named
 from scaling.ledger import Ledger
 from scaling.reports import sections
 from scaling.studies.findings import find

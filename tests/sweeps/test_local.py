@@ -60,14 +60,14 @@ def test_each_run_is_trained_once(done):
 
 
 def test_a_law_reads_the_points(done):
-    from scaling.law.read_points import read_points_file
+    from scaling.laws.points import load_points
 
     (path,) = done[0].glob("runs/sweeps/*/points.csv")
-    assert len(read_points_file(path)) == 4
+    assert len(load_points(path)) == 4
 
 
 def test_swept_keys_are_columns_of_the_points(tmp_path, monkeypatch):
-    from scaling.law.read_points import read_points_file
+    from scaling.laws.points import load_points
 
     monkeypatch.chdir(tmp_path)
     parameters = {
@@ -83,7 +83,7 @@ def test_swept_keys_are_columns_of_the_points(tmp_path, monkeypatch):
         ("0.1", "8", "3"),
     ]
     (file,) = tmp_path.glob("runs/sweeps/*/points.csv")
-    assert len(read_points_file(file, where=["optimizer.weight_decay=0.1"])) == 1
+    assert len(load_points(file, where=["optimizer.weight_decay=0.1"])) == 1
 
 
 def test_the_same_sweep_with_another_seed_has_a_folder_of_its_own(tmp_path, monkeypatch):

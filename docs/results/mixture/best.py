@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pandas as pd
 
-from scaling.law import fit
-from scaling.law.columns import from_frame
-from scaling.law.forms.mixture import best_mixture
+from scaling.laws import fit
+from scaling.laws.points import load_points
+from scaling.laws.special_laws import best_mixture
 
 points = pd.read_csv(sys.argv[1])
 
@@ -16,7 +16,7 @@ def best(losses):
     laws = []
     for loss in losses:
         table = points[["p_1", "p_2", "seed"]].assign(loss=loss)
-        fitted = fit("mixture_exponential_2", from_frame(table))
+        fitted = fit("mixture_exponential_2", load_points(table))
         laws.append((fitted.form, np.array([fitted.estimates[name] for name in fitted.form.parameter_names])))
     predicted = [
         form.predict(theta, {name: points[name].to_numpy() for name in ("p_1", "p_2")}) for form, theta in laws

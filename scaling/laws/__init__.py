@@ -1,0 +1,61 @@
+"""Scaling laws: fit them, bound them, predict and design with them. numpy and scipy alone."""
+
+from scaling.laws.catalogue import LAWS, laws, named
+from scaling.laws.compare import (
+    Exponent,
+    aicc,
+    average,
+    compare,
+    equivalent_compute,
+    exponents,
+    fit_joint,
+    how_variants_differ,
+)
+from scaling.laws.design import design, expected_interval, simulated_intervals
+from scaling.laws.fit import Fit, fit, intervals, predict
+from scaling.laws.held_out import leave_one_scale_out, predict_held_out
+from scaling.laws.intervals import Interval
+from scaling.laws.law import Form, Parameter, composed
+from scaling.laws.optimum import optimal
+from scaling.laws.points import Points
+from scaling.laws.predict import Prediction, TwoStep, fit_two_steps, predict_runs
+from scaling.laws.problem import Objective, Quantity, derived, named_objective, parameter, prediction
+
+__all__ = [
+    "LAWS",
+    "Exponent",
+    "Fit",
+    "Form",
+    "Interval",
+    "Objective",
+    "Parameter",
+    "Points",
+    "Prediction",
+    "Quantity",
+    "TwoStep",
+    "aicc",
+    "average",
+    "compare",
+    "composed",
+    "derived",
+    "design",
+    "equivalent_compute",
+    "expected_interval",
+    "exponents",
+    "fit",
+    "fit_joint",
+    "fit_two_steps",
+    "how_variants_differ",
+    "intervals",
+    "laws",
+    "leave_one_scale_out",
+    "named",
+    "named_objective",
+    "optimal",
+    "parameter",
+    "predict",
+    "predict_held_out",
+    "predict_runs",
+    "prediction",
+    "simulated_intervals",
+]

@@ -1,0 +1,247 @@
+"""Diagnostics of a fit: conditioning, what its points do not identify, and reasons not to rely on its intervals.
+
+The tests of the residuals, for errors that are unequal, depend on each other or follow a size, are each at 1%; those
+of unequal errors and of neighbours are by normal approximation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from scaling.laws.intervals import EXACT, Interval, is_exponent, is_wide, leverage
+from scaling.laws.law import Columns
+from scaling.laws.problem import Problem, SharedErrors
+
+POINTS_A_PARAMETER = 3
+WORST_CONDITION = 1e7
+MOVES = 4.0
+"""Times its scatter that a score moves over the points before a curve is seen in it."""
+WIDE = 2.0
+"""Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen."""
+LIMIT = 2.576  # two-sided 1% of the normal distribution
+FEWEST = 8  # points below which no test has any power
+FALSE_ALARMS = 0.01
+"""How often independent errors may show a size that lies off the law."""
+FEWEST_OF_A_SIZE = 3
+SAME_SIZE = 0.01
+"""Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
+
+
+class Diagnostics:
+    """The geometry of the law and its points at the optimum.
+
+    `condition_number` is that of the Jacobian by the solver's coordinates, its columns scaled to length one;
+    `correlation` that of the estimates, in these coordinates.
+    """
+
+    def __init__(self, problem: Problem, u: np.ndarray):
+        residual, jacobian = problem.linearise(u[None])
+        rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
+        length = np.linalg.norm(rows, axis=0)
+        _, values, right = np.linalg.svd(rows / np.where(length > 0, length, 1.0), full_matrices=False)
+        nonzero = values > values[0] * 1e-12
+        covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
+        size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+        freedom = max(len(problem.observed) - len(u), 1)
+        self.condition_number = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+        self.leverage = leverage(problem, jacobian)[0]
+        self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
+        self.correlation = covariance / np.outer(size, size)
+
+
+def identify(
+    problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval], diagnostics: Diagnostics
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the free parameters whose estimate is no answer, and a sentence for what is not identified."""
+    n, p = len(problem.observed), len(problem.free)
+    sentences, names = [], []
+    few, replaceable = n < POINTS_A_PARAMETER * p, diagnostics.condition_number > WORST_CONDITION
+    if few:
+        sentences.append(
+            f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified"
+        )
+    if replaceable:
+        sentences.append(
+            f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})"
+        )
+    for row, (name, interval) in enumerate(bounds.items()):
+        ends = (("below", interval.open_below), ("above", interval.open_above))
+        where = " and ".join(word for word, is_open in ends if is_open)
+        if where:
+            # The parameter whose estimate moves most with that of this one.
+            strength = np.abs(diagnostics.correlation[row])
+            partner = problem.free_names[int(np.where(np.arange(p) == row, -1.0, strength).argmax())]
+            sentences.append(f"{name} is not separated from {partner} by these points: the interval is open {where}")
+        elif is_exponent(problem.form.parameters[problem.free[row]]) and is_wide(interval):
+            low, high = interval.low, interval.high
+            sentences.append(
+                f"{name} lies anywhere from {low:.3g} to {high:.3g}: the interval is wider than the estimate"
+            )
+        else:
+            continue
+        names.append(name)
+    names = problem.free_names if few or replaceable else names
+    return tuple(names), (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds))
+
+
+def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval]) -> Iterator[str]:
+    """What of the curve between chance and the upper level the points do not reach, in plain words."""
+    form = problem.form
+    if form.chance is None or form.height is None:
+        return
+    values = dict(zip(form.parameter_names, map(float, problem.theta(u)), strict=True))
+    scores = form.predict(problem.theta(u), problem.columns)
+    lowest, highest = float(scores.min()), float(scores.max())
+    columns = [(name, problem.columns[name]) for name in form.axes]
+    where = " and ".join(f"{name} from {column.min():.3g} to {column.max():.3g}" for name, column in columns)
+    seen = f"over {where} the score moves from {lowest:.3g} to {highest:.3g}"
+    scatter = float(np.std(problem.errors(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
+    chance, upper = values[form.chance], values[form.chance] + values[form.height]
+    height = bounds.get(form.height)
+    if highest - lowest < MOVES * scatter:
+        yield (
+            f"{seen}, which its scatter of {scatter:.2g} "
+            "hides: these runs do not identify the sigmoid; add runs of another loss, or more examples to the score"
+        )
+    elif height is not None and not height.high <= WIDE * height.low:
+        yield (
+            f"{seen}, {(highest - chance) / (upper - chance):.0%} of the way from chance "
+            f"({chance:.3g}) to the fitted upper level ({upper:.3g}): these runs do not show where it levels off; add "
+            f"runs of a lower loss, or hold the upper level ({form.chance} + {form.height})"
+        )
+
+
+def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
+    """A sentence for each reason why the intervals may not cover what they claim."""
+    predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
+    residual = problem.linearise(u[None])[0][0] * np.sqrt(problem.weights)
+    if np.sqrt(np.mean(residual**2)) < EXACT:
+        return ()
+    reasons = (
+        _unequal_errors(residual, predicted),
+        _alike_neighbours(residual, predicted),
+        _lack_of_fit(residual, problem.columns, len(u)) if problem.shared is None else None,
+        _off_size(problem, u),
+    )
+    return tuple(reason for reason in reasons if reason)
+
+
+def _unequal_errors(residual: np.ndarray, predicted: np.ndarray) -> str | None:
+    """Does the size of the errors follow the loss? Spearman's rank correlation of |r| and the prediction."""
+    if len(residual) < FEWEST:
+        return None
+    left, right = (np.argsort(np.argsort(each, kind="stable")).astype(float) for each in (np.abs(residual), predicted))
+    z = float(np.corrcoef(left, right)[0, 1])
+    if abs(z) * np.sqrt(len(residual) - 1) < LIMIT:
+        return None
+    where = "large" if z > 0 else "small"
+    return (
+        f"errors are larger where the loss is {where} (rank correlation {z:+.2f}): give weights, or bootstrap by case"
+    )
+
+
+def _alike_neighbours(residual: np.ndarray, predicted: np.ndarray) -> str | None:
+    """Do neighbours err alike? Runs of one sign along the prediction (Wald and Wolfowitz 1940)."""
+    signs = residual[np.lexsort((residual, predicted))] > 0
+    n, plus = len(signs), int(signs.sum())
+    runs = 1 + int((signs[1:] != signs[:-1]).sum())
+    expected = 1 + 2 * plus * (n - plus) / n
+    variance = (expected - 1) * (expected - 2) / max(n - 1, 1)
+    if n < FEWEST or variance <= 0 or (expected - runs) / np.sqrt(variance) < LIMIT:
+        return None
+    return f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected): the form may be wrong"
+
+
+def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | None:
+    """The standard deviation between runs that differ in their seed alone, and its degrees of freedom."""
+    _, setting = np.unique(np.column_stack(list(columns.values())), axis=0, return_inverse=True)
+    setting = setting.reshape(-1)
+    counts = np.bincount(setting)
+    freedom = len(residual) - len(counts)
+    if freedom < 1:
+        return None
+    means = np.bincount(setting, residual) / counts
+    return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
+
+
+def _lack_of_fit(residual: np.ndarray, columns: Columns, parameters: int) -> str | None:
+    """Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit."""
+    from scipy.special import fdtri
+
+    noise, freedom = seed_scatter(residual, columns) or (0.0, 0)
+    between = len(residual) - freedom - parameters
+    if noise == 0 or between < 1:
+        return None
+    ratio = ((residual**2).sum() - freedom * noise**2) / between / noise**2
+    if ratio < fdtri(between, freedom, 0.99):
+        return None
+    return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
+
+
+Size = tuple[str, float, np.ndarray]
+"""A column, the value that several points share in it, and their rows."""
+
+
+def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
+    """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
+
+    Each size in turn gets a shift of its own next to the law, linearised at its optimum: the shift over its standard
+    error has Student's t with n - p - 1 degrees of freedom (the mean-shift outlier model of a group; Cook and Weisberg
+    1982, Residuals and Influence in Regression, section 2.2), and the level is shared between all sizes of all columns
+    (Bonferroni). `residual` and the `jacobian` [parameters, points] are scaled by the root of the weights.
+    """
+    from scipy.special import stdtrit
+
+    count, freedom = len(residual), len(residual) - len(jacobian) - 1
+    sizes = [size for name, column in columns.items() for size in _sizes(name, column)]
+    if freedom < 1 or not sizes:
+        return None
+    basis, singular, _ = np.linalg.svd(jacobian.T, full_matrices=False)
+    basis = basis[:, singular > singular[0] * count * np.finfo(float).eps]
+    error = residual - basis @ (basis.T @ residual)
+    shifts = np.array([np.isin(np.arange(count), rows) for _, _, rows in sizes], float)
+    shifts -= (shifts @ basis) @ basis.T
+    length = (shifts**2).sum(1)
+    explained = (shifts @ error) ** 2 / np.maximum(length, 1e-300)
+    with np.errstate(divide="ignore"):
+        statistics = np.sqrt(explained * freedom / np.maximum(error @ error - explained, 0.0))
+    # Where a shift has no length, the law fits this size whatever its points are.
+    statistics = np.where(length < 1e-9 * np.array([len(rows) for _, _, rows in sizes]), 0.0, statistics)
+    worst = int(np.argmax(statistics))
+    limit = float(stdtrit(freedom, 1.0 - 0.5 * FALSE_ALARMS / len(sizes)))
+    return sizes[worst] if statistics[worst] > limit else None
+
+
+def _sizes(name: str, column: np.ndarray) -> list[Size]:
+    """The sizes of a column that several points have; none of a column of one or two sizes, or that is not positive."""
+    if column.min() <= 0:
+        return []
+    order = np.argsort(column, kind="stable")
+    rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
+    return [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
+
+
+def _off_size(problem: Problem, u: np.ndarray) -> str | None:
+    """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`"""
+    form, root = problem.form, np.sqrt(problem.weights)
+    residual, jacobian = replace(problem, shared=None).linearise(u[None])
+    axes = {name: problem.columns[name] for name in form.axes}
+    found = off_size(residual[0] * root, jacobian[0] * root, axes)
+    if found is None:
+        return None
+    column, size, rows = found
+    above = (problem.loss - form.predict(problem.theta(u), problem.columns))[rows]
+    value = f"{size:,.0f}" if 1e3 <= size < 1e7 else f"{size:.4g}"
+    points = f"{len(above)} points of {column} = {value} lie"
+    side, distance = ("above", above) if above.mean() > 0 else ("below", -above)
+    unit = "nats" if form.target.startswith("loss") else f"of {form.target}"
+    lie = f"The {points} {side} the law by {distance.mean():.2g} {unit} on average"
+    if distance.min() > 0:
+        lie = f"All {points} {side} the law by {distance.min():.2g} to {distance.max():.2g} {unit}"
+    groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
+    some = len(set(groups.tolist())) < len(groups)
+    or_shared = ", or it is the error that these points share, which the intervals hold" if some else ""
+    return f"{lie}: the form does not fit this size{or_shared}"

@@ -1,0 +1,474 @@
+"""Examine a fit: its intervals, its test on held-out runs, its predictions, and the questions of a referee.
+
+The result is the document of `scaling fit --json` (docs/json.md), which `report` shows as tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError, plural
+from scaling.laws.approaches import Envelope, IsoFlop, Minimum
+from scaling.laws.fit import Fit, check_columns, intervals
+from scaling.laws.held_out import HeldOut, Refit, back_test, judge
+from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
+from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Form
+from scaling.laws.optimum import (
+    FLOPS,
+    SERVED,
+    Budget,
+    Competitor,
+    Optimum,
+    competing_optima,
+    competitors,
+    optimal,
+    optimal_size,
+    residual_scale,
+)
+from scaling.laws.points import SETUP_COLUMNS, SETUP_QUESTIONS, Points, unit_of_term
+from scaling.laws.predict import Prediction, TwoStep, predict_runs
+from scaling.laws.report import coverage, largest_error
+from scaling.printing import percent
+
+Document = dict[str, Any]
+
+TESTED = "Was it tested on held-out scales?"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The document of a fit, with its intervals and its test as they were computed."""
+
+    document: Document
+    intervals: Mapping[str, Interval]
+    held_out: HeldOut | None = None
+
+
+def examine(
+    fit: Fit | TwoStep,
+    *,
+    held_out: Points | None = None,
+    targets: Sequence[Mapping[str, float]] = (),
+    level: float = 0.95,
+    method: Method | None = "profile",
+    stated: Mapping[str, str] | None = None,
+    group: str | None = None,
+    largest: bool = False,
+    refit: Refit | None = None,
+) -> Examination:
+    """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
+
+    Without a `method` or a degree of freedom there are no intervals. `stated` answers questions of the checklist.
+    `group` is the column of runs that share errors. `largest` adds the back-test, by `refit` where a law was chosen.
+    """
+    form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
+    tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
+    budgets = [target for target in targets if _is_budget(form, target)]
+    rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
+    if isinstance(fit, TwoStep):
+        steps = [examine(step, method=method, level=level, stated=stated, group=group) for step in (fit.loss, fit.task)]
+        document, others = _two_steps(fit, *(step.document for step in steps)), ()
+        bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
+        optima = []
+    else:
+        bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
+        bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
+        document = _law(fit, bounds, level, group, stated or {})
+        others = competitors(fit) if budgets or tested else ()
+        optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
+    answers = [*document["answers"], _answer("fitting", TESTED, tested and _tested_in_words(tested))]
+    document |= {
+        "held_out": tested and _test(form.target, tested, others),
+        "predictions": [_predicted(prediction, form.target) for prediction in rows],
+        "back_test": back_test(fit, level, refit) if largest else [],
+        "optima": optima,
+        "checklist": {
+            "answers": answers,
+            "missing": [entry["question"] for entry in answers if entry["answer"] is None],
+        },
+    }
+    del document["answers"]
+    return Examination(plain(document), bounds, tested)
+
+
+def check_target(form: Form, target: Mapping[str, float]) -> None:
+    """Refuse what is neither a row of the law's columns nor a budget."""
+    if not _is_budget(form, target):
+        check_columns(form, target, key="target")
+    for name in POSITIVE & target.keys():
+        if target[name] <= 0:
+            what, fix = "must be positive", f"write {name}=1e9"
+            raise ScalingError(what, key=f"target {name}", value=target[name], fix=fix)
+
+
+def _is_budget(form: Form, target: Mapping[str, float]) -> bool:
+    """C without N and D, under a law of the loss in these, asks for the compute-optimal run."""
+    is_alone = "C" in target and set(target) <= {"C", SERVED}
+    return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"
+
+
+def _law(
+    fit: Fit, bounds: Mapping[str, Interval], level: float, group: str | None, stated: Mapping[str, str]
+) -> Document:
+    """The document of a law in one step, without its test and its predictions."""
+    form, problem, points = fit.form, fit.problem, fit.points
+    unit = points.definition("loss")
+    unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
+    followed = [bounds[name] for name in form.derived if name in bounds]
+    unidentified += [each.name for each in followed if is_wide(each)]
+    return {
+        "law": form.name,
+        "formula": form.formula,
+        "citation": form.citation,
+        "inputs": form.axes,
+        "target": form.target,
+        "estimates": fit.estimates,
+        "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
+        "fixed": problem.fixed,
+        "tied": form.tied,
+        "intervals": {name: interval.to_json() for name, interval in bounds.items()},
+        "objective": fit.objective,
+        "objective_kind": problem.objective.name,
+        "starts_agreeing": fit.starts_agreeing,
+        "converged": True,
+        "n": len(problem.observed),
+        "degrees_of_freedom": fit.degrees_of_freedom,
+        "residual_scale": fit.diagnostics.residual_scale,
+        "seed_noise": fit.seed_noise,
+        "condition_number": fit.diagnostics.condition_number,
+        "largest_leverage": float(fit.diagnostics.leverage.max()),
+        **_closeness(fit),
+        "not_identified": fit.not_identified,
+        "unidentified": unidentified,
+        "unreliable": fit.unreliable,
+        "points": _counts(points),
+        "ranges": _ranges(fit),
+        "clusters": _group(fit, group, level),
+        "answers": [_answer(*entry) for entry in _questions(fit, bounds, stated)],
+    }
+
+
+def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
+    """The document of a law in two steps, made of those of its steps, without its test and its predictions."""
+    form, steps = fit.form, {"loss": loss, fit.form.target: task}
+    asked = {entry["question"]: entry for entry in loss["checklist"]["answers"][:-1]}  # the last one is of the test
+    again = [
+        {**entry, "question": f"{form.target}: {entry['question']}"}
+        for entry in task["checklist"]["answers"][:-1]
+        if entry["section"] in ("form", "fitting") and entry != asked.get(entry["question"])
+    ]
+    both = {
+        key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
+        for key in ("estimates", "units", "fixed", "intervals")
+    }
+    sentences = {
+        key: [f"{name}: {sentence}" for name, step in steps.items() for sentence in step[key]]
+        for key in ("not_identified", "unreliable")
+    }
+    return {
+        "law": form.name,
+        "formula": form.formula,
+        "citation": form.citation,
+        "inputs": form.axes,
+        "target": form.target,
+        **both,
+        "tied": loss["tied"] | {PREFIX + name: PREFIX + other for name, other in task["tied"].items()},
+        "objective": None,
+        "objective_kind": None,
+        "starts_agreeing": min(step["starts_agreeing"] for step in steps.values()),
+        "converged": True,
+        "n": task["n"],
+        "degrees_of_freedom": fit.degrees_of_freedom,
+        "correlation": fit.correlation,
+        **sentences,
+        "unidentified": [*loss["unidentified"], *(PREFIX + name for name in task["unidentified"])],
+        "points": loss["points"],
+        "ranges": loss["ranges"],
+        "clusters": loss["clusters"],
+        "answers": [*asked.values(), *again],
+        "steps": [loss, task],
+    }
+
+
+def _closeness(fit: Fit) -> Document:
+    """R², the mean error, and the point that lies farthest from the law."""
+    target, points = fit.form.target, fit.points
+    columns = {name: points.numbers(name) for name in fit.form.inputs}
+    observed, fitted = points.numbers(target), fit.predict(**columns)
+    errors = fitted - observed
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative, scatter = errors / observed, float(np.sum((observed - observed.mean()) ** 2))
+    worst = int(np.argmax(np.abs(fit.residuals)))
+    row = {name: float(columns[name][worst]) for name in fit.form.axes}
+    run = str(points["run"][worst]) if "run" in points else None
+    return {
+        "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
+        "mean_absolute_relative_error": float(np.mean(np.abs(relative))),
+        "mean_absolute_error": float(np.mean(np.abs(errors))),
+        "largest_residual": {"run": run, **row, target: float(observed[worst]), "fitted": float(fitted[worst])},
+    }
+
+
+def _ranges(fit: Fit) -> dict[str, list[float]]:
+    """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
+    points = fit.points
+    columns = {name: points.numbers(name) for name in fit.form.axes}
+    if {"N", "D"} <= columns.keys() and "C" not in columns:
+        columns["C"] = FLOPS * columns["N"] * columns["D"]
+    columns[fit.form.target] = points.numbers(fit.form.target)
+    return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
+
+
+def _group(fit: Fit, column: str | None, level: float) -> Document | None:
+    """Which points share errors, and how these correlate where that was estimated."""
+    if column is None:
+        return None
+    document: Document = {"column": column, "count": len(set(fit.points[column])), "correlation": None}
+    if (correlation := fit.correlation) is not None:
+        low, high = correlation.interval(level)
+        document["correlation"] = {"estimate": correlation.mean, "low": low, "high": high, "level": level}
+    return document
+
+
+def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Document:
+    """The test, each held-out run next to its prediction, and the errors of competing laws."""
+    columns = (held_out.runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
+    points = [
+        {
+            "run": run,
+            **prediction.row,
+            target: observed,
+            "predicted": prediction.estimate,
+            "relative_error": relative,
+            "error": error,
+            **prediction.to_json(),
+            "covered": prediction.run and bool(prediction.run.covers(observed)),
+        }
+        for run, prediction, observed, relative, error in zip(*columns, strict=True)
+    ]
+    rows = {
+        name: np.array([prediction.row[name] for prediction in held_out.predictions]) for name in ("N", "D") if others
+    }
+    errors = {other.name: np.abs(other.fit.predict(**rows) / held_out.observed - 1.0).mean() for other in others}
+    compared = [{"law": name, "mean_absolute_relative_error": error} for name, error in errors.items()]
+    return held_out.to_json() | {"points": points, "other_laws": compared}
+
+
+def _predicted(prediction: Prediction, target: str) -> Document:
+    row = {**prediction.row, target: {"estimate": prediction.estimate}, **prediction.to_json()}
+    row = _answered(row, prediction.is_identified(target))
+    return row | {target: row[target]["estimate"]}
+
+
+def _answered(row: Document, identified: bool) -> Document:
+    """A row of a target; where it is no answer, its intervals without their estimates."""
+    if not identified:
+        has_estimate = {
+            name: value for name, value in row.items() if isinstance(value, Mapping) and "estimate" in value
+        }
+        row = row | {name: {**value, "estimate": None} for name, value in has_estimate.items()}
+    return row | {"identified": identified}
+
+
+def budget_optimum(
+    fit: Fit, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
+) -> Document:
+    """The best use of the budget C by the law, next to what the `others` make of it.
+
+    `interval_mean` and `interval_run` are of the loss of a run of the best size.
+    """
+    compute, served = target["C"], target.get(SERVED, 0.0)
+    best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
+    if best is None:
+        budget = Budget(compute, served=served)
+        size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
+        row = {"N": size, "D": budget.data(size)}
+    else:
+        row = {"N": best.N.estimate, "D": best.D.estimate}
+    (prediction,) = predict_runs(fit, [row], level, method, seed=fit.seed)
+    identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
+    bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
+    document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
+    scale, optima = residual_scale(fit), competing_optima(others, compute, served, level)
+    competing = [
+        {
+            "law": other.name,
+            "residual_ratio": other.residual_scale / scale if scale else None,
+            "agrees": theirs.agrees(row["N"] if best is None else best.N),
+            **_ends(theirs),
+        }
+        for other, theirs in optima
+    ]
+    over_laws = None
+    if best is not None and identified:
+        every = {name: [getattr(each, name) for each in (best, *(theirs for _, theirs in optima))] for name in "ND"}
+        over_laws = {
+            name: {"low": min(each.low for each in of), "high": max(each.high for each in of)}
+            for name, of in every.items()
+        }
+    return _answered(document | prediction.to_json(), identified) | {"competing": competing, "over_laws": over_laws}
+
+
+def _ends(best: Optimum) -> Document:
+    return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
+
+
+def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
+    """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
+
+    def bounds(minimum: Minimum) -> Document | None:
+        if minimum.refused is not None:
+            return None
+        low, high = minimum.interval()
+        return {"estimate": minimum.position, "low": low, "high": high, "level": 0.95}
+
+    minima = [
+        {
+            "C": of_size.C,
+            "N": of_size.position,
+            "D": of_data.position,
+            "loss": of_size.loss,
+            "refused": of_size.refused or of_data.refused,
+            "interval_N": bounds(of_size),
+            "interval_D": bounds(of_data),
+        }
+        for of_size, of_data in zip(size.minima, data.minima, strict=True)
+    ]
+    kinds = {"a": size, "b": data}
+    bias = {name: {"shifts": along.shifts, "bound": along.bias} for name, along in kinds.items()}
+    more = {"minima": minima} | ({"bias": bias} if size.kind == "parabola" else {})
+    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more)
+
+
+def of_envelope(points: Points, closed: Envelope) -> Examination:
+    """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
+    budgets = {"accepted": len(closed.C), "refused": closed.refused}
+    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets})
+
+
+def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document) -> Examination:
+    laws = [getattr(along, "law", along) for along in (size, data)]
+    estimates = {
+        "a": laws[0].exponent,
+        "b": laws[1].exponent,
+        "N_coefficient": laws[0].coefficient,
+        "D_coefficient": laws[1].coefficient,
+    }
+    ends = {"a": size.interval(), "b": data.interval()}
+    bounds = {key: Interval(key, estimates[key], low, high, 0.95, method) for key, (low, high) in ends.items()}
+    document = {
+        "law": name,
+        "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
+        "citation": "Hoffmann et al. 2022, arXiv 2203.15556",
+        "estimates": estimates,
+        "intervals": {key: interval.to_json() for key, interval in bounds.items()},
+        "objective": None,
+        "starts_agreeing": None,
+        "held_out": None,
+        "points": _counts(points),
+        **more,
+    }
+    return Examination(plain(document), bounds)
+
+
+def _counts(points: Points) -> Document:
+    counts = {name: getattr(points, name) for name in ("source", "held_out", "used", "excluded", "failed", "planned")}
+    more = {"count": points.count(), "definitions": points.definitions, "pooled": points.pooled()}
+    return {"fitted": len(points), **counts, **more}
+
+
+def plain(value: Any) -> Any:
+    """Dicts, lists and numbers that JSON has: what is not finite is null."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+# The questions of a referee
+
+
+def _answer(section: str, question: str, answer: str | None) -> dict[str, str | None]:
+    return {"section": section, "question": question, "answer": answer}
+
+
+def _questions(
+    fit: Fit, bounds: Mapping[str, Interval], stated: Mapping[str, str]
+) -> Iterator[tuple[str, str, str | None]]:
+    """The questions that a referee asks of a scaling law, answered from the fit and its points, by section.
+
+    After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most
+    of fifty papers silent on details that change their conclusions. `stated` answers what the points do not state.
+    """
+    form, points, problem = fit.form, fit.points, fit.problem
+    answers = {**_statements(points), **stated}
+    held = f"; held: {', '.join(problem.fixed)}" if problem.fixed else ""
+    yield "form", SETUP_QUESTIONS["hypothesis"], answers.get("hypothesis")
+    yield "form", "Which equation?", f"{form.formula} ({form.citation})"
+    yield "form", "Which of its parameters are fitted?", ", ".join(problem.free_names) + held
+    for name in (*form.axes, form.target):
+        yield "form", f"How is {name} ({MEANINGS.get(name, name)}) counted?", points.definitions.get(name)
+    for key, question in SETUP_QUESTIONS.items():
+        if key not in ("hypothesis", "noise"):
+            yield "training setup", question, answers.get(key)
+
+    yield "points", "How many runs were fitted, and which were left out?", points.count()
+    for name in form.axes:
+        column = points[name]
+        decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
+        yield "points", f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}"
+    keys = np.column_stack([points[name] for name in form.inputs])
+    _, scale, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    yield "points", "How many distinct scales?", str(len(counts))
+    noise, freedom = answers.get("noise"), len(points) - len(counts)
+    if freedom:  # the pooled standard deviation of the target between runs of one scale
+        target, scale = points[form.target].astype(float), scale.ravel()
+        scatter = np.sqrt(np.sum((target - (np.bincount(scale, target) / counts)[scale]) ** 2) / freedom)
+        noise = f"{scatter:.2g} ({plural(freedom, 'degree')} of freedom)"
+    yield "points", SETUP_QUESTIONS["noise"], noise
+    kind, runs = None, len(set(points["run"].tolist())) if "run" in points else 0
+    if runs:
+        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {plural(runs, 'run')}"
+    yield "points", "Are they final losses, or points along training?", kind
+
+    weighted = not np.allclose(problem.weights, problem.weights[0])
+    bounded = next((f"{percent(each.level)} intervals by {each.method}" for each in bounds.values()), None)
+    solver = "Levenberg-Marquardt with exact derivatives from many random starts"
+    yield "fitting", "Which objective, and what is its value?", f"{problem.objective.name}, {fit.objective:.6g}"
+    yield "fitting", "Are the points weighted?", "yes" if weighted else "no"
+    yield "fitting", "How is the objective minimised?", solver
+    yield "fitting", "Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined"
+    yield "fitting", "Did it converge?", "yes"
+    yield "fitting", "Which parameters do the points identify?", "; ".join(fit.not_identified) or "all of them"
+    yield "fitting", "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it"
+    yield "fitting", "How uncertain are the parameters?", bounded
+
+
+def _statements(points: Points) -> dict[str, str]:
+    """What the points state about the setup: a stated definition, or a column that has one value or a range."""
+    statements = {}
+    for key in SETUP_QUESTIONS:
+        for name in (key, *SETUP_COLUMNS.get(key, ())):
+            if name in points:
+                values = np.unique(points[name])
+                shown = ", ".join(map(str, values[:6])) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
+                is_range = len(values) > 1 and np.issubdtype(values.dtype, np.number)
+                statements[key] = f"{values[0]:g} to {values[-1]:g}, {len(values)} values" if is_range else shown
+            elif name in points.definitions:
+                statements[key] = points.definitions[name]
+    return statements
+
+
+def _tested_in_words(held_out: HeldOut) -> str:
+    document = plain(held_out.to_json())
+    covered, relative = coverage(document), document["largest_relative_error"] is not None
+    error = f"largest {'relative ' if relative else ''}error {largest_error(document)}"
+    return f"{plural(document['n'], 'run')}, {error}" + (f", {covered}" if covered else "")

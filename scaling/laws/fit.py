@@ -1,0 +1,475 @@
+"""Fit a law to points: every start screened at once, the best refined together, what cannot be fitted refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.laws.catalogue import named
+from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
+from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
+from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Form
+from scaling.laws.points import Points
+from scaling.laws.problem import (
+    Correlation,
+    Objective,
+    Problem,
+    Quantity,
+    SharedErrors,
+    derived,
+    named_objective,
+    parameter,
+    prior_correlation,
+)
+from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
+
+STARTS = 1024
+REFINED = 64
+SCREENED = 10_000
+"""Points that are enough to find the optimum near which that of all points lies."""
+MOST_FAILED = 0.05
+"""Bootstrap refits that may fail."""
+MOST_POINTS = 100_000
+"""More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
+LINE = 0.02
+"""Points whose columns lie this close to one line in logarithms do not separate the columns."""
+RISING = 4.0
+"""Standard errors by which the loss rises with every column before it is refused."""
+DELTAS = (np.inf, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
+"""Huber's δ from least squares to almost the absolute error, in units of log loss."""
+SENSITIVITY_POINTS = 300
+"""Points up to which a fit without each of them is drawn."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit:
+    """The best optimum found, and what is known about it."""
+
+    form: Form
+    points: Points
+    problem: Problem
+    """The law and its points in the solver's order, which does not depend on that of the table's rows."""
+    order: np.ndarray
+    """Row of the table behind each row of the problem."""
+    u: np.ndarray
+    objective: float
+    starts_agreeing: float
+    seed: int
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:.5g}" for name, value in self.estimates.items())
+        agree = f"{100 * self.starts_agreeing:.0f}% of starts agree"
+        return (
+            f"{self.form.name}: {values} ({len(self.problem.observed)} points, objective {self.objective:.6g}, {agree})"
+        )
+
+    @property
+    def theta(self) -> np.ndarray:
+        """All parameters, in the form's order."""
+        return self.problem.theta(self.u)
+
+    @property
+    def estimates(self) -> dict[str, float]:
+        values = dict(zip(self.form.parameter_names, map(float, self.theta)))
+        return values | {name: values[other] for name, other in self.form.tied.items()}
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        return Diagnostics(self.problem, self.u)
+
+    @cached_property
+    def bounds(self) -> Mapping[str, Interval]:
+        """The 95% profile interval of each free parameter; none without a degree of freedom."""
+        if self.degrees_of_freedom < 1:
+            return {}
+        quantities = [parameter(self.form, name) for name in self.problem.free_names]
+        found = bound(self.problem, self.u, self.objective, quantities, self.refits)
+        return {interval.name: interval for interval in found}
+
+    @cached_property
+    def refits(self) -> np.ndarray:
+        """Optima `[refits, parameters]` under random weights, by whose spread intervals widen."""
+        return reweighted(self.problem, self.u)
+
+    @cached_property
+    def _identified(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return identify(self.problem, self.u, self.bounds, self.diagnostics)
+
+    @property
+    def not_identified(self) -> tuple[str, ...]:
+        """What these points do not identify, a sentence each; empty where every parameter is identified."""
+        return self._identified[1]
+
+    @property
+    def unidentified(self) -> tuple[str, ...]:
+        """The names of the free parameters whose estimate is no answer."""
+        return self._identified[0]
+
+    @cached_property
+    def unreliable(self) -> tuple[str, ...]:
+        """Why the intervals may not cover what they claim, a sentence each."""
+        return unreliable(self.problem, self.u)
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """Predicted minus observed in the objective's space, in the order of the table's rows."""
+        return self.in_table_order(self.problem.errors(self.u[None])[0])
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each point, in the order of the table's rows."""
+        return self.in_table_order(self.problem.weights)
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each point that shares errors, in the order of the table's rows."""
+        shared = self.problem.shared
+        return self.in_table_order(shared.groups) if isinstance(shared, SharedErrors) else None
+
+    @cached_property
+    def correlation(self) -> Correlation | None:
+        """What the residuals show of the correlation of errors within a group, where points share some."""
+        return self.problem.correlation(self.u)
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        return len(self.problem.observed) - len(self.problem.free)
+
+    @property
+    def parameters_fitted(self) -> int:
+        return len(self.problem.free)
+
+    @property
+    def seed_noise(self) -> float | None:
+        """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
+        scatter = seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns)
+        return None if scatter is None else scatter[0]
+
+    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> Fit:
+        """The same law fitted to the points outside the mask, which has a value for each row of the table."""
+        return fit(
+            self.form,
+            self.points.hold_out(mask)[0],
+            objective=self.problem.objective,
+            weights=self.weights[~mask],
+            group=None if self.groups is None else self.groups[~mask],
+            fixed=self.problem.fixed,
+            starts=starts,
+            seed=self.seed,
+        )
+
+    def predict(self, **inputs: Any) -> np.ndarray:
+        """The law at these columns: `fit.predict(N=1e9, D=2e10)`."""
+        return predict(self.form, self.theta, inputs)
+
+    def in_table_order(self, values: np.ndarray) -> np.ndarray:
+        """Values of the problem's rows in the order of the table's."""
+        back = np.empty_like(values)
+        back[..., self.order] = values
+        return back
+
+
+@np.errstate(all="ignore")  # the solver handles an overflow on the way
+def fit(
+    form: Form | str,
+    points: Points | Mapping[str, Any],
+    *,
+    objective: Objective | str | None = None,
+    weights: np.ndarray | None = None,
+    group: str | np.ndarray | None = None,
+    fixed: Mapping[str, float] | None = None,
+    starts: int | np.ndarray = STARTS,
+    seed: int = 0,
+) -> Fit:
+    """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
+
+    `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
+    share an error (a trunk, a seed, a machine), whose correlation is then estimated. `fixed` holds parameters at stated
+    values. `starts` is how many random starts are screened, or the starts themselves `[count, parameters]`. A fit that
+    does not converge is an error.
+    """
+    form = named(form) if isinstance(form, str) else form
+    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    if not isinstance(objective, Objective):
+        objective = named_objective(objective or form.objective)
+    problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
+    screened = problem.thinned(SCREENED)
+    if isinstance(starts, int):
+        begin = draw(screened, starts, seed)
+    else:
+        begin = prepare(screened, np.asarray(starts, float))
+    best, agreeing = search(screened, begin, REFINED)
+    if screened is not problem:
+        best = minimise(problem, problem.coordinates(screened.theta(best.u)), effort=PATIENT)
+    correlation = problem.correlation(best.u[0]) if np.isfinite(best.cost[0]) else None
+    if isinstance(problem.shared, SharedErrors) and correlation is not None:
+        problem = replace(problem, shared=replace(problem.shared, correlation=correlation.mean))
+        best = minimise(problem, best.u, effort=PATIENT)
+    if not best.converged[0]:
+        raise ScalingError(
+            f"the fit of {form.name} did not converge from any of {len(begin)} starts",
+            file=points.source or None,
+            fix="give more starts, or a law with fewer parameters",
+        )
+    u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
+    return Fit(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
+
+
+def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
+    """The law at named columns that broadcast against each other."""
+    check_columns(form, inputs)
+    arrays = np.broadcast_arrays(*(np.asarray(inputs[name], float) for name in form.inputs))
+    flat = {name: array.reshape(-1) for name, array in zip(form.inputs, arrays)}
+    return form.predict(theta, flat).reshape(np.shape(theta)[:-1] + arrays[0].shape)
+
+
+def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> None:
+    """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
+    extra = {EXAMPLES} if form.target in PROPORTIONS else set()
+    for name in (names := list(names)):
+        if name not in form.inputs and name not in extra:
+            raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
+    for name in form.inputs:
+        if name not in names:
+            raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, fix=f"add {name}=…")
+
+
+@np.errstate(all="ignore")
+def intervals(
+    fit: Fit,
+    method: Method = "profile",
+    *,
+    level: float = LEVEL,
+    quantities: Sequence[str | Quantity] | None = None,
+    count: int = 1000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """An interval for each quantity: names of parameters or of the form's derived quantities, or `Quantity` objects.
+
+    Without `quantities`, every free parameter and every derived quantity. `count` and `seed` are the bootstrap's.
+    """
+    if method not in METHODS:
+        raise ScalingError(f"there is no interval method {method!r}", fix=nearest(method, METHODS))
+    if not 0.0 < level < 1.0:
+        raise ScalingError("is not between 0 and 1", key="level", value=level)
+    names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
+    each = [_quantity(fit.form, name) for name in names]
+    if method.startswith("bootstrap"):
+        return _percentiles(fit, method, level, each, count, seed)
+    if fit.degrees_of_freedom < 1:
+        what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"
+        raise ScalingError(what, fix="add points")
+    # The intervals that decide whether a parameter is identified are computed once.
+    reused = fit.bounds if (method, level) == ("profile", LEVEL) else {}
+    known = {name: reused[name] for name in names if isinstance(name, str) and name in reused}
+    missing = [quantity for name, quantity in zip(names, each, strict=True) if name not in known]
+    found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
+    known |= {interval.name: interval for interval in found}
+    return {quantity.name: known[quantity.name] for quantity in each}
+
+
+def _quantity(form: Form, quantity: str | Quantity) -> Quantity:
+    if isinstance(quantity, Quantity):
+        return quantity
+    return derived(quantity, form.derived[quantity]) if quantity in form.derived else parameter(form, quantity)
+
+
+def _percentiles(
+    fit: Fit, method: str, level: float, quantities: Sequence[Quantity], count: int, seed: int
+) -> dict[str, Interval]:
+    """The middle `level` of the refits of a bootstrap."""
+    theta, failed = bootstrap(fit.problem, fit.u, method.removeprefix("bootstrap_"), count, seed=seed)
+    if failed > MOST_FAILED * count:
+        what = f"{failed} of {count} bootstrap refits did not converge"
+        raise ScalingError(what, fix="use the profile, or a smaller law")
+    found = {}
+    for quantity in quantities:
+        low, high = map(float, np.quantile(quantity.of(fit.form, theta), (0.5 - 0.5 * level, 0.5 + 0.5 * level)))
+        estimate = float(quantity.of(fit.form, fit.theta))
+        found[quantity.name] = Interval(quantity.name, estimate, low, high, level, method)
+    return found
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """One parameter under other penalties, and without each point in turn; not a number where a refit fails."""
+
+    parameter: str
+    estimate: float
+    by_delta: np.ndarray
+    """Under each of `DELTAS`."""
+    without: np.ndarray
+    """In the order of the table's rows."""
+
+
+def sensitivity(fit: Fit) -> Sensitivity:
+    """The sensitivity of the law's floor, or of its first free parameter where it has none."""
+    free = [fit.form.parameters[index] for index in fit.problem.free]
+    chosen = next((each for each in free if each.linear and each.scale == "linear"), free[0]).name
+    index, count = fit.form.parameter_names.index(chosen), len(fit.points)
+    if fit.problem.shared is None:
+        # Every fit without one point begins at the optimum of all: one point less moves it little.
+        left_out = fit.problem.weights * (1.0 - np.eye(count))
+        best = minimise(fit.problem, np.tile(fit.u, (count, 1)), left_out, effort=PATIENT)
+        without = fit.in_table_order(np.where(best.converged, fit.problem.theta(best.u)[:, index], np.nan))
+    else:  # each fit estimates the correlation again
+        without = np.full(count, np.nan)
+        for row in range(count):
+            try:
+                without[row] = fit.without(np.arange(count) == row, starts=fit.theta[None]).estimates[chosen]
+            except ScalingError:
+                continue
+    u, by_delta = fit.u[None], []
+    for delta in DELTAS:  # each from where the one before ended
+        problem = replace(fit.problem, objective=replace(fit.problem.objective, delta=delta, path=()))
+        best = minimise(problem, u, effort=PATIENT)
+        u = np.where(best.converged[:, None], best.u, u)
+        by_delta.append(problem.theta(best.u[0])[index] if best.converged[0] else np.nan)
+    return Sensitivity(chosen, fit.estimates[chosen], np.array(by_delta), without)
+
+
+def validated_problem(
+    form: Form,
+    points: Points,
+    objective: Objective,
+    weights: np.ndarray | None,
+    group: str | np.ndarray | None,
+    fixed: Mapping[str, float],
+) -> tuple[Problem, np.ndarray]:
+    """The problem in an order of rows that depends on their contents alone, and that order.
+
+    Refused is what cannot determine the law.
+    """
+    place = points.source or None
+    _check_fixed(form, fixed)
+    if len(points) > MOST_POINTS:
+        what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
+        raise ScalingError(what, file=place, fix="keep one row a run, or some of them (--where)")
+    points.require(form.inputs, len(form.parameters) - len(fixed), form.target)
+    columns = {name: points.numbers(name) for name in form.inputs}
+    target = points.numbers(form.target)
+    if objective.space == "log" and target.min() <= 0:
+        fix = "fit under the objective squared"
+        raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), fix=fix)
+    if target.min() == target.max():
+        what, fix = (
+            "has one value, so there is nothing to explain",
+            "map the column of the final losses: --map loss=COLUMN",
+        )
+        raise ScalingError(what, file=place, key=form.target, value=float(target[0]), fix=fix)
+    _refuse_floor(form, fixed, columns, target, place)
+    if not fixed and not form.tied:
+        _refuse_one_line(form, columns, place)
+    _refuse_rising(form, columns, target, place)
+    weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
+    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
+        what, fix = "weights are one positive number a point", "leave the other points out by --where 'COLUMN>0'"
+        raise ScalingError(what, file=place, key="weight", value=float(weight.min()), fix=fix)
+    weight = weight / weight.mean()
+    labels = points[group] if isinstance(group, str) else np.arange(len(points)) if group is None else group
+    groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    if len(groups) != len(points):
+        raise ScalingError("needs a label a point", key="group", value=len(groups), fix="name a column of the table")
+    unshared = group is None or groups.max() + 1 == len(points)
+    order = np.lexsort(
+        (0 * groups if group is None else groups, weight, target, *(columns[name] for name in reversed(form.inputs)))
+    )
+    problem = Problem(
+        form,
+        {name: column[order] for name, column in columns.items()},
+        objective.transform(target[order]),
+        weight[order],
+        objective,
+        dict(fixed),
+        None if unshared else SharedErrors(groups[order], prior_correlation()),
+    )
+    return problem, order
+
+
+def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
+    for name, value in fixed.items():
+        if name in form.tied:
+            raise ScalingError(f"is tied to {form.tied[name]}", key=name, fix=f"fix {form.tied[name]}")
+        if name not in form.parameter_names:
+            raise ScalingError("is not a parameter of the law", key=name, fix=nearest(name, form.parameter_names))
+        limits = form.parameters[form.parameter_names.index(name)]
+        if not limits.lower <= value <= limits.upper:
+            what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
+            raise ScalingError(what, key=name, value=value, fix="fix it within them")
+    if len(fixed) == len(form.parameters):
+        raise ScalingError("every parameter is fixed, and none is left to fit", key="fix", fix="leave one of them free")
+
+
+def _refuse_floor(
+    form: Form, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, place: str | None
+) -> None:
+    """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
+    linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
+    floors = {
+        index: fixed.get(parameter.name, parameter.lower)
+        for index, parameter in enumerate(form.parameters)
+        if parameter.linear and parameter.scale == "linear" and parameter.name != form.chance  # scores scatter about it
+    }
+    if not floors or all(value < target.min() for value in floors.values()):
+        return
+    with np.errstate(all="ignore"):
+        theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
+        terms = form.jacobian(theta, columns)[0][:, linear]
+    for index, value in floors.items():
+        constant = np.all(terms[:, linear.index(index)] == 1.0)
+        if constant and np.all(terms >= 0) and value >= target.min():
+            what = f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}"
+            fix = "hold it below that, or leave it free"
+            raise ScalingError(what, file=place, key=form.parameters[index].name, value=value, fix=fix)
+
+
+def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
+    """The columns of a run's size, in logarithms and centred, `[points, columns]`."""
+    axes = [columns[name] for name in form.axes]
+    if any(axis.min() <= 0 for axis in axes):
+        return None
+    logs = np.log(np.column_stack(axes))
+    return logs - logs.mean(0)
+
+
+def _refuse_one_line(form: Form, columns: Columns, place: str | None) -> None:
+    """On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning."""
+    logs = _logarithms(form, columns)
+    if logs is None or logs.shape[1] < 2:
+        return
+    _, values, directions = np.linalg.svd(logs, full_matrices=False)
+    if values[-1] > LINE * np.sqrt(len(logs)):
+        return
+    weight = np.abs(directions[-1])
+    first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
+    slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
+    ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
+    line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
+    raise ScalingError(
+        f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
+        file=place,
+        fix=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
+    )
+
+
+def _refuse_rising(form: Form, columns: Columns, target: np.ndarray, place: str | None) -> None:
+    """A law that can only fall, over a loss that rises with every column, is a mistake in the table."""
+    logs = _logarithms(form, columns)
+    can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
+    if form.target != "loss" or logs is None or can_rise or target.min() <= 0 or len(logs) <= logs.shape[1] + 2:
+        return
+    height = np.log(target) - np.log(target).mean()
+    slopes, _, rank, _ = np.linalg.lstsq(logs, height, rcond=None)
+    if rank < logs.shape[1] or slopes.min() <= 0:
+        return
+    noise = np.sum((height - logs @ slopes) ** 2) / (len(logs) - logs.shape[1] - 1)
+    errors = np.sqrt(noise * np.diag(np.linalg.inv(logs.T @ logs)))
+    if np.all(slopes > RISING * errors):
+        what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
+        fix = "map another column (--map loss=COLUMN), or correct the rows"
+        raise ScalingError(what, file=place, key="loss", fix=fix)

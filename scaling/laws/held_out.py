@@ -1,0 +1,400 @@
+"""Leave runs out and predict them from the others: hold-outs, the back-test of a fit, and `auto`, the choice of a law.
+
+A law that fits best need not extrapolate best. `choose` fits every candidate, under several weightings, without the
+largest fifth of the runs by cost and by each of its columns, and predicts them; one more test leaves out every fourth
+run, because a table of few large runs, as a design makes it, says little without them. The choice is the one with the
+lowest error over these tests. Weights in proportion to a power of the cost let the runs near the target count more:
+where a law's form is wrong at small runs, these would otherwise decide it (Choshen et al. 2024, arXiv 2410.11840, drop
+them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.laws.catalogue import laws, named
+from scaling.laws.fit import Fit, fit
+from scaling.laws.formula import condition, is_condition
+from scaling.laws.intervals import Method
+from scaling.laws.law import Form
+from scaling.laws.points import Points
+from scaling.laws.predict import Prediction, TwoStep, fit_law, has_score, predict_runs, rows_of
+from scaling.laws.problem import Objective, named_objective
+
+HELD_OUT = "held_out"
+"""The column that marks the held-out runs in the project's own tables."""
+YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False})
+
+FRACTIONS = (0.2, 0.4)
+"""The fractions of the points, the largest by one axis, that a back-test leaves out."""
+POINTS_A_PARAMETER = 3
+BACK_TEST_STARTS = 256
+
+POWERS = (0.0, 0.25, 0.5)
+"""Weights are in proportion to these powers of the cost."""
+LARGEST = 0.2
+"""The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out."""
+ROWS = 500
+"""A test of a choice fits at most this many rows."""
+STARTS, FINAL_STARTS = 48, 256
+FOLDS = 4
+"""The test `spread` leaves out every fourth run in the order of their columns."""
+FAILED = 3.0
+"""A candidate that cannot be fitted in a test counts as this many times the worst error there."""
+SAME_TARGET = frozenset({"C", "M", "S", "width", "depth"})
+"""Columns that N and D already hold where a table has both."""
+
+
+def largest(values: np.ndarray, fraction: float) -> np.ndarray:
+    """Which runs are the largest fraction of all, by whole levels of `values`."""
+    return values >= np.sort(values)[-max(1, round(fraction * len(values)))] * (1.0 - 1e-9)
+
+
+def column_held_out(points: Points) -> np.ndarray | None:
+    """Which runs the table's own column holds out; None where it has no such column or holds out none."""
+    if HELD_OUT not in points:
+        return None
+    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
+    words = ["" if word == "nan" else word.strip().casefold() for word in words]
+    for word in words:
+        if word not in YES:
+            place, fix = points.source or None, "write 1 for a held-out run"
+            raise ScalingError("is neither 0 nor 1", file=place, key=HELD_OUT, value=word, fix=fix)
+    mask = np.array([YES[word] for word in words], bool)
+    return mask if mask.any() else None
+
+
+def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | None]:
+    """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N, or `none`.
+
+    By default, and under `largest`, those that the table's own column holds out.
+    """
+    if text in (None, "largest"):
+        mask = column_held_out(points)
+        return (points, None) if mask is None else points.hold_out(mask)
+    if text == "none":
+        return points, None
+    if is_condition(text):
+        mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
+    else:
+        column = points.numbers(text.strip())
+        mask = column == column.max()
+    if mask.all() or not mask.any():
+        what = f"holds out {'every run' if mask.all() else 'no run'}"
+        raise ScalingError(what, key="hold-out", value=text, fix="choose another bound")
+    return points.hold_out(mask)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Runs that took no part in a fit, next to what it predicts for them."""
+
+    fit: Fit | TwoStep
+    runs: tuple[str | None, ...]
+    observed: np.ndarray
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def errors(self) -> np.ndarray:
+        """Predicted less observed."""
+        return np.array([prediction.estimate for prediction in self.predictions]) - self.observed
+
+    @property
+    def relative_errors(self) -> np.ndarray:
+        """Infinite or not a number where a score is 0: `errors` are known there too."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.errors / self.observed
+
+    @property
+    def covered(self) -> np.ndarray:
+        """Whether each loss is inside its interval of a new run; empty without intervals."""
+        intervals = [prediction.run for prediction in self.predictions if prediction.run is not None]
+        return np.array([interval.covers(loss) for interval, loss in zip(intervals, self.observed)], bool)
+
+    def to_json(self) -> dict[str, Any]:
+        run = self.predictions[0].run
+        return {
+            "n": len(self.observed),
+            "mean_absolute_error": float(np.mean(np.abs(self.errors))),
+            "largest_error": float(np.max(np.abs(self.errors))),
+            "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
+            "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
+            "covered": None if run is None else float(np.mean(self.covered)),
+            "level": None if run is None else run.level,
+        }
+
+
+def judge(
+    fit: Fit | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+) -> HeldOut:
+    """What a fit predicts for points it has not seen; in two steps for those that have a score."""
+    if isinstance(fit, TwoStep):
+        held_out = held_out.where(has_score(fit.form, held_out))
+    predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)
+    runs = tuple(map(str, held_out["run"])) if "run" in held_out else (None,) * len(held_out)
+    return HeldOut(fit, runs, held_out.numbers(fit.form.target), tuple(predictions))
+
+
+def predict_held_out(
+    form: Form | str,
+    points: Points,
+    mask: np.ndarray,
+    *,
+    level: float = 0.95,
+    method: Method | None = "profile",
+    **choices: Any,
+) -> HeldOut:
+    """Fit without the points of a mask and predict them."""
+    mask = np.asarray(mask, bool)
+    if not mask.any() or mask.all():
+        raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", fix="hold out some and keep some")
+    rest, tested = points.hold_out(mask)
+    return judge(fit_law(form, rest, **choices), tested, level, method)
+
+
+def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
+    """Each value of column `scale` predicted from the others; the largest is the extrapolation that matters."""
+    values = points.numbers(scale)
+    return {float(value): predict_held_out(form, points, values == value, **choices) for value in np.unique(values)}
+
+
+Refit = Callable[[np.ndarray], Fit | TwoStep]
+"""A fit to the points outside a mask."""
+
+
+def back_test(fit: Fit | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
+    """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
+
+    `refit` fits the points that are left, by default the same law; for a law that was chosen it chooses again, and the
+    choice has not seen the runs that are left out either. Refits that leave fewer than three points for each parameter,
+    or that do not converge, are left out. The rows are those of docs/json.md.
+    """
+    columns = {name: fit.points.numbers(name) for name in fit.form.axes}
+    if {"N", "D"} <= set(columns) and "C" not in columns:
+        columns["C"] = columns["N"] * columns["D"]
+    tests: list[dict[str, Any]] = []
+    for axis, values in columns.items():
+        if values.min() <= 0:  # it is no size
+            continue
+        for mask in (largest(values, fraction) for fraction in FRACTIONS):
+            last = (tests[-1]["axis"], tests[-1]["runs"]) if tests else None
+            if (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted or last == (axis, int(mask.sum())):
+                continue
+            try:
+                smaller = fit.without(mask, BACK_TEST_STARTS) if refit is None else refit(mask)
+                judged = judge(smaller, fit.points.hold_out(mask)[1], level, "t")
+            except ScalingError:
+                continue
+            tests.append(
+                {
+                    "axis": axis,
+                    "from": float(values[mask].min()),
+                    "runs": len(judged.observed),
+                    "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
+                    "mean_absolute_relative_error": float(np.mean(np.abs(judged.relative_errors))),
+                    "bias": float(np.mean(judged.relative_errors)),
+                    "mean_absolute_error": float(np.mean(np.abs(judged.errors))),
+                    "mean_error": float(np.mean(judged.errors)),
+                    "covered": float(judged.covered.sum()) / len(judged.observed),
+                    "level": level,
+                    "law": smaller.form.name,
+                }
+            )
+    return tests
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate: a law, an objective and a power of the cost as weight; its error in each test."""
+
+    form: Form
+    objective: Objective
+    power: float
+    errors: Mapping[str, float | None]
+    """Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be fitted."""
+    score: float = 1.0
+    """Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere."""
+
+    def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> Fit:
+        """The candidate fitted to points."""
+        weights = cost_weights(points, self.power)
+        return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "law": self.form.name,
+            "objective_kind": self.objective.name,
+            "cost_power": self.power,
+            "errors": dict(self.errors),
+            "score": self.score,
+        }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidates in the order of their scores."""
+
+    trials: tuple[Trial, ...]
+    rows: Mapping[str, int]
+    """How many runs each test held out."""
+
+    @property
+    def best(self) -> Trial:
+        return self.trials[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"tests": dict(self.rows), "trials": [trial.to_json() for trial in self.trials]}
+
+
+def candidates(points: Points, target: str | None = None) -> list[Form]:
+    """The laws whose columns the table has, but for those in fewer columns than another that it has.
+
+    The target is the first of `loss`, `loss_u` and the scores that the table has.
+    """
+    names = set(points.columns)
+    if {"N", "D"} <= names:
+        shape = {"width", "depth"}
+        # A law of the shape is a candidate where the table has both columns of it and they vary.
+        varies = shape <= names and all(len(np.unique(points[name])) > 2 for name in shape)
+        names -= SAME_TARGET - (shape if varies else set())
+    domains = 0
+    while f"p_{domains + 1}" in names:
+        domains += 1
+    forms = [form for form in laws().values() if not form.name.startswith("mixture_")]
+    if domains >= 2:
+        forms += [named(f"mixture_{kind}_{domains}") for kind in ("exponential", "joint")]
+    applicable = [
+        form
+        for form in forms
+        # A law in a column of one value cannot be seen.
+        if {*form.inputs, form.target} <= names and all(len(set(points[name].tolist())) > 1 for name in form.inputs)
+    ]
+    targets = [target] if target else ["loss", "loss_u", *dict.fromkeys(form.target for form in applicable)]
+    first = next((name for name in targets if any(form.target == name for form in applicable)), None)
+    chosen = [form for form in applicable if form.target == first]
+    if not chosen:
+        raise ScalingError(
+            f"no law has its columns in the table ({', '.join(points.columns)})",
+            file=points.source or None,
+            key="law",
+            value="auto",
+            fix=f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
+        )
+    return [form for form in chosen if not any(set(form.inputs) < set(other.inputs) for other in chosen)]
+
+
+def cost_of(points: Points) -> np.ndarray | None:
+    """The cost of each run: the column `cost`, else C, else N (times K) times D or H, else N; None without any."""
+    for name in ("cost", "C"):
+        if name in points:
+            return points.numbers(name)
+    if "N" not in points:
+        return None
+    cost = points.numbers("N")
+    for name in ("K", "D" if "D" in points else "H"):
+        cost = cost * points.numbers(name) if name in points else cost
+    return cost
+
+
+def cost_weights(points: Points, power: float) -> np.ndarray | None:
+    """Weights in proportion to cost^power."""
+    cost = cost_of(points)
+    return None if cost is None or power == 0.0 else (cost / cost.max()) ** power
+
+
+def tolerant_objective(form: Form) -> Objective:
+    """What candidates are fitted under: a penalty that tolerates outliers, in the space of the law's own objective."""
+    is_linear = form.objective in ("squared", "huber", "absolute")
+    return named_objective("squared") if is_linear else named_objective("log_huber", 1e-2)
+
+
+def choose(
+    points: Points,
+    forms: Sequence[Form | str] | None = None,
+    *,
+    objective: Objective | None = None,
+    powers: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Choice:
+    """The candidates judged by what they predict for the largest runs, the best first.
+
+    Deterministic: the tests are fixed fractions of the table, and the starts are drawn from `seed`.
+    """
+    chosen = [named(form) if isinstance(form, str) else form for form in forms or candidates(points)]
+    cost = cost_of(points)
+    powers = powers if powers is not None else POWERS if cost is not None else (0.0,)
+    tests = _tests(points, chosen, cost)
+    trials = []
+    for form in chosen:
+        for power in powers:
+            trial = Trial(form, objective or tolerant_objective(form), power, {})
+            errors = {name: _error(trial, points, mask, seed) for name, mask in tests.items()}
+            trials.append(Trial(form, trial.objective, power, errors))
+    return Choice(_ranked(trials, list(tests)), {name: int(mask.sum()) for name, mask in tests.items()})
+
+
+def choose_again(points: Points, *, objective: Objective | None = None, seed: int = 0, group: Any = None) -> Refit:
+    """Choose a law without the runs of a mask and fit it to the others, so that a test on them has not been seen."""
+
+    def refit(mask: np.ndarray) -> Fit:
+        rest = points.hold_out(mask)[0]
+        return choose(rest, objective=objective, seed=seed).best.fit(rest, group=group, seed=seed)
+
+    return refit
+
+
+def _tests(points: Points, forms: Sequence[Form], cost: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Which runs each test leaves out: the largest by cost and by each column, by whole levels."""
+    fewest = min(len(form.parameters) for form in forms) + 1
+    columns = {} if cost is None else {"cost": cost}
+    shared = dict.fromkeys(name for form in forms for name in form.axes if not name.startswith("p_"))
+    columns |= {name: points.numbers(name) for name in shared if name not in ("lr", "B")}
+    if not columns:  # proportions alone: the mixtures furthest from their mean
+        table = np.column_stack([points.numbers(name) for name in forms[0].inputs])
+        columns["mixture"] = np.linalg.norm(table - table.mean(0), axis=1)
+    tests: dict[str, np.ndarray] = {}
+    for name, values in columns.items():
+        mask = largest(values, LARGEST)  # by whole levels it may be more than half of the runs
+        seen = any(np.array_equal(mask, other) for other in tests.values())
+        if mask.mean() <= 0.5 and (~mask).sum() >= fewest and mask.sum() >= 2 and not seen:
+            tests[name] = mask
+    order = np.lexsort([points.numbers(name) for name in reversed(forms[0].inputs)])
+    fourth = np.zeros(len(points), bool)
+    fourth[order[1::FOLDS]] = True
+    if (~fourth).sum() >= fewest and fourth.sum() >= 2:
+        tests["spread"] = fourth
+    return tests
+
+
+def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float | None:
+    """Root mean square error of the runs of a mask, predicted from the others, in the target's own unit."""
+    rows = np.flatnonzero(~mask)
+    if len(rows) > ROWS:
+        rows = rows[np.linspace(0, len(rows) - 1, ROWS).astype(int)]
+    try:
+        fitted = trial.fit(points.take(rows), STARTS, seed=seed)
+    except ScalingError:
+        return None
+    predicted = fitted.predict(**{name: points.numbers(name)[mask] for name in trial.form.inputs})
+    error = float(np.sqrt(np.mean((predicted - points.numbers(trial.form.target)[mask]) ** 2)))
+    return error if np.isfinite(error) else None
+
+
+def _ranked(trials: Sequence[Trial], tests: Sequence[str]) -> tuple[Trial, ...]:
+    """By the geometric mean, over the tests, of the error over the lowest error there; ties keep their order."""
+    scores = np.zeros(len(trials))
+    for test in tests:
+        errors = [trial.errors[test] for trial in trials]
+        known = [error for error in errors if error is not None]
+        if known:
+            low, failed = max(min(known), 1e-300), FAILED * max(known)
+            scores += [np.log(max(failed if error is None else error, 1e-300) / low) for error in errors]
+    scores = np.exp(scores / max(len(tests), 1))
+    ranked = (Trial(one.form, one.objective, one.power, one.errors, float(score)) for one, score in zip(trials, scores))
+    return tuple(sorted(ranked, key=lambda trial: trial.score))

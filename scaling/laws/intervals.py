@@ -1,0 +1,494 @@
+"""Intervals by the height of the objective: by its profile, by Student's t where it is a parabola, or by refits.
+
+The profile of a quantity g is the least objective among parameters at which g has a stated value. The interval holds
+the values whose profile rises over the minimum by no more than κ t²/2, with t Student's quantile at n - p degrees of
+freedom (for least squares: the F(1, n - p) bound, exact where the law is linear in the right coordinates;
+Bates and Watts 1988, Nonlinear Regression Analysis, section 6.1). It follows the law's curvature, knows bounds, and
+is open where the objective never rises that far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.laws.law import PROPORTIONS, SIGNED, Parameter
+from scaling.laws.problem import Objective, Problem, Quantity, SharedErrors
+from scaling.laws.solver import PROFILE, Tether, draw, minimise, search, values_along
+
+Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual"]
+METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual")
+LEVEL = 0.95
+EXACT = 1e-12  # errors below this are rounding: the points lie on the law
+WIDEST = 1.0
+"""Width over estimate up to which the interval of an exponent or of a loss counts as known."""
+WIDEST_SIZE = 100.0
+"""Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a quantity lies. An end that the points leave open is infinite."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    level: float
+    method: str
+
+    @property
+    def open_below(self) -> bool:
+        return self.low == -math.inf
+
+    @property
+    def open_above(self) -> bool:
+        return self.high == math.inf
+
+    def covers(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def to_json(self) -> dict[str, Any]:
+        """The estimate, both ends (null where open), level and method."""
+        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
+        return {"estimate": self.estimate, "low": low, "high": high, "level": self.level, "method": self.method}
+
+    def __str__(self) -> str:
+        low, high = (f"{end:.4g}" if math.isfinite(end) else "open" for end in (self.low, self.high))
+        return f"{self.name} {self.estimate:.5g} ({100 * self.level:g}% {low} to {high})"
+
+
+def is_exponent(parameter: Parameter) -> bool:
+    """Whether the width of its interval is judged: it says how fast a term falls, and is not negative."""
+    return parameter.unit == "1" and parameter.scale == "linear" and parameter.lower >= 0.0
+
+
+def is_wide(interval: Interval) -> bool:
+    """Whether the interval of an exponent or a loss is too wide, or open, to be an answer.
+
+    At this limit an exponent is known to within a half of itself: where a reducible loss is seen to fall by 10^-0.5
+    over a decade, it may as well fall by 10^-0.25 or by 10^-0.75.
+    """
+    return not interval.high - interval.low <= WIDEST * abs(interval.estimate)
+
+
+def is_wide_size(interval: Interval) -> bool:
+    """Whether the interval of a size is too wide, or open, to be an answer."""
+    return not 0.0 < interval.high <= WIDEST_SIZE * interval.low
+
+
+def is_wide_prediction(target: str, interval: Interval) -> bool:
+    """Whether the interval of a predicted loss is too wide to be an answer.
+
+    A score lies between 0 and 1 and a difference of losses may be 0, so that their intervals need only be closed.
+    """
+    return interval.open_below or interval.open_above or (target not in PROPORTIONS | SIGNED and is_wide(interval))
+
+
+class Noise(NamedTuple):
+    """The scale s of the errors of each fit, and what it means under the fit's objective."""
+
+    scale: np.ndarray
+    kappa: np.ndarray
+    """E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds."""
+    variance: np.ndarray
+    """E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates."""
+
+    def at(self, rows: np.ndarray) -> Noise:
+        return Noise(*(part[rows] for part in self))
+
+
+def measure(objective: Objective, cost: np.ndarray, points: int, parameters: int) -> Noise:
+    """The standard deviation s of normal errors that explains an objective of `cost` after fitting.
+
+    Fitting p parameters lowers the expected objective of n errors, n E[ρ], by p κ/2, so s solves cost = n E[ρ] - p κ/2.
+    For squared errors this is s² = Σ r²/(n - p); for absolute errors s is in proportion to Σ |r|, so that a few wild
+    points count little. Hampel, Ronchetti, Rousseeuw and Stahel 1986, Robust Statistics, section 7.2.
+    """
+    cost = np.asarray(cost, float)
+    delta = objective.delta
+    if np.isinf(delta):
+        square = 2.0 * cost / (points - parameters)
+        return Noise(np.sqrt(square), square, square)
+
+    def kappa(scale: np.ndarray) -> np.ndarray:
+        inside, tail = _inside(delta, scale)
+        return (scale**2 * inside + delta**2 * tail) / (1.0 - tail)
+
+    # Monotone in log s over any range that matters; one table answers a whole batch.
+    table = delta * np.exp(np.linspace(-25.0, 25.0, 4001))
+    expected = points * expected_penalty(delta, table) - 0.5 * parameters * kappa(table)
+    scale = np.exp(np.interp(np.log(np.maximum(cost, 1e-300)), np.log(np.maximum(expected, 1e-300)), np.log(table)))
+    return Noise(scale, kappa(scale), kappa(scale) / (1.0 - _inside(delta, scale)[1]))
+
+
+def expected_penalty(delta: float, scale: np.ndarray) -> np.ndarray:
+    """E[ρ] of normal errors."""
+    inside, tail = _inside(delta, scale)
+    density = np.exp(-0.5 * (delta / scale) ** 2) / math.sqrt(2.0 * math.pi)
+    return 0.5 * scale**2 * inside + delta * (2.0 * scale * density - 0.5 * delta * tail)
+
+
+def _inside(delta: float, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E[(r/s)²; |r| ≤ δ] and P(|r| > δ)."""
+    from scipy.special import erf, erfc
+
+    ratio = delta / np.asarray(scale, float)
+    density = np.exp(-0.5 * ratio**2) / math.sqrt(2.0 * math.pi)
+    second = erf(ratio / math.sqrt(2.0)) - 2.0 * ratio * density
+    # For a narrow δ the difference cancels; its series is 2φ(0) a³/3.
+    return np.where(ratio < 1e-3, 2.0 / math.sqrt(2.0 * math.pi) * ratio**3 / 3.0, second), erfc(ratio / math.sqrt(2.0))
+
+
+def student(level: float, freedom: float) -> float:
+    """The two-sided quantile of Student's t: its square is that of F(1, freedom)."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 0.5 + 0.5 * level))
+
+
+def standard_error(
+    problem: Problem, slope: np.ndarray, jacobian: np.ndarray, noise: Noise
+) -> tuple[np.ndarray, np.ndarray]:
+    """The linearised standard error of quantities, and the direction du/dg in which the parameters follow them.
+
+    `slope` `[rows, parameters]` is their derivative by u, `jacobian` `[rows or 1, parameters, points]` that of the law.
+    """
+    information = (jacobian * problem.weights) @ jacobian.swapaxes(1, 2)
+    follow = (np.linalg.pinv(information, rcond=1e-13, hermitian=True) @ slope[:, :, None])[:, :, 0]
+    variance = (slope * follow).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        direction = np.where(variance[:, None] > 0, follow / variance[:, None], 0.0)
+    return np.sqrt(np.maximum(noise.variance * variance, 0.0)), direction
+
+
+# What unequal errors, and errors that belong together, add.
+
+REFITS, FEWER_REFITS = 200, 50
+MANY_POINTS = 1000  # from here on fewer refits: each costs more, and the ends move by a tenth of what they widen
+SHRINKAGE = 20.0  # points at which the refits' spread counts by half where it exceeds the profile's
+DEVIATION = 0.3413  # of normal estimates, between their middle and one standard deviation above it
+
+
+def inflation(
+    problem: Problem,
+    slope: np.ndarray,
+    linear: tuple[np.ndarray, np.ndarray],
+    noise: Noise,
+    groups: np.ndarray | None = None,
+) -> tuple[np.ndarray, float]:
+    """The factor on the variance of quantities of this slope, at least 1, and the degrees of freedom.
+
+    The variance from the scores of the points themselves over that of equal, independent errors. Alone, points count
+    by their leverage (HC2 of MacKinnon and White 1985, Journal of Econometrics 29) with n - p degrees of freedom; in
+    G groups their scores add up first, with G - 1 (Cameron and Miller 2015, Journal of Human Resources 50(2)).
+    `linear` are the residuals and the Jacobian at the optimum.
+    """
+    residual, jacobian = linear
+    scores = jacobian * (problem.weights * problem.objective.influence(residual))[:, None, :]
+    n, p = len(problem.observed), slope.shape[1]
+    freedom = float(n - p)
+    if groups is not None:
+        count = int(groups.max()) + 1
+        freedom = float(max(count - 1, 1))
+        members = (groups[:, None] == np.arange(count)).astype(float)
+        scores = scores @ members * np.sqrt(count / freedom * (n - 1) / max(n - p, 1))
+    elif np.isinf(problem.objective.delta):
+        # Squared errors shrink the residual of a point that holds the law; a bounded influence does not feel it.
+        scores = scores / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian), 0.05))[:, None, :]
+    # `direction` is the change of the coordinates per unit of the quantity, so this is the quantity's own score.
+    error, direction = standard_error(problem, slope, jacobian, noise)
+    along = (scores.swapaxes(1, 2) @ direction[:, :, None])[:, :, 0]
+    variance = np.maximum(error**2, 1e-300)
+    curvature = np.maximum(noise.kappa / variance, 1e-300)
+    return np.maximum(1.0, (along**2).sum(1) / curvature**2 / variance), freedom
+
+
+def leverage(problem: Problem, jacobian: np.ndarray) -> np.ndarray:
+    """How much each point holds the law, 0 to 1: the diagonal of the hat matrix of each row, `[rows, points]`."""
+    rows = (jacobian * np.sqrt(problem.weights)).swapaxes(1, 2)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    basis, _ = np.linalg.qr(rows / np.where(length > 0, length, 1.0))
+    return (basis**2).sum(-1)
+
+
+def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
+    """Optima `[refits, parameters]` under random weights of the points, from the optimum `u`.
+
+    Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2. A bounded influence gives a wild point and a
+    tame one the same score, so that scores alone do not show that errors are unequal; these refits do. Under squared
+    errors scores do, and there are none.
+    """
+    if np.isinf(problem.objective.delta):
+        return np.empty((0, len(u)))
+    n = len(problem.observed)
+    count = REFITS if n < MANY_POINTS else FEWER_REFITS
+    rng = np.random.Generator(np.random.Philox(key=[0, 2]))
+    weights = rng.standard_exponential((count, n)) * problem.weights
+    ended = minimise(problem, np.tile(u, (count, 1)), weights / weights.mean(1, keepdims=True), effort=PROFILE)
+    # One that did not converge counts as one that did not move.
+    return np.where(ended.converged[:, None], ended.u, u)
+
+
+def widening(
+    values: np.ndarray, estimate: np.ndarray, below: np.ndarray, above: np.ndarray, quantile: float, points: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The factors, at least 1, by which the ends `below` and `above` each estimate move outwards.
+
+    `values` `[rows, refits]` are the quantity's, in its scale; `quantile` is Student's. With few points their spread
+    is itself uncertain, and counts little.
+    """
+    low, high = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = quantile * (estimate - low) / below, quantile * (high - estimate) / above
+    trust = points / (points + SHRINKAGE)
+    first, second = (np.where(np.isfinite(ratio), np.maximum(ratio, 1.0), 1.0) ** trust for ratio in ratios)
+    return first, second
+
+
+def bound(
+    problem: Problem,
+    u: np.ndarray,
+    cost: float,
+    quantities: Sequence[Quantity],
+    refits: np.ndarray,
+    groups: np.ndarray | None = None,
+    *,
+    level: float = LEVEL,
+    method: str = "profile",
+) -> list[Interval]:
+    """The interval of each quantity at the optimum `u`, all at once, by "profile" or "t".
+
+    They widen by what the scores of points, or of `groups` of them, show, by what is not known of the correlation of
+    shared errors, and by the spread of `refits` under random weights. There has to be a degree of freedom.
+    """
+    if not quantities:
+        return []
+    value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None]) for one in quantities)))
+    noise = measure(problem.objective, np.array([cost]), len(problem.observed), len(problem.free))
+    if noise.scale[0] < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
+        low, high = value, value
+    else:
+        linear = problem.linearise(u[None])
+        factor, freedom = inflation(problem, slope, linear, noise, groups)
+        quantile = student(level, freedom)
+        threshold = quantile * np.sqrt(factor)
+        if method == "profile":
+            count = len(quantities)
+            places, costs, noises = np.tile(u, (count, 1)), np.full(count, cost), noise.at(np.zeros(count, int))
+            low, high = profile(problem, quantities, places, costs, noises, threshold)
+        else:
+            error, _ = standard_error(problem, slope, linear[1], noise)
+            low, high = value - threshold * error, value + threshold * error
+        lowest, highest = np.array([quantity.limits for quantity in quantities]).T
+
+        def move(factors: Sequence[np.ndarray] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            below, above = factors[0] * (value - low), factors[1] * (high - value)
+            return (
+                np.where(np.isinf(below), low, np.maximum(value - below, lowest)),
+                np.where(np.isinf(above), high, np.minimum(value + above, highest)),
+            )
+
+        correlation = problem.correlation(u)
+        if correlation is not None:
+            low, high = move(np.array([correlation.widening(part, level) for part in slope]).T)
+        if len(refits):
+            values = np.array([quantity.along(problem, refits)[0] for quantity in quantities])
+            low, high = move(widening(values, value, value - low, high - value, quantile, len(problem.observed)))
+    theta = problem.theta(u)
+    found = []
+    for quantity, *ends in zip(quantities, low, high, strict=True):
+        below, above = (float(end if np.isinf(end) else quantity.unscale(end)) for end in ends)
+        estimate = float(quantity.of(problem.form, theta))
+        found.append(Interval(quantity.name, estimate, below, above, level, method))
+    return found
+
+
+# Profiles.
+
+ROUNDS = 20
+CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
+STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
+FARTHEST = 3.0  # first step, in the quantity's scale relative to its size, where the points carry no information
+NARROW = 1e-2  # of the way to a bracket's outer end
+LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first the tether is stiffened, below the
+STIFFER, STIFFEST = 1e3, 1e9  # second and stiff already, the quantity has met its bound
+
+
+class _Bracket:
+    """How far from the estimate each row's end lies at least and at most, and the signed root z at both.
+
+    `before` is the place inside the one that lies furthest. Where two minima lie at one distance the higher may have
+    been found: an outer end that nothing inside leads up to is doubted, once.
+    """
+
+    def __init__(self, rows: int):
+        self.inner, self.inner_z, self.before, self.before_z = np.zeros((4, rows))
+        self.outer, self.outer_z = np.full((2, rows), np.inf)
+        self.doubted = np.zeros(rows, bool)
+
+    def learn(self, rows: np.ndarray, distance: np.ndarray, z: np.ndarray, inside: np.ndarray) -> None:
+        further = rows[inside & (distance > self.inner[rows])]
+        self.before[further], self.before_z[further] = self.inner[further], self.inner_z[further]
+        self.inner[rows[inside]], self.inner_z[rows[inside]] = distance[inside], z[inside]
+        self.outer[rows[~inside]], self.outer_z[rows[~inside]] = distance[~inside], z[~inside]
+
+    def doubt(self, rows: np.ndarray) -> None:
+        """Forget outer ends that have come close and are still far above what is inside."""
+        with np.errstate(invalid="ignore"):
+            far = rows[(self.outer[rows] - self.inner[rows] < NARROW * self.outer[rows]) & ~self.doubted[rows]]
+        self.outer[far], self.outer_z[far], self.doubted[far] = np.inf, np.inf, True
+
+    def guess(self, rows: np.ndarray, threshold: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        """Where to look next: between the two by regula falsi on z, or further out where no outer one is known."""
+        inner, missing = self.inner[rows], threshold[rows] - self.inner_z[rows]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fraction = missing / np.maximum(self.outer_z[rows] - self.inner_z[rows], 1e-300)
+            between = inner + np.clip(fraction, 0.1, 0.9) * (self.outer[rows] - inner)
+            slope = (self.inner_z[rows] - self.before_z[rows]) / (inner - self.before[rows])
+            further = np.nan_to_num(missing / slope, nan=np.inf, posinf=np.inf)
+        outside = np.where(inner > 0, inner + np.clip(further, 0.1 * inner, 3.0 * inner), 1.1 * reach[rows])
+        return np.where(np.isfinite(self.outer[rows]), between, outside)
+
+
+def profile(
+    problem: Problem,
+    quantities: Sequence[Quantity],
+    u: np.ndarray,
+    cost: np.ndarray,
+    noise: Noise,
+    threshold: np.ndarray,
+    observed: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends of the profile interval of a quantity a row, at optima `u` `[rows, parameters]` of objective `cost`.
+
+    `threshold` is the largest signed root z = √(2 rise/κ) that is kept; `observed` may differ by row. Each end walks
+    outwards until z passes the threshold, then closes in: z is nearly linear. An open end is infinite.
+    """
+    ends = np.tile(np.arange(len(u)), 2)
+    side = np.repeat((-1.0, 1.0), len(u))
+    observed = np.broadcast_to(problem.observed if observed is None else observed, (len(u), len(problem.observed)))
+    every = np.array(quantities, object)[ends]
+    u, cost, noise, threshold, observed = u[ends], cost[ends], noise.at(ends), threshold[ends], observed[ends]
+
+    def linearised(rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        expanded = problem.expand(at)
+        value, slope = values_along(every[rows], problem, at, expanded)
+        jacobian = problem.linearise(at, observed[rows], expanded)[1]
+        return value, *standard_error(problem, slope, jacobian, noise.at(rows))
+
+    rows = np.arange(len(u))
+    centre, error, _ = linearised(rows, u)
+    in_log = np.array([quantity.scale == "log" for quantity in every])
+    farthest = FARTHEST * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
+    error = np.where(error > 0, np.minimum(error, farthest), farthest)
+    limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(every, side)])
+    slack = STIFF * noise.kappa / error**2
+    stiffness, reach = slack.copy(), threshold * error
+    bracket, place, is_open = _Bracket(len(u)), u.copy(), np.zeros(len(u), bool)
+    for _ in range(ROUNDS):
+        # The way from the last place inside along which the other parameters follow, as far as it goes.
+        value, _, direction = linearised(rows, place[rows])
+        goal = centre[rows] + side[rows] * reach[rows]
+        goal = np.where(side[rows] < 0, np.maximum(goal, limit[rows]), np.minimum(goal, limit[rows]))
+        tether = Tether(every[rows], goal, stiffness[rows])
+        begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
+        ended = minimise(problem, begin, observed=observed[rows], tether=tether, effort=PROFILE)
+        value = values_along(every[rows], problem, ended.u)[0]
+        rise = ended.cost - tether.cost(value) - cost[rows]
+        z = np.sqrt(np.maximum(2.0 * rise / noise.kappa[rows], 0.0))
+        failed = ~np.isfinite(z)
+        distance = np.where(failed, reach[rows], side[rows] * (value - centre[rows]))
+        z = np.where(failed, 2.0 * threshold[rows], z)
+        inside, close = z < threshold[rows], np.abs(z - threshold[rows]) <= CLOSE * threshold[rows]
+        # A tether that stretches has met a steep rise or a bound; only a bound withstands a stiffer one.
+        step = np.abs(goal - centre[rows]) - bracket.inner[rows]
+        last = goal == limit[rows]
+        short = distance < np.where(
+            last, (1.0 - CLOSE) * np.abs(goal - centre[rows]), bracket.inner[rows] + LAGGING * step
+        )
+        lagging = inside & ~close & short
+        unmoved = (distance < bracket.inner[rows] + UNMOVED * step) & (stiffness[rows] > slack[rows])
+        stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & ~np.isfinite(bracket.outer[rows])
+        stuck |= inside & ~close & ~short & last
+        stiffness[rows[lagging]] *= STIFFER
+        is_open[rows[stuck]] = True
+        place[rows[inside]] = ended.u[inside]
+        bracket.learn(rows, distance, z, inside)
+        bracket.inner[rows[close]] = distance[close]
+        rows = rows[~(close | stuck)]
+        if not len(rows):
+            break
+        bracket.doubt(rows)
+        reach[rows] = bracket.guess(rows, threshold, reach)
+    # Rows that are still walking: the objective has not risen far enough anywhere tried. A place inside on the other
+    # side of the estimate: the quantity jumps there, and no end was found.
+    is_open[rows[~np.isfinite(bracket.outer[rows])]] = True
+    is_open |= bracket.inner < 0
+    low, high = np.where(is_open, side * np.inf, centre + side * bracket.inner).reshape(2, -1)
+    return low, high
+
+
+# Refits of resampled points.
+
+REFINED = 4
+BOOTSTRAP_BATCH = 250  # refits at a time: what their screening needs fits in memory
+BOOTSTRAP_STARTS = 256
+
+
+def bootstrap(
+    problem: Problem,
+    u: np.ndarray,
+    resampling: str = "case",
+    count: int = 1000,
+    *,
+    starts: int | np.ndarray = BOOTSTRAP_STARTS,
+    seed: int = 0,
+) -> tuple[np.ndarray, int]:
+    """Parameters `[refits, p]` of `count` refits of resampled points, and how many did not converge.
+
+    Points are drawn by "case", by "run" (the groups that share errors), or as "residual"s around the law. Every refit
+    screens all the starts and refines the best of several groups of them, so that it may end at another optimum than
+    the fit did (Efron and Tibshirani 1993, An Introduction to the Bootstrap, sections 9.4 and 9.5).
+    """
+    begin = draw(problem, starts, seed) if isinstance(starts, int) else problem.coordinates(starts)
+    begin = np.concatenate([u[None], begin])
+    theta, converged = [], []
+    for weights, observed in _resamples(problem, u, resampling, count, seed):
+        best, _ = search(problem, begin, REFINED, weights, observed)
+        theta.append(problem.theta(best.u))
+        converged.append(best.converged)
+    good = np.concatenate(converged)
+    return np.concatenate(theta)[good], int((~good).sum())
+
+
+def _resamples(
+    problem: Problem, u: np.ndarray, resampling: str, count: int, seed: int
+) -> Iterator[tuple[np.ndarray | None, np.ndarray | None]]:
+    """Batches of (weights, observed), one row a refit."""
+    n, method = len(problem.observed), f"bootstrap_{resampling}"
+    by_run = resampling == "run"
+    if by_run and not isinstance(problem.shared, SharedErrors):
+        raise ScalingError(
+            "resamples groups of points, and there are none", key="intervals", value=method, fix="add --group run"
+        )
+    if not by_run and problem.shared is not None:
+        what = "points that share errors are not drawn one by one"
+        raise ScalingError(what, key="intervals", value=method, fix="take profile or bootstrap_run")
+    groups = problem.shared.groups if isinstance(problem.shared, SharedErrors) else np.arange(n)
+    drawn = int(groups.max()) + 1
+    rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
+    for first in range(0, count, BOOTSTRAP_BATCH):
+        size = min(BOOTSTRAP_BATCH, count - first)
+        if resampling == "residual":
+            residual, jacobian = problem.linearise(u[None])
+            # A point that holds the law has too small a residual; 1/√(1-h) gives it back its size.
+            errors = residual[0] / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian)[0], 0.05))
+            yield None, problem.observed + residual[0] - (errors - errors.mean())[rng.integers(0, n, (size, n))]
+        else:
+            yield rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), size)[:, groups] * problem.weights, None

@@ -1,0 +1,376 @@
+"""What a law is: data. A formula over named parameters and columns, with units, bounds and where to start looking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scaling.errors import ScalingError, nearest
+from scaling.laws.dual import Dual
+
+Columns = Mapping[str, np.ndarray]
+Inputs = Mapping[str, ArrayLike]
+Seeds = dict[int, dict[int, np.ndarray]]
+Bounds: TypeAlias = "tuple[float, float]"
+Curve: TypeAlias = Callable[[Any, Any], Any]
+Rng: TypeAlias = np.random.Generator
+
+MEANINGS = MappingProxyType(
+    {
+        "N": "parameters",
+        "D": "training tokens",
+        "C": "training compute",
+        "loss": "validation loss, nats per token",
+        "U": "unique training tokens",
+        "S": "optimizer steps",
+        "B": "batch, tokens per step",
+        "lr": "learning rate",
+        "M": "training tokens per parameter",
+        "width": "model width",
+        "depth": "layers",
+        "seed": "seed",
+        "run": "name of the run",
+        "trunk": "the run whose beginning it shares with others",
+        "S_min": "optimizer steps at a batch far above the critical one",
+        "C_min": "training compute at a batch far below the critical one",
+        "B_crit": "critical batch, tokens per step",
+        "S1": "area under the learning rate",
+        "S2": "annealing area",
+        "error": "error of a task",
+        "accuracy": "accuracy of a task",
+        "bits_per_byte": "bits per byte of a task's right answers",
+        "loss_a": "validation loss on the set that is predicted from, nats per token",
+        "loss_b": "validation loss on the set that is predicted, nats per token",
+        "loss_u": "validation loss less that of the tokens' frequencies, nats per token",
+        "V": "vocabulary",
+        "H": "training characters",
+        "experts": "experts",
+        "granularity": "width of a dense hidden layer over that of one expert",
+        "K": "parameters that a token uses over those of the dense model",
+        "P": "all parameters over those that a token uses",
+        "density": "fraction of the weights that are not zero",
+        "streams": "parallel streams",
+        "bits": "bits of a weight in training",
+        "p": "proportion of the loss's own domain in the training data",
+        "chance": "accuracy of guessing",
+        "options": "answers that an example of the task offers",
+        "examples": "examples that the score of a task is the mean of",
+    }
+)
+"""The columns a law may ask for, in the papers' letters."""
+
+POSITIVE = MEANINGS.keys() - {"seed", "run", "trunk", "S2", "error", "accuracy", "loss_u", "chance"}
+
+SIZE_EXPONENTS = MappingProxyType({"loss": 0.1, "loss_a": 0.1, "bits_per_byte": 0.1})
+"""A law in one of these columns measures distances by the size that the column falls with: L ∝ N^-0.1."""
+
+SIGNED = frozenset({"loss_u"})
+"""Targets that may be negative: differences of losses."""
+
+PROPORTIONS = frozenset({"accuracy", "error"})
+"""Columns that are means over examples which count as 0 or 1."""
+
+EXAMPLES = "examples"
+
+VARIANT = "variant_code"
+"""The column that tells the variants of a joint law apart."""
+
+PREFIX = "task_"
+"""Before the parameters of the second of two steps: `task_b` is b of task_sigmoid."""
+
+SMALLEST_HEIGHT = 1e-6
+"""The least distance from chance to the upper level of a score."""
+
+WIDE = 100.0
+"""Positive bounds further apart than this factor are searched in logarithms."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One unknown of a law.
+
+    `scale` is the coordinate the solver moves in: "log" for quantities that are positive and span decades.
+    `start` is the range random starts are drawn from, or the name of the column whose range it is.
+    `linear`: the prediction is a sum in which this parameter multiplies one term (variable projection).
+    """
+
+    name: str
+    unit: str
+    scale: Literal["linear", "log"]
+    lower: float
+    upper: float
+    start: tuple[float, float] | str
+    linear: bool = False
+    bounded: bool = False
+    """A person stated its bounds: they hold for the parameter itself, even where its term is the coordinate."""
+    at: Mapping[str, float] = field(default_factory=dict)
+    """Columns at which the size of its term is measured; the others are in the middle of the points."""
+
+
+def floor(name: str = "E", unit: str = "nats per token") -> Parameter:
+    """The irreducible loss."""
+    return Parameter(name, unit, "linear", 0.0, 1e6, (0.1, 2.0), linear=True)
+
+
+def coefficient(name: str, unit: str = "nats per token × unit of the column ^ exponent", **others: Any) -> Parameter:
+    """The height of a power-law term."""
+    return Parameter(name, unit, "log", 1e-100, 1e100, (1.0, 1e10), linear=True, **others)
+
+
+def exponent(name: str, lower: float = 0.0, upper: float = 5.0, start: tuple[float, float] = (0.02, 1.0)) -> Parameter:
+    """How fast a term falls."""
+    return Parameter(name, "1", "linear", lower, upper, start)
+
+
+def number(name: str, lower: float, upper: float, start: tuple[float, float]) -> Parameter:
+    """A number without a unit, of either sign."""
+    return Parameter(name, "1", "linear", lower, upper, start)
+
+
+def place(name: str, column: str, unit: str) -> Parameter:
+    """A place on a column's axis, such as a break or Kaplan's N_c."""
+    return Parameter(name, unit, "log", 1e-200, 1e200, column)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Form:
+    """A scaling law: its formula as text and as code, its parameters, and the columns that it reads."""
+
+    slot: ClassVar[str] = "law"
+    name: str
+    formula: str
+    citation: str
+    inputs: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    curve: Curve
+    """The formula in numpy: `curve(p, x)` with the parameters in `p` and the columns in `x`, each under its name."""
+    target: str = "loss"
+    derived: Mapping[str, Callable[[Any], Dual]] = field(default_factory=dict)
+    """Quantities the literature quotes that are formulas of the parameters, by name."""
+    objective: str = "log_huber"
+    """What a fit minimises unless another objective is named."""
+    chance: str | None = None
+    """The parameter that is the score of guessing, where there is one."""
+    height: str | None = None
+    """The parameter that is the distance from there to the score at a loss of zero."""
+    adjust: Callable[[np.ndarray, Rng, Columns, np.ndarray], None] | None = None
+    """Move uniform random starts `[count, p]`, in place, to where the columns and the target say."""
+    canonical: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
+    """The same law written in its one agreed way, where parameters can trade places."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """Names that are another parameter's in this fit, and which."""
+    variants: tuple[str, ...] = ()
+    """The variants of a joint law, in the order of their codes in the column `VARIANT`."""
+    steps: tuple[Form, ...] = ()
+    """The law of the loss and the law of a score given the loss, where the law has two steps."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The columns of a run's size: all inputs but the code of its variant."""
+        return tuple(name for name in self.inputs if name != VARIANT)
+
+    @property
+    def free_axes(self) -> tuple[str, ...]:
+        """The axes that a design can choose: the first proportion of a mixture follows from the others."""
+        return tuple(name for name in self.axes if name != "p_1")
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def predict(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
+        """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
+        return self._shaped(self.evaluate(theta, inputs, seeds={}).value, theta, inputs)
+
+    def jacobian(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
+        """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
+        theta = np.asarray(theta, float)
+        ones = {index: {index: np.ones_like(theta[..., :1])} for index in range(len(self.parameters))}
+        gradient = self.evaluate(theta, inputs, seeds=ones).gradient
+        zero = np.zeros((*theta.shape[:-1], 1))
+        return np.stack([self._shaped(gradient.get(index, zero), theta, inputs) for index in ones], axis=-1)
+
+    @np.errstate(all="ignore")  # a start may overflow, and loses by it
+    def evaluate(self, theta: np.ndarray, inputs: Inputs, seeds: Seeds) -> Dual:
+        """The formula on dual numbers; `seeds` hold dθ/du, by parameter and then by coordinate u."""
+        columns = {name: np.asarray(inputs[name], float) for name in self.inputs}
+        return self.curve(self.named_duals(theta, seeds), SimpleNamespace(**columns))
+
+    def named_duals(self, theta: np.ndarray, seeds: Seeds) -> SimpleNamespace:
+        """The parameters as dual numbers `[..., 1]` under their names."""
+        theta = np.asarray(theta, float)
+        duals = {
+            name: Dual(theta[..., index : index + 1], seeds.get(index, {}))
+            for index, name in enumerate(self.parameter_names)
+        }
+        return SimpleNamespace(**duals, **{name: duals[other] for name, other in self.tied.items()})
+
+    def start(self, rng: Rng, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
+        """`count` random starts `[count, p]`: uniform in each parameter's own scale and range, then adjusted."""
+        if self.steps:
+            raise ScalingError(f"{self.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
+        theta = np.empty((count, len(self.parameters)))
+        for index, parameter in enumerate(self.parameters):
+            start = parameter.start
+            low, high = (np.min(inputs[start]), np.max(inputs[start])) if isinstance(start, str) else start
+            draw = rng.random(count)
+            if parameter.scale == "log":
+                theta[:, index] = np.exp(np.log(low) + draw * np.log(high / low))
+            else:
+                theta[:, index] = low + draw * (high - low)
+        self.share_target(theta, rng, inputs, target)
+        if self.adjust is not None:
+            self.adjust(theta, rng, inputs, target)
+        return theta
+
+    def share_target(self, theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+        """Give each linear term a random fraction of the middle loss, so that starts do not depend on units."""
+        linear = [index for index, parameter in enumerate(self.parameters) if parameter.linear]
+        if linear:
+            theta[:, linear] = 1.0
+            terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, linear]), axis=1)
+            shares = rng.dirichlet(np.ones(len(linear)), size=len(theta))
+            theta[:, linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
+
+    def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
+        """The row in the middle of the points at which the size of a parameter's term is its coordinate."""
+        return {name: parameter.at[name] if name in parameter.at else _middle(inputs[name]) for name in self.inputs}
+
+    def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
+        n = len(np.atleast_1d(inputs[self.inputs[0]]))
+        return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))
+
+
+def _middle(values: ArrayLike) -> float:
+    column = np.asarray(values, float)
+    return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))
+
+
+def composed(loss: Form, task: Form) -> Form:
+    """score(N, D, …) = task(loss(N, D, …)). Bhagia et al. 2024, arXiv 2412.04403, section 3."""
+    if task.inputs != ("loss",):
+        raise ScalingError(f"{task.name} is not a law of a task given loss", fix="take task_sigmoid, task_power, …")
+    if loss.target != "loss" or "loss" in loss.inputs:
+        raise ScalingError(f"{loss.name} is not a law of the loss", fix="take chinchilla, power_law_floor_c, …")
+
+    def curve(p: Any, x: Any) -> Dual:
+        names = (*task.parameter_names, *task.tied)
+        later = SimpleNamespace(**{name: getattr(p, PREFIX + name) for name in names})
+        return task.curve(later, SimpleNamespace(loss=loss.curve(p, x)))
+
+    return Form(
+        name=f"{loss.name},{task.name}",
+        formula=f"{loss.formula}, {task.formula}",
+        citation="; ".join(dict.fromkeys((loss.citation, task.citation))),
+        inputs=loss.inputs,
+        parameters=(*loss.parameters, *(replace(p, name=PREFIX + p.name, linear=False) for p in task.parameters)),
+        curve=curve,
+        target=task.target,
+        tied={**loss.tied, **{PREFIX + name: PREFIX + other for name, other in task.tied.items()}},
+        steps=(loss, task),
+    )
+
+
+def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Form:
+    """The law with each parameter of `ties` equal to another and the parameters of `limits` within those bounds."""
+    if law.steps:
+        (loss, task), (loss_limits, task_limits) = law.steps, _by_step(limits)
+        loss_ties, task_ties = _by_step(ties)
+        task_ties = {name: other.removeprefix(PREFIX) for name, other in task_ties.items()}
+        return composed(constrained(loss, loss_ties, loss_limits), constrained(task, task_ties, task_limits))
+    roots = _roots(law, ties, limits)
+    if not roots and not limits:
+        return law
+    names = law.parameter_names
+    free = [index for index, name in enumerate(names) if name not in roots]
+    kept = [names[index] for index in free]
+    every = [kept.index(roots.get(name, name)) for name in names]
+    parameters = (law.parameters[index] for index in free)
+
+    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+        assert law.adjust is not None
+        full = theta[:, every]
+        law.adjust(full, rng, inputs, target)
+        theta[:] = full[:, free]
+
+    tied = replace(
+        law,
+        formula=", ".join([law.formula, *(f"{name} = {other}" for name, other in roots.items())]),
+        parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
+        adjust=adjust if law.adjust else None,
+        canonical=lambda theta: law.canonical(theta[..., every])[..., free],
+        tied=roots,
+    )
+    return replace(tied, derived={name: law.derived[name] for name in law.derived if _varies(tied, law.derived[name])})
+
+
+def _by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is stated by parameter, for the first step and for the second, each under its own names."""
+    first = {name: value for name, value in stated.items() if not name.startswith(PREFIX)}
+    return first, {name.removeprefix(PREFIX): stated[name] for name in stated if name not in first}
+
+
+def _roots(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> dict[str, str]:
+    """For each tied parameter the one that stays free; refuse ties and bounds that make no law."""
+    kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
+    for option, names in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
+        for name in names:
+            if name not in kinds:
+                raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
+    roots = {}
+    for name in ties:
+        root, seen = name, set[str]()
+        while root in ties:
+            if root in seen:
+                raise ScalingError("ties parameters in a circle", key="tie", value=name, fix="leave one of them free")
+            seen.add(root)
+            root = ties[root]
+        if kinds[name] != kinds[root]:
+            what, fix = f"{name} and {root} are of different kinds", "tie two exponents, for example"
+            raise ScalingError(what, key="tie", value=f"{name}={root}", fix=fix)
+        if name in limits:
+            raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")
+        roots[name] = root
+    return roots
+
+
+def _varies(law: Form, formula: Callable[[Any], Dual]) -> bool:
+    """Whether a derived quantity depends on the points: with α = β, N_opt ∝ C^½ whatever they are."""
+    theta = np.array([[0.3 + 0.1 * index for index in range(len(law.parameters))]])
+    seeds = {index: {index: np.ones((1, 1))} for index in range(len(law.parameters))}
+    gradient = formula(law.named_duals(theta, seeds)).gradient.values()
+    return any(np.abs(part).max() > 1e-9 for part in gradient)
+
+
+def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
+    """The parameter within stated bounds, looked for where its own range and the bounds meet."""
+    low, high = limits
+    if not low < high:
+        key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
+        raise ScalingError("are no bounds", key=key, value=f"{low:g}:{high:g}", fix=fix)
+    kind = "linear" if low < 0 else parameter.scale
+    low = max(low, parameter.lower) if kind == "log" else low
+    start = parameter.start
+    if not isinstance(start, str):
+        usual, start = start, (max(start[0], low), min(start[1], high))
+        if start[0] >= start[1]:  # the usual range lies outside the bounds: look near the end towards it
+            low_end, high_end = max(low, -1e100), min(high, 1e100)
+            near = abs(low_end) if usual[1] <= low_end else abs(high_end)
+            width = max(abs(usual[0]), abs(usual[1]), near, 1e-12) * WIDE
+            below = (low_end, min(high_end, low_end + width))
+            start = below if usual[1] <= low_end else (max(low_end, high_end - width), high_end)
+    return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
+
+
+def upper_level(law: Form, fixed: Mapping[str, float]) -> dict[str, Bounds]:
+    """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
+    task, prefix = (law.steps[1], PREFIX) if law.steps else (law, "")
+    if task.height is None or task.chance is None:
+        return {}
+    chance, height = prefix + task.chance, prefix + task.height
+    return {} if chance not in fixed or height in fixed else {height: (SMALLEST_HEIGHT, 1.0 - fixed[chance])}

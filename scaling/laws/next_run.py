@@ -1,0 +1,362 @@
+"""The next run of an adaptive study: its goal, what the finished runs show of it, what to train next, when to stop.
+
+A goal is what a study is to bound, and how narrowly: `E ± 0.01`, `loss at C=1e15 ± 0.5%`. Each law in competition is
+linearised where it was last fitted, and the next run is the one that lowers the variance of the goal most per FLOP
+(`design`). Everything here is deterministic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.laws.compare import akaike_weights, mean_interval
+from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_without_noise, surface
+from scaling.laws.fit import Fit, fit
+from scaling.laws.formula import parse_number
+from scaling.laws.intervals import Interval, measure, student
+from scaling.laws.law import VARIANT, Form
+from scaling.laws.optimum import Budget, optimal_loss
+from scaling.laws.points import Points
+from scaling.laws.problem import Quantity, derived, parameter, prediction, prior_correlation
+
+STARTS = 256
+SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
+WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the residuals
+PRIOR = 0.1
+"""Under repeated looks, the prior's information over that of the finished study."""
+QUANTILE = 3.4
+"""About what takes the place of Student's quantile under repeated looks when an adaptive study ends."""
+WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
+_GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
+_PREDICTION = re.compile(r"(?P<target>\w+)(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+)")
+
+Unit = Literal["absolute", "relative"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Half the width that the interval of a quantity is to have: in its own unit, or relative to its estimate.
+
+    Without a `place` the quantity is a parameter, or what the law derives from its parameters. `between` are two
+    variants, whose difference, the first less the second, is the quantity.
+    """
+
+    text: str
+    what: str
+    half_width: float
+    unit: Unit = "absolute"
+    place: Mapping[str, float] = field(default_factory=dict)
+    between: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The quantity as it was written."""
+        return self.text.partition("±")[0].strip()
+
+    def quantity(self, form: Form) -> Quantity:
+        """The quantity under a law; refused where the law does not know it."""
+        if not self.place:
+            if self.what in form.derived:
+                return derived(self.what, form.derived[self.what])
+            if self.what not in form.parameter_names:
+                known = [*form.parameter_names, *form.derived]
+                raise self._refused(f"{form.name} has no {self.what!r}", nearest(self.what, known))
+            return parameter(form, self.what)
+        if self.what != form.target:
+            raise self._refused(f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
+        if self.between is not None:
+            return self._difference(form)
+        if form.variants:
+            raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
+        if set(self.place) == {"C"} and "C" not in form.inputs:
+            return optimal_loss(form, Budget(self.place["C"]))
+        return prediction(form, self._columns(form))
+
+    def width_of(self, interval: Interval | None) -> float:
+        """Half the width of an interval in the goal's unit; infinite where an end is open, or without an interval."""
+        if interval is None:
+            return float("inf")
+        half = 0.5 * (interval.high - interval.low)
+        return half if self.unit == "absolute" else half / abs(interval.estimate)
+
+    def spelled(self, half_width: float) -> str:
+        """A half-width in the goal's unit, for people: `± 0.012`, `± 0.61%`."""
+        if half_width == float("inf"):
+            return "an open interval"
+        return f"± {half_width:.3g}" if self.unit == "absolute" else f"± {100 * half_width:.3g}%"
+
+    def _columns(self, form: Form) -> Mapping[str, float]:
+        for column in self.place:
+            if column not in form.axes:
+                raise self._refused(f"{form.name} has no column {column!r}", nearest(column, form.axes))
+        if absent := [column for column in form.axes if column not in self.place]:
+            raise self._refused(f"{form.name} is a law of {', '.join(form.axes)}", f"add {absent[0]}=…")
+        return self.place
+
+    def _difference(self, form: Form) -> Quantity:
+        assert self.between is not None
+        if not form.variants:
+            raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
+        for variant in self.between:
+            if variant not in form.variants:
+                raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
+        columns = self._columns(form)
+        one, other = (
+            prediction(form, {**columns, VARIANT: float(form.variants.index(variant))}).formula
+            for variant in self.between
+        )
+        return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
+
+    def _refused(self, what: str, fix: str | None) -> ScalingError:
+        return ScalingError(what, key="--adaptive", value=self.text, fix=fix)
+
+
+def parse_goal(text: str) -> Goal:
+    """The goal that a person wrote."""
+
+    def refused(what: str) -> ScalingError:
+        return ScalingError(what, key="--adaptive", value=text, fix=f"write it as {WRITTEN}")
+
+    match = _GOAL.fullmatch(text.strip())
+    if match is None:
+        raise refused("expected a quantity, ± and half the width that its interval is to have")
+    width = parse_number(match["width"])
+    if width is None or not 0 < width < float("inf"):
+        raise refused("expected a width above 0")
+    unit: Unit = "relative" if match["percent"] else "absolute"
+    width = width / 100 if match["percent"] else width
+    at = _PREDICTION.fullmatch(match["what"])
+    if at is None:
+        if not re.fullmatch(r"\w+", match["what"]):
+            raise refused("expected one parameter, or a loss at a size")
+        return Goal(text, match["what"], width, unit)
+    place: dict[str, float] = {}
+    for word in at["place"].split():
+        name, sign, number = word.rstrip(",").partition("=")
+        value = parse_number(number) if sign else None
+        if value is None or not 0 < value < float("inf"):
+            raise refused(f"expected NAME=NUMBER, not {word!r}")
+        place[name] = value
+    between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
+    if between is not None and unit == "relative":
+        raise refused("a difference may be zero, so its width is no percentage")
+    return Goal(text, at["target"], width, unit, place, between)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A law as it is taken to be, and how much it counts among those in competition."""
+
+    form: Form
+    estimates: Mapping[str, float]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the finished runs show: the laws as fitted, the interval of the goal, the noise and its correlation."""
+
+    beliefs: tuple[Belief, ...]
+    noise: float
+    correlation: float
+    interval: Interval | None = None
+    fits: tuple[Fit, ...] = ()
+
+
+def look(
+    goal: Goal,
+    forms: Sequence[Form],
+    candidates: Candidates,
+    rows: Sequence[int],
+    losses: np.ndarray,
+    supposed: Sequence[Belief] = (),
+    noise: float = 0.003,
+    level: float = LEVEL,
+) -> Look:
+    """Fit the laws to the runs that are done. What is `supposed` of them holds until there are enough runs."""
+    fits = []
+    for form in forms:
+        if len(rows) > len(form.parameters):
+            columns = {name: candidates.at(rows)[name] for name in form.inputs}
+            try:
+                points = Points(columns | {form.target: np.asarray(losses, float)})
+                fits.append(fit(form, points, group=candidates.group(rows), starts=STARTS))
+            except ScalingError:
+                continue  # it does not converge on these few runs
+    if not fits:
+        return Look(tuple(supposed), noise, prior_correlation())
+    weights = akaike_weights(fits)
+    trusted = len(rows) >= max(len(form.parameters) for form in forms) + SPARE or not supposed
+    beliefs = tuple(Belief(each.form, each.estimates, float(w)) for each, w in zip(fits, weights, strict=True))
+    heaviest = fits[int(np.argmax(weights))]
+    # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
+    freedom = heaviest.degrees_of_freedom
+    if freedom > 0:
+        problem, cost = heaviest.problem, np.array([heaviest.objective])
+        scale = float(measure(problem.objective, cost, len(problem.observed), len(problem.free)).scale[0])
+        noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
+    correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
+    interval = _interval(goal, fits, level)
+    return Look(beliefs if trusted else tuple(supposed), noise, correlation, interval, tuple(fits))
+
+
+def _interval(goal: Goal, fits: Sequence[Fit], level: float) -> Interval | None:
+    """The interval of the goal by the mean of the laws; None before each has a degree of freedom."""
+    if any(each.degrees_of_freedom < 1 for each in fits):
+        return None
+    return mean_interval(fits, goal.quantity, akaike_weights(fits).tolist(), level)
+
+
+def _near(goal: Goal, belief: Belief, candidates: Candidates, seen: Look) -> tuple[Linear, float, np.ndarray]:
+    """A law near what it is taken to be, its value of the goal, and its log losses at the candidates."""
+    problem, u = study_without_noise(belief.form, belief.estimates, candidates.columns)
+    quantity = goal.quantity(belief.form)
+    scaled, slope = quantity.along(problem, u[None])
+    value = float(quantity.unscale(scaled)[0])
+    slope = slope * value if quantity.scale == "log" else slope
+    rows = problem.linearise(u[None])[1][0].T
+    return Linear(rows, slope, candidates.trunks, seen.correlation), value, problem.observed
+
+
+def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Look) -> tuple[float, np.ndarray]:
+    """The variance of the goal's quantity, in its unit, after runs at `taken`, and after one more at each candidate.
+
+    Laws that disagree about the quantity add
+
+        w_f w_g (q_f - q_g)² exp(-(m_f(x) - m_g(x))² / (8 s²))
+
+    which a run at x narrows where it tells the laws apart (the Bhattacharyya bound of their weights, after Box and Hill
+    1967, Technometrics 9(1)).
+    """
+    weights = [belief.weight for belief in seen.beliefs]
+    near = [_near(goal, belief, candidates, seen) for belief in seen.beliefs]
+    now, after = 0.0, np.zeros(len(candidates))
+    for weight, (linear, _, _) in zip(weights, near, strict=True):
+        one, each = linear.variances(taken)
+        now, after = now + weight * seen.noise**2 * one, after + weight * seen.noise**2 * each
+    for first, (_, value, losses) in enumerate(near):
+        for second, (_, other, others) in enumerate(near[:first]):
+            disagreement = weights[first] * weights[second] * (value - other) ** 2
+            now = now + disagreement
+            after = after + disagreement * np.exp(-((losses - others) ** 2) / (8.0 * seen.noise**2))
+    size = 1.0 if goal.unit == "absolute" else sum(w * value for w, (_, value, _) in zip(weights, near, strict=True))
+    return now / size**2, after / size**2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The run that is chosen, why, and the best of those that were not."""
+
+    row: int
+    cost: float
+    reason: str
+    """`narrows` the interval of the goal, or is `spread` over the columns before a law is known."""
+    expected: float | None
+    """The half-width after it, in the goal's unit; None before the law has a degree of freedom."""
+    score: float
+    others: tuple[tuple[int, float], ...]
+    """The next best rows, each with its score over the chosen one's."""
+
+
+def choose(
+    goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Look, left: float, closed: Sequence[int] = ()
+) -> Choice | None:
+    """The next run within the FLOPs that are left, among those that are neither taken nor `closed`; None without one.
+
+    The losses of those taken count whether they are known yet or not.
+    """
+    cost = candidates.cost(taken)
+    affordable = cost <= left
+    affordable[[*taken, *closed]] = False
+    if not affordable.any():
+        return None
+    if seen.beliefs:
+        now, after = variances(goal, candidates, taken, seen)
+        freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
+    else:
+        now, after = surface(candidates.columns, candidates.trunks).variances(taken)
+        freedom = 0
+    order, score = best_first((now, after), cost, affordable)
+    row = int(order[0])
+    return Choice(
+        row,
+        float(cost[row]),
+        "narrows" if seen.beliefs else "spread",
+        student(LEVEL, freedom) * float(np.sqrt(after[row])) if freedom > 0 else None,
+        float(score[row]),
+        tuple((int(other), float(score[other] / score[row])) for other in order[1:4]),
+    )
+
+
+def expected_path(goal: Goal, candidates: Candidates, supposed: Look, budget: float, to: float = 0.0) -> list[Choice]:
+    """The choices that are expected were the laws as supposed, until the half-width is `to` or nothing can be paid."""
+    path: list[Choice] = []
+    while not confirmed([width_after(one) for one in path], to):
+        spent = sum(choice.cost for choice in path)
+        choice = choose(goal, candidates, [choice.row for choice in path], supposed, budget - spent)
+        if choice is None:
+            break
+        path.append(choice)
+    return path
+
+
+def width_after(choice: Choice | None) -> float:
+    """The half-width that is expected after a choice; infinite where nothing is known of it."""
+    return float("inf") if choice is None or choice.expected is None else choice.expected
+
+
+# When to stop looking.
+
+
+def confirmed(half_widths: Sequence[float], goal: float) -> bool:
+    """Whether the last two looks were narrow enough: where one is, the noise is often by chance seen too small."""
+    return len(half_widths) >= 2 and max(half_widths[-2:]) <= goal
+
+
+def interval_of_all_looks(
+    goal: Goal, candidates: Candidates, rows: Sequence[int], seen: Look, end: Sequence[int] | None = None
+) -> Interval | None:
+    """The interval of the goal that holds at all looks together; None while it is open.
+
+    The study ends with the runs `end`, or where its goal is reached. The interval is that of one look at another level.
+    """
+    heaviest = max(seen.beliefs, key=lambda belief: belief.weight)
+    seen_alone = replace(seen, beliefs=(replace(heaviest, weight=1.0),))
+    now = variances(goal, candidates, rows, seen_alone)[0]
+    last = (goal.half_width / QUANTILE) ** 2 if end is None else variances(goal, candidates, end, seen_alone)[0]
+    freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
+    level = level_at_a_look(LEVEL, freedom, last / now)
+    return None if level is None else _interval(goal, seen.fits, level)
+
+
+def level_at_a_look(level: float, freedom: float, fraction: float) -> float | None:
+    """The level at which to compute an interval so that all looks together hold at `level`; None while it is open.
+
+    Of 95% intervals computed after every run, far more than 5% of studies have one that misses. The mixture of
+    Student's likelihood ratio over a normal prior of the quantity is a martingale where the law is linear and errors
+    are normal (Lindon, Ham, Tingley and Bojinov 2022, arXiv 2210.08589, after Robbins 1970), so that
+
+        |estimate - truth| ≤ error √(ν (1 - A) / (A - r)),  A = (α² r)^(1/(ν + 1)),  r = φ / (φ + z)
+
+    holds at all looks together with probability 1 - α. ν are the degrees of freedom, z is the information that the runs
+    carry about the quantity, φ that of the prior: a tenth of the information that the finished study will have. The
+    interval is then about as narrow as it can be at its end, and open at first, when there is little to know. The root
+    is a quantile of Student's t at another level. `fraction` is the information at this look over that of the finished
+    study.
+    """
+    from scipy.special import stdtr
+
+    if freedom < 1 or not fraction > 0:
+        return None
+    prior = PRIOR / (PRIOR + fraction)
+    limit = float(np.exp(np.log((1.0 - level) ** 2 * prior) / (freedom + 1.0)))
+    if limit <= prior:
+        return None
+    quantile = float(np.sqrt(freedom * (1.0 - limit) / (limit - prior)))
+    return float(1.0 - 2.0 * stdtr(freedom, -quantile))

@@ -1,0 +1,204 @@
+"""Compute-optimal size, data and loss under a law in N and D, with intervals, and what competing laws make of them.
+
+C = k N D, with k = 6 FLOPs per parameter and token unless stated otherwise (Kaplan et al. 2020, arXiv 2001.08361).
+Where the model is to serve T tokens after its training, which take 2 FLOPs per parameter each, C = k N D + 2 N T pays
+for both (Sardana et al. 2024, arXiv 2401.00448): the best model is then smaller and trained on more data.
+
+The best use of a budget depends on the law's form, which an interval does not hold. Each other law of N and D is fitted
+to the same points, with their shared errors, under the same objective and equal weights; where the fitted law has other
+weights, that law with equal ones too. Those whose residuals are about as small compete.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.laws.catalogue import laws
+from scaling.laws.diagnostics import POINTS_A_PARAMETER
+from scaling.laws.dual import Dual
+from scaling.laws.fit import Fit, fit, intervals
+from scaling.laws.intervals import Interval, Method, is_wide_size
+from scaling.laws.law import Form, Seeds
+from scaling.laws.problem import Quantity
+
+FLOPS = 6.0
+SERVED = "served"
+"""The column of a target that names the tokens served after training."""
+SERVING = 2.0
+"""FLOPs per parameter and token of a forward pass."""
+WIDEST = 60.0  # log N is searched this far on either side of √(C/k): 26 decades
+STEP = 4e-3  # of log N, for derivatives along the budget by differences
+COMPETES = 2.0
+"""Times the smallest scale of the residuals among the laws, up to which a law competes."""
+STARTS = 64
+
+
+@dataclass(frozen=True)
+class Budget:
+    """FLOPs `[batch, 1]` or a number, what they pay for, and the values of the law's further columns, such as U."""
+
+    C: float | np.ndarray
+    others: Mapping[str, float] = field(default_factory=dict)
+    flops: float = FLOPS
+    served: float = 0.0
+
+    def data(self, N: Any) -> Any:
+        """The data that the budget pays for at a size, after what serving takes."""
+        return self.C / (self.flops * N) - SERVING / self.flops * self.served
+
+    def run(self, log_size: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns of runs of these sizes."""
+        size = np.exp(log_size)
+        return {"N": size, "D": self.data(size), **{name: np.full_like(size, v) for name, v in self.others.items()}}
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best use of a budget."""
+
+    C: float
+    N: Interval
+    D: Interval
+    loss: Interval
+
+    def agrees(self, size: Interval | float) -> bool:
+        """Whether its size lies in the interval of another law; without one, the size of that law in its interval."""
+        return size.covers(self.N.estimate) if isinstance(size, Interval) else self.N.covers(size)
+
+
+def optimal(
+    fit: Fit,
+    C: float,
+    *,
+    others: Mapping[str, float] | None = None,
+    flops: float = FLOPS,
+    served: float = 0.0,
+    method: Method = "profile",
+    level: float = 0.95,
+) -> Optimum:
+    """N, D and loss of the compute-optimal run at budget `C`, which also pays for the tokens `served` by the model.
+
+    `others` are the law's further columns, such as U.
+    """
+    budget = Budget(C, others or {}, flops, served)
+    quantities = [optimal_size(fit.form, budget), optimal_loss(fit.form, budget)]
+    size, loss = intervals(fit, method, level=level, quantities=quantities).values()
+    low = -math.inf if size.open_above else budget.data(size.high)
+    high = math.inf if size.open_below else budget.data(size.low)
+    data = Interval(f"D_opt(C={C:g})", budget.data(size.estimate), low, high, level, method)
+    return Optimum(C, size, data, loss)
+
+
+def optimal_size(form: Form, budget: Budget) -> Quantity:
+    """N that minimises the law along C = k N D + 2 N T."""
+    _require_size_and_data(form)
+
+    def formula(law: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+        best = _log_best_size(law, theta, budget)
+        # dx*/dθ = -L_xθ / L_xx by the implicit function theorem, x = log N; L_x by differences of exact derivatives.
+        below, at, above = (law.evaluate(theta, budget.run(best + shift), seeds) for shift in (-STEP, 0.0, STEP))
+        curvature = (above.value - 2.0 * at.value + below.value) / STEP**2
+        mixed = (above - below) / (2.0 * STEP)
+        return np.exp(Dual(best, {index: -part / curvature for index, part in mixed.gradient.items()}))
+
+    return Quantity(f"N_opt(C={budget.C:g})", formula, "log")
+
+
+def optimal_loss(form: Form, budget: Budget) -> Quantity:
+    """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C."""
+
+    def formula(law: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+        return best_loss(law, theta, seeds, replace(budget, C=np.full((len(theta), 1), budget.C)))
+
+    return Quantity(f"{form.target}_opt(C={budget.C:g})", formula, "log")
+
+
+def best_loss(form: Form, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
+    """The least loss at budgets `[batch, 1]`. At the minimum the change of N* adds nothing to the derivative."""
+    if form.inputs[0] == "C" and "N" not in form.inputs:
+        C = np.asarray(budget.C, float)
+        others = {name: np.full_like(C, value) for name, value in budget.others.items()}
+        return form.evaluate(theta, {"C": C, **others}, seeds)
+    _require_size_and_data(form)
+    return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
+
+
+def _log_best_size(form: Form, theta: np.ndarray, budget: Budget) -> np.ndarray:
+    """log N* `[batch, 1]`: ever finer grids around the best point of the one before, then Newton's method."""
+    budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
+    centre, reach = 0.5 * np.log(budget.C / budget.flops), WIDEST
+    grid, rows = np.linspace(-1.0, 1.0, 81), np.arange(len(theta))
+
+    def loss_at(log_size: np.ndarray) -> np.ndarray:
+        return form.evaluate(theta, budget.run(log_size), {}).value
+
+    while reach > STEP:
+        tried = centre + reach * grid
+        with np.errstate(all="ignore"):
+            loss = loss_at(tried)
+        best = np.where(np.isfinite(loss), loss, np.inf).argmin(1)
+        centre, reach = tried[rows, best][:, None], reach * 0.05
+    for _ in range(3):
+        two_below, below, at, above, two_above = (loss_at(centre + shift * STEP) for shift in (-2, -1, 0, 1, 2))
+        slope = (two_below - 8.0 * below + 8.0 * above - two_above) / (12.0 * STEP)
+        curvature = (above - 2.0 * at + below) / STEP**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = np.where(curvature > 0, slope / curvature, 0.0)  # not a number beyond what serving leaves
+        centre = centre - np.clip(step, -10.0 * STEP, 10.0 * STEP)
+    return centre
+
+
+def _require_size_and_data(form: Form) -> None:
+    if not {"N", "D"} <= set(form.inputs):
+        raise ScalingError(
+            f"{form.name} has no frontier: it is not a law in N and D", fix="fit chinchilla, for example"
+        )
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A competing law as fitted, what it is called, and the scale of its residuals."""
+
+    name: str
+    fit: Fit
+    residual_scale: float
+
+
+def competitors(law: Fit) -> tuple[Competitor, ...]:
+    """The fits of the competing laws; none where the law is not one of N and D, or its points are few."""
+    if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
+        return ()
+    weighted, kind = not np.allclose(law.weights, 1.0), law.problem.objective
+    others = []
+    for form in laws().values():
+        comparable = set(form.inputs) == {"N", "D"} and form.target == law.form.target
+        enough = len(law.problem.observed) >= POINTS_A_PARAMETER * len(form.parameters)
+        if (form.name == law.form.name and not weighted) or not comparable or not enough:
+            continue
+        try:
+            other = fit(form, law.points, objective=kind, group=law.groups, starts=STARTS, seed=law.seed)
+        except ScalingError:
+            continue  # it does not converge on these points
+        name = f"{form.name} with equal weights" if weighted else form.name
+        others.append(Competitor(name, other, residual_scale(other)))
+    smallest = min((residual_scale(law), *(other.residual_scale for other in others)))
+    return tuple(other for other in others if other.residual_scale <= COMPETES * smallest)
+
+
+def residual_scale(law: Fit) -> float:
+    """The root mean square residual, without weights."""
+    return float(np.sqrt(np.sum(law.residuals**2) / max(law.degrees_of_freedom, 1)))
+
+
+def competing_optima(
+    others: Iterable[Competitor], C: float, served: float, level: float
+) -> list[tuple[Competitor, Optimum]]:
+    """The optimum of a budget by each competing law that identifies one, with intervals by Student's t."""
+    optima = [(other, optimal(other.fit, C, served=served, method="t", level=level)) for other in others]
+    return [(other, best) for other, best in optima if not is_wide_size(best.N)]

@@ -1,0 +1,607 @@
+"""Points: a table of runs, what each of its columns means, and how many planned runs it has.
+
+A law is fitted to points of one kind. Two parameter counts that include and leave out the embedding, two tokenizers or
+two validation sets make two tables; a table that mixes them is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from scaling import json_lines
+from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
+from scaling.laws.formula import (
+    condition,
+    evaluate,
+    is_empty,
+    names,
+    no_column,
+    not_a_number,
+    numeric,
+    parse,
+    word_in,
+)
+from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Form
+
+USUAL_NAMES = MappingProxyType(
+    {
+        "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
+        "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
+        "C": ("flops", "compute", "train_flops", "training_flops"),
+        "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
+    }
+)
+"""What tables call these columns, in small letters."""
+
+SETUP_QUESTIONS = {
+    "hypothesis": "What question does the law answer?",
+    "architecture": "Which architecture, and how do its width and depth grow together?",
+    "optimizer": "Which optimizer?",
+    "lr": "Which learning rates, and how were they chosen at each scale?",
+    "schedule": "Which schedule, and was its length matched to each run's tokens?",
+    "batch": "Which batch sizes, and do they change with scale?",
+    "tokenizer": "Which tokenizer?",
+    "data": "Which training data, and is any of it repeated?",
+    "validation": "On which data is the loss measured?",
+    "noise": "How large is the noise between seeds?",
+}
+"""What numbers do not show: a definition answers it, or a column of one value."""
+
+SETUP_COLUMNS = {"batch": ("B",), "data": ("corpus", "dataset")}
+"""Names under which tables give these."""
+
+NOT_STATED = "not stated"
+
+SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
+"""Formulas as the papers write them."""
+
+IDENTITIES = ("tokenizer", "validation")
+"""Columns that identify the loss that was measured: two values are two kinds of loss."""
+
+DEFINITION = "_definition"
+"""`N_definition` states what column N counts."""
+
+STATUS = "status"
+FINISHED, EXCLUDED, FAILED = "finished", "excluded", "failed"
+STATES = MappingProxyType(
+    {
+        **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
+        **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
+        **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
+        **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
+        **dict.fromkeys(("running", "pending", "queued"), FAILED),
+    }
+)
+"""How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss."""
+
+CHANCE, OPTIONS = "chance", "options"
+
+LARGEST_LOSS = 14.0
+"""Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess."""
+
+UNITS = {
+    "perplexity": re.compile(r"\b(perplexity|ppl)\b"),
+    "bits per token": re.compile(r"\b(bits?[ /](per |a )?token|bpt)\b"),
+    "bits per byte": re.compile(r"\b(bits?[ /](per |a )?(byte|character)|bpb|bpc)\b"),
+}
+"""Units of a loss that are no nats."""
+
+TABLE = "points.csv"
+WITHIN = ("report/" + TABLE, "studies/*/report/" + TABLE, "sweeps/*/" + TABLE)
+"""Where a study's folder, a ledger of studies and one of sweeps hold their tables."""
+
+LONGEST_CELL = 2**24  # characters: W&B exports whole configs in a cell
+
+
+@dataclass(frozen=True)
+class Points:
+    """Columns of equal length, their stated definitions, and the runs that were planned but are not among them."""
+
+    columns: Mapping[str, np.ndarray]
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    excluded: int = 0
+    failed: int = 0
+    held_out: int = 0
+    source: str = ""
+
+    def __post_init__(self):
+        lengths = {name: len(column) for name, column in self.columns.items()}
+        if len(set(lengths.values())) > 1:
+            what, fix = "the columns differ in length", "give every column a value a run"
+            raise ScalingError(what, key="columns", value=lengths, fix=fix)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self.refuse_absent([name])
+        return self.columns[name]
+
+    @property
+    def used(self) -> int:
+        """Fitted or held out to test the fit."""
+        return len(self) + self.held_out
+
+    @property
+    def planned(self) -> int:
+        """Every planned run is used, excluded or failed; these are all cases."""
+        return self.used + self.excluded + self.failed
+
+    def count(self) -> str:
+        split = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
+        return f"{self.used} used{split} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
+
+    def definition(self, name: str) -> str:
+        return self.definitions.get(name, NOT_STATED)
+
+    def where(self, mask: np.ndarray) -> Points:
+        """The points of a boolean mask; those left out are counted as excluded."""
+        mask = np.asarray(mask)
+        if mask.dtype != bool or mask.shape != (len(self),):
+            raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, fix="compare a column")
+        return replace(self.take(mask), excluded=self.excluded + int((~mask).sum()))
+
+    def take(self, order: np.ndarray) -> Points:
+        """The points in another order, or drawn again as a bootstrap does; the counts stay those of the table."""
+        return replace(self, columns={name: column[order] for name, column in self.columns.items()})
+
+    def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
+        """The points to fit and those of the mask, held out to test the fit; both count as used."""
+        rest, tested = self.where(~np.asarray(mask)), self.where(mask)
+        return (
+            replace(rest, excluded=self.excluded, held_out=self.held_out + len(tested)),
+            replace(tested, excluded=self.excluded, held_out=self.held_out + len(rest)),
+        )
+
+    def with_column(self, name: str, values: np.ndarray, definition: str) -> Points:
+        columns = {**self.columns, name: np.asarray(values)}
+        return replace(self, columns=columns, definitions={**self.definitions, name: definition})
+
+    def pooled(self) -> dict[str, int]:
+        """Columns of words that differ between groups of points, and how many values each has: which no law models."""
+        words = [
+            name
+            for name, column in self.columns.items()
+            if column.dtype == object and name not in ("run", "trunk", STATUS, "held_out")
+        ]
+        kinds = {name: len(set(self.columns[name].tolist())) for name in words}
+        return {name: count for name, count in kinds.items() if 1 < count <= len(self) / 2}
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A column a law can use: present, numeric, finite, and positive where its meaning is."""
+        column = numeric(name, self[name], self.source)
+        place = self.source or None
+        missing = int((~np.isfinite(column)).sum())
+        if missing:
+            what = f"{missing} of {len(column)} values are missing or not finite"
+            fix = "fill them, or mark those runs as diverged or failed in a `status` column"
+            raise ScalingError(what, file=place, key=name, fix=fix)
+        if name in POSITIVE and len(column) and column.min() <= 0:
+            what = f"must be positive ({MEANINGS[name]})"
+            fix = f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'"
+            raise ScalingError(what, file=place, key=name, value=float(column.min()), fix=fix)
+        return column
+
+    def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
+        """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
+        self.refuse_absent(inputs if target is None else (*inputs, target))
+        columns = {name: self.numbers(name) for name in inputs}
+        place = self.source or None
+        if not len(self):
+            what = f"there is no finished run to fit: {self.count()}"
+            raise ScalingError(what, file=place, fix="finish some, or correct their `status`")
+        for name, column in columns.items():
+            if len(np.unique(column)) == 1:
+                what, fix = "has one value, so no law in it can be seen", f"add runs at another {name}"
+                fix += ", or fit a law without it"
+                raise ScalingError(what, file=place, key=name, value=float(column[0]), fix=fix)
+        scales = len(np.unique(np.column_stack(list(columns.values())), axis=0))
+        if scales < parameters:
+            what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
+            fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
+            raise ScalingError(what, file=place, fix=fix)
+        self._require_mixture([name for name in inputs if re.fullmatch(r"p_\d+", name)])
+
+    def _require_mixture(self, proportions: Sequence[str]) -> None:
+        """The proportions of a mixture are 0 to 1 and sum to one."""
+        if not proportions:
+            return
+        table = np.column_stack([self.numbers(name) for name in proportions])
+        negative, off = table.min(1) < 0, np.abs(table.sum(1) - 1.0) > 0.01
+        for rows, what in ((negative, "has a negative proportion"), (off, "does not sum to 1")):
+            if rows.any():
+                row = int(np.flatnonzero(rows)[0])
+                raise ScalingError(
+                    f"{', '.join(proportions)} of row {row + 1} {what}",
+                    key="p",
+                    value=" + ".join(f"{value:g}" for value in table[row]),
+                    fix="give every domain of the mixture a column of its fraction",
+                )
+
+    def refuse_absent(self, names: Sequence[str]) -> None:
+        """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
+        absent = [name for name in names if name not in self]
+        if absent:
+            described = ", ".join(f"{name!r}" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in absent)
+            option = self.map_option(absent)
+            choices = nearest(absent[0], self.columns) if len(absent) == 1 else f"of {', '.join(self.columns)}"
+            fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
+            what = f"there is no column {described}" if len(absent) == 1 else f"there are no columns {described}"
+            raise ScalingError(what, file=self.source or None, fix=fix)
+
+    def map_option(self, names: Sequence[str]) -> str:
+        """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
+        pairs = []
+        for name in names:
+            usual = {name.casefold(), *USUAL_NAMES.get(name, ())}
+            likely = [column for column in self.columns if re.split(r"[./]", column)[-1].casefold() in usual]
+            pairs.append(shlex.quote(f"{name}={likely[0] if len(likely) == 1 else 'COLUMN'}"))
+        return f"--map {' '.join(pairs)}"
+
+
+def load_points(
+    source: Any,
+    *,
+    rename: Mapping[str, str] | None = None,
+    where: Iterable[str] = (),
+    define: Mapping[str, str] | None = None,
+    name: str = "",
+) -> Points:
+    """Points of a file or a folder with a table, a DataFrame, columns by name, or records, one a run; all are checked.
+
+    `rename` maps a name to its column or its formula (`{"loss": "final_loss", "N": "params-embedding"}`), `where`
+    chooses rows by conditions (`["C<1e21", "corpus=c4"]`), `define` states definitions the table lacks. A `status`
+    column counts the runs that did not finish: diverged and pruned ones are excluded, others failed. `name` is what
+    errors call the table.
+    """
+    rename, define = rename or {}, define or {}
+    if isinstance(source, str | Path):
+        path = Path(source)
+        path = table_of(path) if path.is_dir() else path
+        raw, name = _read(path), name or str(path)
+    elif hasattr(source, "columns"):
+        raw = {str(column): list(source[column]) for column in source.columns}
+    else:
+        raw = source if isinstance(source, Mapping) else _of_records(source)
+    columns = {column: _typed(column, list(values)) for column, values in raw.items()}
+    table = _renamed(columns, rename, name)
+    for text in where:
+        table = _chosen(table, text, name)
+    table = {
+        column: numeric(column, values, name) if column in POSITIVE else values for column, values in table.items()
+    }
+    points = _finished(Points(table, source=name))
+    formulas = {column: origin for column, origin in rename.items() if origin not in columns}
+    _check_definitions(define, points)
+    definitions = {**_definitions(points), **formulas, **define}
+    kept = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
+    points = replace(points, columns=kept, definitions=MappingProxyType(definitions))
+    points = _in_nats(points, rename.get("loss", "loss"))
+    _refuse_duplicates(points)
+    return points
+
+
+def group_of(points: Points, name: str | None = None) -> str | None:
+    """The column of runs that share an error: the one named (`none` for no column), or a trunk or run that repeats."""
+    if name is not None:
+        return None if name == "none" else name
+    if "trunk" in points and len(set(points["trunk"])) < len(points):
+        return "trunk"
+    return next((run for run in ("run", "run_name") if run in points and 1 < len(set(points[run])) < len(points)), None)
+
+
+def known_chance(form: Form, points: Points) -> dict[str, float]:
+    """The law's parameter of chance at the value of the column `chance`, or at one over that of `options`.
+
+    Nothing where the law has no such parameter or the table no such column.
+    """
+    task, prefix = (form.steps[1], PREFIX) if form.steps else (form, "")
+    name = next((name for name in (CHANCE, OPTIONS) if name in points), None)
+    if task.chance is None or name is None:
+        return {}
+    values = np.unique(points.numbers(name))
+    if len(values) > 1:
+        what = f"has {len(values)} values, and a law of a task has one chance level"
+        fix = f"choose one task by --where '{name}={values[0]:g}'"
+        raise ScalingError(what, file=points.source or None, key=name, fix=fix)
+    chance = float(values[0]) if name == CHANCE else 1.0 / float(values[0])
+    if not 0.0 <= chance < 1.0:
+        what, fix = "is not 0 or more and below 1", "write 0.25 for 25%"
+        raise ScalingError(what, file=points.source or None, key=name, value=chance, fix=fix)
+    return {prefix + task.chance: 1.0 - chance if task.target == "error" else chance}
+
+
+def _typed(name: str, values: list[Any]) -> np.ndarray:
+    """Numbers where every filled cell is a plain one, else words: 10M may be a run's name, and 1e6 a number.
+
+    An empty cell is a missing number or an empty word.
+    """
+    empty = [is_empty(value) for value in values]
+    if not any(isinstance(value, bool | np.bool_) for value in values) and (name in POSITIVE or not all(empty)):
+        try:
+            column = np.array([np.nan if none else value for value, none in zip(values, empty, strict=True)], float)
+            if column.ndim == 1:
+                return column
+        except (TypeError, ValueError, OverflowError):
+            pass
+    return np.array(["" if none else str(value) for value, none in zip(values, empty, strict=True)], dtype=object)
+
+
+def _chosen(table: Mapping[str, np.ndarray], text: str, source: str) -> dict[str, np.ndarray]:
+    """The rows that meet a condition."""
+    rule = condition(text, "where")
+    mask = rule.mask(table, "where", source)
+    if not mask.any():
+        values = table[rule.left].tolist() if rule.left in table and rule.sign == "=" else []
+        choices = {f"{value:g}" if isinstance(value, float) else str(value) for value in values}
+        fix = nearest(rule.right, choices) if choices else "choose another bound"
+        raise ScalingError(f"no row has {rule}", file=source or None, key="where", fix=fix)
+    return {name: values[mask] for name, values in table.items()}
+
+
+def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: str) -> dict[str, np.ndarray]:
+    """The columns under the names of `rename`, the computed ones after those they are computed from."""
+    renamed = {name: raw[origin] for name, origin in rename.items() if origin in raw}
+    taken = {rename[name]: column for name, column in renamed.items()}
+    columns = {name: column for name, column in raw.items() if name not in taken} | renamed
+    formulas = {}
+    for name, origin in rename.items():
+        if name not in renamed:
+            if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
+                raise _unknown(origin, [*raw, *SHORTHANDS], source)
+            formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
+    needs = {
+        name: [other for other in names(formulas[name]) if other in formulas and other != name] for name in formulas
+    }
+    try:
+        order = list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        wrong = error.args[1][0]
+        value = f"{wrong}={rename[wrong]}"
+        raise ScalingError("is computed from itself", key="map", value=value, fix="name the columns") from None
+    for name in order:
+        values = {}
+        for other in names(formulas[name]):
+            column = columns.get(other, taken.get(other))
+            if column is None:
+                near = nearest(rename[name], {**taken, **columns})  # `train/los` for the column `train/loss`
+                if near.startswith("did you mean"):
+                    raise _unknown(rename[name], {**taken, **columns}, source)
+                raise _unknown(other, [*raw, *SHORTHANDS], source)
+            values[other] = numeric(other, column, source)
+        rows = len(next(iter(columns.values()), ()))
+        with np.errstate(all="ignore"):
+            columns[name] = np.broadcast_to(np.asarray(evaluate(formulas[name], values), float), (rows,)).copy()
+    return columns
+
+
+def _unknown(name: str, choices: Iterable[str], source: str) -> ScalingError:
+    return ScalingError(no_column(name), file=source or None, fix=nearest(name, choices))
+
+
+def _finished(table: Points) -> Points:
+    """The finished runs, with the count of those that were excluded and that failed.
+
+    The column is `status`; or as W&B and others head it (`State`), where every value in it is a status of a run.
+    """
+
+    def spelled(state: Any) -> str:
+        return str(state).strip().casefold().replace(" ", "_").replace("-", "_")
+
+    likely = (name for name in table.columns if name.casefold() in (STATUS, "state"))
+    known = (name for name in likely if all(spelled(state) in STATES for state in table[name]))
+    column = STATUS if STATUS in table else next(known, None)
+    if column is None:
+        return table
+    words = [spelled(state) for state in table[column]]
+    for row, word in enumerate(words):
+        if word not in STATES:
+            what, value = f"is no known status of a run, in row {row + 1}", str(table[column][row])
+            raise ScalingError(what, file=table.source or None, key=column, value=value, fix=nearest(word, STATES))
+    states = [STATES[word] for word in words]
+    columns = {STATUS if name == column else name: values for name, values in table.columns.items()}
+    used = replace(table, columns=columns).take(np.array([state == FINISHED for state in states], bool))
+    return replace(used, excluded=states.count(EXCLUDED), failed=states.count(FAILED))
+
+
+def _definitions(table: Points) -> dict[str, str]:
+    """What the table itself states; two statements about one column are two kinds of points."""
+    stated = {}
+    for name in table.columns:
+        if name not in IDENTITIES and not name.endswith(DEFINITION):
+            continue
+        kinds = sorted({str(value) for value in table[name]})
+        if len(kinds) > 1:
+            what = f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law"
+            raise ScalingError(what, file=table.source or None, key=name, fix=f"choose one by --where {name}=…")
+        if kinds and kinds != [""]:
+            stated[name.removesuffix(DEFINITION)] = kinds[0]
+    return stated
+
+
+def _check_definitions(define: Iterable[str], points: Points) -> None:
+    """Refuse a definition of what is neither a column nor a question of the checklist."""
+    synonyms = (name for group in SETUP_COLUMNS.values() for name in group)
+    subjects = {*MEANINGS, *points.columns, *SETUP_QUESTIONS, *synonyms}
+    for name in define:
+        if name not in subjects:
+            what = "is no column and no question of the checklist"
+            raise ScalingError(what, key=f"define {name}", fix=nearest(name, subjects))
+
+
+def _refuse_duplicates(points: Points) -> None:
+    """One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens."""
+    along = ("run", "S", "D", "step", "kind")
+    keys = [name for name in along if name in points] if "run" in points else list(points.columns)
+    rows = Counter(zip(*(points[name].tolist() for name in keys), strict=True)) if keys else Counter()
+    twice = [row for row, times in rows.items() if times > 1]
+    if twice:
+        example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
+        verb, fix = "is" if len(twice) == 1 else "are", "keep one row a run, or give each its own `run` or `seed`"
+        what = f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}"
+        raise ScalingError(what, file=points.source or None, fix=fix)
+
+
+def loss_unit(text: str) -> str | None:
+    """The unit other than nats that a statement or a column's name gives."""
+    words = re.sub(r"[_\-./]+", " ", text.casefold())
+    if re.search(r"\bnats?\b", words):
+        return None
+    return next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
+
+
+def unit_of_term(unit: str, definition: str) -> str:
+    """A parameter's unit where the loss is defined so: per byte and not per token."""
+    return unit.replace("per token", "per byte") if definition.startswith("nats per byte") else unit
+
+
+def _in_nats(points: Points, column: str) -> Points:
+    """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats."""
+    if "loss" not in points:
+        return points
+    loss, stated, place = points["loss"], points.definitions.get("loss"), points.source or None
+    finite = loss[np.isfinite(loss)]
+    unit = loss_unit(column if stated is None else stated)
+    if stated is None:
+        median = float(np.median(finite)) if len(finite) else 0.0
+        if unit or median > LARGEST_LOSS:
+            named = f"the column {column} is {unit} by its name"
+            what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
+            likely = (unit or "perplexity").replace(" ", "_")
+            fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
+            raise ScalingError(what, file=place, key="loss", fix=fix)
+        return points
+    if unit is None:
+        return points
+    if unit == "perplexity":
+        if len(finite) and finite.min() < 1:
+            what, fix = (
+                "is no perplexity, which is 1 or more",
+                "write --define loss=nats_per_token if it is the logarithm",
+            )
+            raise ScalingError(what, file=place, key="loss", value=float(finite.min()), fix=fix)
+        with np.errstate(all="ignore"):
+            return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
+    definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
+    return points.with_column("loss", loss * np.log(2.0), definition)
+
+
+def table_of(folder: Path) -> Path:
+    """The one table of a folder: its own, or that of the one study or sweep in it."""
+    if (folder / TABLE).exists():
+        return folder / TABLE
+    tables = sorted(path for pattern in WITHIN for path in folder.glob(pattern))
+    if len(tables) > 1:
+        shown = ", ".join(str(path.relative_to(folder)) for path in tables[:6])
+        more = f" and {len(tables) - 6} more" if len(tables) > 6 else ""
+        raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}{more}")
+    return tables[0] if tables else folder / TABLE  # its reader reports that there is no such file
+
+
+def _read(path: Path) -> dict[str, list[Any]]:
+    """The columns of a file."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        what = f"no reader for {path.suffix or 'a file without a suffix'}"
+        raise ScalingError(what, file=path, fix=f"give {', '.join(READERS)}")
+    check_regular(path)
+    try:
+        columns = reader(path)
+    except FileNotFoundError:
+        near = [file.name for file in path.parent.iterdir() if file.suffix in READERS] if path.parent.is_dir() else []
+        raise ScalingError("there is no such file", file=path, fix=nearest(path.name, near)) from None
+    except OSError as error:
+        raise from_os(error, "cannot be read").at(file=path) from None
+    except UnicodeDecodeError:
+        raise ScalingError("is not text in UTF-8", file=path, fix="save it as UTF-8") from None
+    if not columns or not len(next(iter(columns.values()))):
+        raise ScalingError("holds no rows", file=path, fix="give a table with a header and a row a run")
+    return columns
+
+
+def _separated(path: Path) -> dict[str, list[str]]:
+    """CSV or TSV; the header decides between comma, tab and semicolon."""
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        first = lines.readline()
+        lines.seek(0)
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",\t;", key=first.count)
+        before = csv.field_size_limit(LONGEST_CELL)
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            rows = [(reader.line_num, row) for row in reader if row]
+        except csv.Error as error:
+            what = f"is not CSV ({error})"
+            raise ScalingError(what, file=path, line=reader.line_num, fix="correct the line") from None
+        finally:
+            csv.field_size_limit(before)
+    repeated = next((name for name in header if header.count(name) > 1), None)
+    if repeated is not None:
+        raise ScalingError(f"two columns are called {repeated!r}", file=path, line=1, fix="rename one")
+    for line, row in rows:
+        if len(row) != len(header):
+            what = f"has {len(row)} cells under a header of {len(header)}"
+            fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
+            raise ScalingError(what, file=path, line=line, fix=fix)
+    columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
+    for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
+        wrong = word_in(name, columns[name])
+        if wrong is not None:
+            raise not_a_number(name, columns[name][wrong], file=path, line=rows[wrong][0])
+    return columns
+
+
+def _json_lines(path: Path) -> dict[str, list[Any]]:
+    with path.open("rb") as lines:
+        return _of_records(dict(_flat(record)) for _, record in json_lines.records(lines, path, nan=True))
+
+
+def _of_records(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    records = list(rows)
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    return {name: [record.get(name) for record in records] for name in columns}
+
+
+def _flat(record: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested records under dotted names, as W&B's exports of a run's config and summary are: `config.N`."""
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield above + name, value
+
+
+def _parquet(path: Path) -> dict[str, list[Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    if not path.exists():
+        raise FileNotFoundError(path)
+    try:
+        return pyarrow.parquet.read_table(path).to_pydict()
+    except pyarrow.ArrowInvalid as error:
+        reason = str(error).splitlines()[0]
+        raise ScalingError(f"is not parquet ({reason})", file=path, fix="write it again") from None
+
+
+READERS: dict[str, Callable[[Path], dict[str, list[Any]]]] = {
+    ".csv": _separated,
+    ".tsv": _separated,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".parquet": _parquet,
+}

@@ -1,0 +1,511 @@
+"""What a law predicts for runs, with two intervals: of the law's mean there, and of the loss of a new run.
+
+The first holds the error of the fit alone, as if the law's form were true. The second adds the noise of one run and
+the error of the form at that run, so it is the one that observed losses are compared with. How far the form may be
+wrong is learned from the residuals of the fit:
+
+    observed(x) = law(x; θ) + slope(x) u(x) + ε
+
+u is the form's error as an error of a run's effective size (0.1: the run behaves like one about 10% larger or smaller),
+a Gaussian process over the logarithms of the law's axes; slope(x) is how much the law changes per unit of log size; ε
+is the noise of one run. θ is fitted as if u were zero, so what the fit absorbs of u is taken off. Kennedy and O'Hagan
+2001, J. Royal Statist. Soc. B 63(3), section 4; the kernel is in Rasmussen and Williams 2006, section 4.2.1.
+
+The size of u carries over between studies: it is between 0.23 and 0.71 on seven published ones, whatever their
+architecture, data and loss (docs/coverage.md). That is the prior of a study; its own residuals then weigh in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError
+from scaling.laws.catalogue import named
+from scaling.laws.fit import STARTS, Fit, fit, intervals, predict
+from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
+from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Form, composed
+from scaling.laws.points import Points
+from scaling.laws.problem import Objective, prediction
+
+TESTED = 1.0
+"""Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
+studies (docs/coverage.md)."""
+TESTED_COMPUTE = 2.0
+"""The same of N times D."""
+LENGTH = 1.5  # decades over which the form's error changes
+SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
+SIZES = np.geomspace(1e-3, 20.0, 45)
+NOISES = np.geomspace(0.02, 1.6, 40)  # relative to the residuals
+LEARNED = 0.85  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
+SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals counts half
+LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
+STEP = 1e-4  # of log size or of the loss, for slopes
+NEGLIGIBLE = 1e-4  # of the largest posterior weight
+DOUBT = (
+    10.0  # runs without a correlation of the two steps that count with those of the fit: few runs show little of one
+)
+
+
+class Discrepancy:
+    """The form's error and the noise of a run, from the residuals of a fit with a degree of freedom or more.
+
+    `size` and `spread` are the median of u's size before they are seen, and the standard deviation of its logarithm.
+    Arrays over points are scaled by the root of the points' weights, so that their noise is equal, and combined so that
+    what errors points share do not correlate.
+    """
+
+    def __init__(self, fit: Fit, size: float = SIZE, spread: float = SPREAD):
+        problem, count = fit.problem, len(fit.problem.observed)
+        # The points are in the order of their columns, so that every n-th of them represents them all.
+        chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
+        self.fit, self.shared = fit, problem.shared and problem.shared.at(chosen)
+        self.columns = {name: problem.columns[name][chosen] for name in fit.form.inputs}
+        self.root = np.sqrt(problem.weights[chosen])
+        self.jacobian = self._whitened(_jacobian(fit, self.columns).T * self.root).T
+        residual = self._whitened(-self.root * problem.errors(fit.u[None])[0][chosen])
+        kernel = _covariance(fit, self.columns, self.columns) * self.root[:, None] * self.root
+        self.kernel = self._whitened(self._whitened(kernel).T)
+        # Contrasts of the residuals that fitting leaves alone; the kernel is diagonal in them.
+        left, singular, _ = np.linalg.svd(self.jacobian)
+        rank = int((singular > singular[0] * len(self.root) * np.finfo(float).eps).sum())
+        variances, rotation = np.linalg.eigh(left[:, rank:].T @ self.kernel @ left[:, rank:])
+        self.basis, self.variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
+        self.contrasts = self.basis.T @ residual
+        scale = float(np.sqrt(np.mean(self.contrasts**2))) if len(self.contrasts) else 0.0
+        if scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
+            self.sizes, self.noises, self.weights = np.zeros(1), np.zeros(1), np.ones(1)
+            return
+        # The posterior of pairs of a size of u and a noise: a log-normal prior of the first, a flat one of log noise.
+        sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
+        expected = sizes[:, None] ** 2 * self.variances + noises[:, None] ** 2
+        density = -0.5 * (np.log(expected) + self.contrasts**2 / expected).sum(1)
+        density -= 0.5 * (np.log(sizes / size) / spread) ** 2
+        weights = np.exp(density - density.max())
+        relevant = weights > NEGLIGIBLE
+        self.sizes, self.noises = sizes[relevant], noises[relevant]
+        self.weights = weights[relevant] / weights[relevant].sum()
+
+    def _whitened(self, values: np.ndarray) -> np.ndarray:
+        return values if self.shared is None else self.shared.whiten(values)
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of one run, in the objective's space."""
+        return math.sqrt(float(self.weights @ self.noises**2))
+
+    def half_widths(self, rows: Columns, level: float) -> np.ndarray:
+        """Half of the interval in which a new run at each row lies around the law's mean there, were θ's noise zero."""
+        if not self.noise:  # the points lie on the law
+            return np.zeros(len(next(iter(rows.values()))))
+        gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
+        cross = self._whitened(_covariance(self.fit, rows, self.columns) * self.root)
+        before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
+        cross = (cross - gain @ self.kernel) @ self.basis
+        size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
+        spread = size * self.variances + noise
+        expected = size * (self.contrasts / spread) @ cross.T
+        remaining = size * before - size**2 * (1.0 / spread) @ (cross**2).T
+        learned = expected**2 + np.maximum(remaining, 0.0)
+        # The expected square of new run minus fitted law, without the error of θ that comes from noise.
+        variance = self.weights @ (LEARNED * learned + (1.0 - LEARNED) * size * before + noise)
+        return self._quantile(level) * np.sqrt(variance)
+
+    def _quantile(self, level: float) -> float:
+        """Student's; of many points more and more their residuals' own, whose tails are seldom normal."""
+        normal, count = student(level, self.fit.degrees_of_freedom), len(self.root)
+        rank = math.ceil((count + 1) * level)
+        if rank > count:
+            return normal
+        variance = self.weights @ (self.sizes[:, None] ** 2 * self.variances + self.noises[:, None] ** 2)
+        standardised = np.abs(self.basis @ self.contrasts) / np.sqrt(self.basis**2 @ variance)
+        of_residuals = float(np.sort(standardised)[rank - 1])
+        return normal * (of_residuals / normal) ** (count / (count + SHRINKAGE))
+
+
+def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:
+    """Of slope × u between two tables of runs: Matérn's with ν = 5/2 in decades, zero between runs of two kinds."""
+    squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
+    distance = np.sqrt(5.0 * squared) / LENGTH
+    kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
+    for name in set(fit.form.inputs) - set(fit.form.axes):
+        kernel *= np.asarray(rows[name])[:, None] == np.asarray(others[name])
+    return kernel * _slope(fit, rows)[:, None] * _slope(fit, others)
+
+
+def _unit(fit: Fit, name: str) -> float | None:
+    """What counts as one on an axis whose values have no logarithm, their standard deviation; None on one of sizes."""
+    values = fit.problem.columns[name]
+    return None if values.min() > 0 else float(np.std(values)) or 1.0
+
+
+def _places(fit: Fit, rows: Columns) -> np.ndarray:
+    """Runs as points `[runs, axes]` in decades; a loss is measured by the size that it falls with."""
+    places = []
+    for name in fit.form.axes:
+        unit, decade = _unit(fit, name), math.log(10.0) * SIZE_EXPONENTS.get(name, 1.0)
+        places.append(np.log(rows[name]) / decade if unit is None else rows[name] / unit)
+    return np.column_stack(places)
+
+
+def _slope(fit: Fit, rows: Columns) -> np.ndarray:
+    """How much the law changes, in the objective's space, per unit of log size along its steepest direction."""
+
+    def law(name: str, step: float) -> np.ndarray:
+        unit, factor = _unit(fit, name), math.exp(step * SIZE_EXPONENTS.get(name, 1.0))
+        moved = rows[name] * factor if unit is None else rows[name] + step * unit
+        return fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: moved}))
+
+    parts = [(law(name, STEP) - law(name, -STEP)) / (2.0 * STEP) for name in fit.form.axes]
+    return np.sqrt(np.sum(np.square(parts), axis=0))
+
+
+def _jacobian(fit: Fit, rows: Columns) -> np.ndarray:
+    """The law's derivative by the solver's coordinates, in the objective's space, `[runs, parameters]`."""
+    return fit.problem.derivative(fit.u[None], rows)[0, 1:].T
+
+
+def _influence(fit: Fit, rows: Columns) -> np.ndarray:
+    """How far an error of each point moves the law at each row, `[rows, points]` in the order of the table."""
+    problem, root = fit.problem, np.sqrt(fit.problem.weights)
+    seen = problem.whitened(_jacobian(fit, problem.columns).T).T * root[:, None]
+    # V^-½ is symmetric, so that it acts on the errors as it does on the rows.
+    return fit.in_table_order(problem.whitened(_jacobian(fit, rows) @ np.linalg.pinv(seen) * root))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The law at one row of its columns. Without a method, or a degree of freedom, there are no intervals."""
+
+    row: Mapping[str, float]
+    estimate: float
+    mean: Interval | None
+    run: Interval | None
+    decades_outside: Mapping[str, float]
+    """Decades beyond the points by axis: positive above the largest, negative below the smallest, none within."""
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether intervals were tested this far outside; a loss counts as the size that it falls with."""
+        limits = {"C": TESTED_COMPUTE} | {name: TESTED * power for name, power in SIZE_EXPONENTS.items()}
+        return all(abs(far) <= limits.get(name, TESTED) for name, far in self.decades_outside.items())
+
+    def is_identified(self, target: str) -> bool:
+        """Whether both intervals are closed and narrow enough to state it; without them that is not judged."""
+        return not any(bound and is_wide_prediction(target, bound) for bound in (self.mean, self.run))
+
+    def to_json(self) -> dict[str, Any]:
+        mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))
+        outside = {"decades_outside": dict(self.decades_outside), "tested": self.is_tested}
+        return {"interval_mean": mean, "interval_run": run, **outside}
+
+
+def decades_outside(fit: Fit, row: Mapping[str, float]) -> dict[str, float]:
+    """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
+    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
+    target = {name: float(row[name]) for name in columns}
+    if {"N", "D"} <= set(columns) and "C" not in columns:
+        columns, target = {**columns, "C": columns["N"] * columns["D"]}, {**target, "C": target["N"] * target["D"]}
+    far = {
+        name: math.log10(target[name] / np.clip(target[name], values.min(), values.max()))
+        for name, values in columns.items()
+        if values.min() > 0 and target[name] > 0
+    }
+    return {name: float(np.round(distance, 4)) for name, distance in far.items() if abs(distance) > 1e-3}
+
+
+@np.errstate(all="ignore")
+def predict_runs(
+    fit: Fit | TwoStep,
+    rows: Sequence[Mapping[str, float]],
+    level: float = LEVEL,
+    method: Method | None = "profile",
+    *,
+    seed: int = 0,
+    form_error: Discrepancy | None = None,
+) -> list[Prediction]:
+    """The law at each row of its columns, with both intervals at `level`; None as the method asks for no intervals.
+
+    `form_error` is what is known of the form's error, by default what the residuals of this fit show. A row may have
+    `examples`, the number of examples that its score will be the mean of.
+    """
+    if not rows:
+        return []
+    if isinstance(fit, TwoStep):
+        return _of_two_steps(fit, rows, level, method, seed)
+    form, target = fit.form, fit.form.target
+    places = [decades_outside(fit, row) for row in rows]
+    columns = {name: np.array([float(row[name]) for row in rows]) for name in form.inputs}
+    inputs = [dict(zip(columns, map(float, values))) for values in zip(*columns.values())]
+    if method is None or fit.degrees_of_freedom < 1:
+        estimates = map(float, fit.predict(**columns))
+        return [
+            Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places, strict=True)
+        ]
+    quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
+    bounds = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
+    means = [
+        _possible(replace(mean, name=prediction(form, row).name), target)
+        for row, mean in zip(inputs, bounds, strict=True)
+    ]
+    process = form_error or Discrepancy(fit)
+    missing = _missing_noise(fit, rows, np.array([mean.estimate for mean in means]), process.noise)
+    halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
+    runs = [_of_a_run(fit, mean, float(half)) for mean, half in zip(means, halves, strict=True)]
+    return [
+        Prediction(row, mean.estimate, mean, run, place) for row, mean, run, place in zip(inputs, means, runs, places)
+    ]
+
+
+def _missing_noise(fit: Fit, rows: Sequence[Mapping[str, float]], scores: np.ndarray, noise: float) -> np.ndarray:
+    """What the scatter of the points lacks of the binomial noise of a score of a row's examples.
+
+    Without a number of its own a row has that of the points, where the table states it.
+    """
+    if fit.form.target not in PROPORTIONS:
+        return np.zeros(len(rows))
+    usual = float(np.median(fit.points.numbers(EXAMPLES))) if EXAMPLES in fit.points else math.inf
+    examples = np.array([row.get(EXAMPLES) or usual for row in rows])
+    variance = np.maximum(scores * (1.0 - scores), 0.0) / examples
+    variance = variance / scores**2 if fit.problem.objective.space == "log" else variance
+    return np.where(np.isfinite(examples), np.sqrt(np.maximum(variance - noise**2, 0.0)), 0.0)
+
+
+def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
+    """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate.
+
+    Where a bootstrap's interval does not hold the estimate, that side has the run's alone.
+    """
+    space = fit.problem.objective
+    centre = float(space.transform(mean.estimate))
+
+    def end(of_mean: float, side: float) -> float:
+        if math.isinf(of_mean):
+            return of_mean
+        distance = max(side * (float(space.transform(of_mean)) - centre), 0.0)
+        return float(space.inverse(centre + side * math.hypot(distance, half)))
+
+    # The transform and its inverse round: a run's interval is never the narrower one.
+    low, high = min(end(mean.low, -1.0), mean.low), max(end(mean.high, 1.0), mean.high)
+    return _possible(replace(mean, low=low, high=high), fit.form.target)
+
+
+def _possible(interval: Interval, target: str) -> Interval:
+    """No loss and no score is negative, and no score above 1; a difference of losses may be. An open end stays open."""
+    if target in SIGNED:
+        return interval
+    low = interval.low if interval.open_below else max(interval.low, 0.0)
+    high = min(interval.high, 1.0) if target in PROPORTIONS and not interval.open_above else interval.high
+    return replace(interval, low=low, high=high)
+
+
+def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> list[dict[str, float]]:
+    """The law's columns of each row of a table, and the number of examples of its score where it states it."""
+    more = [EXAMPLES] if fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table else []
+    names = [*fit.form.inputs, *more]
+    columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
+    return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoStep:
+    """A law of loss and a law of a task's score from that loss.
+
+    Bhagia et al. 2024, arXiv 2412.04403, section 3; Gadre et al. 2024, arXiv 2403.08540, section 2. `predict_runs` and
+    all that uses it take it as they take a `Fit`.
+    """
+
+    loss: Fit
+    task: Fit
+    rows: np.ndarray | None = None
+    """For each point of the second step the same run's point of the first; without it their errors are independent."""
+
+    def __repr__(self) -> str:
+        return f"{self.loss}; {self.task}"
+
+    @cached_property
+    def form(self) -> Form:
+        return composed(self.loss.form, self.task.form)
+
+    @property
+    def points(self) -> Points:
+        return self.loss.points
+
+    @property
+    def seed(self) -> int:
+        return self.loss.seed
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """The number of the step that has fewer."""
+        return min(self.loss.degrees_of_freedom, self.task.degrees_of_freedom)
+
+    @property
+    def parameters_fitted(self) -> int:
+        """The number of the step that has more."""
+        return max(self.loss.parameters_fitted, self.task.parameters_fitted)
+
+    @property
+    def estimates(self) -> dict[str, float]:
+        """The parameters of the first step under their names, those of the second with `task_` before them."""
+        return self.loss.estimates | {PREFIX + name: value for name, value in self.task.estimates.items()}
+
+    def predict(self, **inputs: Any) -> np.ndarray:
+        """The score at these columns of the law of loss."""
+        return self.task.predict(loss=self.loss.predict(**inputs))
+
+    @cached_property
+    def correlation(self) -> float:
+        """The correlation of a run's errors in the two steps, log of the loss and score from the loss."""
+        if self.rows is None:
+            return 0.0
+        count = len(self.rows)
+        return count / (count + DOUBT) * _cosine(self.loss.residuals[self.rows], self.task.residuals)
+
+    def correlation_of_means(self, inputs: Mapping[str, float]) -> float:
+        """The correlation of the errors of the two laws at this row, the second at the loss that the first predicts."""
+        if self.rows is None:
+            return 0.0
+        row = {name: np.array([float(inputs[name])]) for name in self.loss.form.inputs}
+        first, second = _influence(self.loss, row)[0], _influence(self.task, {"loss": self.loss.predict(**row)})[0]
+        kept = np.zeros_like(first)
+        kept[self.rows] = second
+        return self.correlation * _cosine(first, kept)
+
+    def without(self, mask: np.ndarray, starts: int = STARTS) -> TwoStep:
+        """The same steps fitted to the points outside the mask."""
+        rows = np.arange(len(self.points)) if self.rows is None else self.rows
+        first, second = self.loss.without(mask, starts), self.task.without(mask[rows], starts)
+        left = rows[~mask[rows]]
+        return TwoStep(first, second, None if self.rows is None else np.searchsorted(np.flatnonzero(~mask), left))
+
+
+def _cosine(first: np.ndarray, second: np.ndarray) -> float:
+    size = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return float(first @ second) / size if size > 0 else 0.0
+
+
+def fit_two_steps(
+    form: Form,
+    points: Points | Mapping[str, Any],
+    *,
+    objective: Objective | str | None = None,
+    weights: np.ndarray | None = None,
+    group: str | np.ndarray | None = None,
+    fixed: Mapping[str, float] | None = None,
+    starts: int = STARTS,
+    seed: int = 0,
+) -> TwoStep:
+    """Fit both steps to the same runs; a run without a score takes part in the first step alone.
+
+    `fixed` names parameters of the second step with `task_` before them; `objective` is that of both steps.
+    """
+    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    first = dict(fixed or {})
+    second = {name.removeprefix(PREFIX): first.pop(name) for name in list(first) if name.startswith(PREFIX)}
+    labels = points[group] if isinstance(group, str) else group
+
+    def step(law: Form, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
+        return fit(
+            law,
+            points if mask.all() else points.where(mask),
+            objective=objective,
+            weights=None if weights is None else weights[mask],
+            group=None if labels is None else labels[mask],
+            fixed=constants,
+            starts=starts,
+            seed=seed,
+        )
+
+    scored = has_score(form, points)
+    loss_law, task_law = form.steps
+    loss = step(loss_law, np.ones(len(points), bool), first)
+    return TwoStep(loss, step(task_law, scored, second), np.flatnonzero(scored))
+
+
+def fit_law(form: Form | str, points: Points | Mapping[str, Any], **choices: Any) -> Fit | TwoStep:
+    """The law fitted to the points, in one step or, where it has two, in two."""
+    form = named(form) if isinstance(form, str) else form
+    return (fit_two_steps if form.steps else fit)(form, points, **choices)
+
+
+def has_score(form: Form, points: Points) -> np.ndarray:
+    """Which runs have a score; refused where none has."""
+    column, place = points[form.target], points.source or None
+    if not np.issubdtype(column.dtype, np.number):
+        fix = "correct the cells, or leave those of runs without a score empty"
+        raise ScalingError("is not a number in every row", file=place, key=form.target, fix=fix)
+    scored = np.isfinite(column.astype(float))
+    if not scored.any():
+        raise ScalingError("no run has a score", file=place, key=form.target, fix="evaluate some")
+    return scored
+
+
+def _of_two_steps(
+    fit: TwoStep, rows: Sequence[Mapping[str, float]], level: float, method: Method | None, seed: int
+) -> list[Prediction]:
+    """The score at each row by way of the loss, with the errors of both steps."""
+    first = predict_runs(fit.loss, rows, level, method, seed=seed)
+    losses = [
+        {"loss": prediction.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
+        for row, prediction in zip(rows, first, strict=True)
+    ]
+    second = predict_runs(fit.task, losses, level, method, seed=seed)
+    return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
+
+
+def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
+    """The errors of both steps added, with their correlation, on each side of the score.
+
+    The ends of the loss's intervals are carried through the law of the task, whatever its curvature; the half-widths of
+    the task's intervals are those at the predicted loss. The errors of the means and what a run adds to them have each
+    their own correlation.
+    """
+    place = {**loss.decades_outside, **task.decades_outside}
+    if loss.mean is None or loss.run is None or task.mean is None or task.run is None:
+        return Prediction(loss.row, task.estimate, None, None, place)
+    space = fit.task.problem.objective
+    around = fit.task.predict(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
+    rises = bool(around[1] > around[0])
+    sign = 1.0 if rises else -1.0
+    of_means, of_runs = sign * fit.correlation_of_means(loss.row), sign * fit.correlation
+    centre = float(space.transform(np.array(task.estimate)))
+
+    def halves(mean: Interval, run: Interval, upper: bool, through: bool) -> tuple[float, float]:
+        """The distances of the ends on one side: of the task's own intervals, or the loss's carried through its law."""
+        found = []
+        for interval in (mean, run):
+            end = interval.high if (upper == rises if through else upper) else interval.low
+            value = np.array(fit.task.predict(loss=end) if through and math.isfinite(end) else end)
+            distance = (float(space.transform(value)) - centre) * (1.0 if upper else -1.0)
+            found.append(max(distance, 0.0) if math.isfinite(end) and math.isfinite(distance) else math.inf)
+        return found[0], found[1]
+
+    def ends(upper: bool) -> tuple[float, float]:
+        """Of the mean and of a run on one side, in the target's unit."""
+        loss_mean, loss_run = halves(loss.mean, loss.run, upper, through=True)  # type: ignore[arg-type]
+        task_mean, task_run = halves(task.mean, task.run, upper, through=False)  # type: ignore[arg-type]
+        if not all(map(math.isfinite, (loss_mean, loss_run, task_mean, task_run))):
+            return (math.inf, math.inf) if upper else (-math.inf, -math.inf)
+        mean = _correlated(loss_mean, task_mean, of_means)
+        of_loss, of_task = (math.sqrt(max(r**2 - m**2, 0.0)) for m, r in ((loss_mean, loss_run), (task_mean, task_run)))
+        run = math.hypot(mean, _correlated(of_loss, of_task, of_runs))
+        side = 1.0 if upper else -1.0
+        return float(space.inverse(centre + side * mean)), float(space.inverse(centre + side * run))
+
+    name, level, method = prediction(fit.form, loss.row).name, task.run.level, task.run.method
+    mean, run = (
+        _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target)
+        for low, high in zip(ends(upper=False), ends(upper=True))
+    )
+    return Prediction(loss.row, task.estimate, mean, run, place)
+
+
+def _correlated(first: float, second: float, correlation: float) -> float:
+    """The half-width of a sum of two errors."""
+    return math.sqrt(max(first**2 + second**2 + 2.0 * correlation * first * second, 0.0))

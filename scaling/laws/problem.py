@@ -1,0 +1,496 @@
+"""What is fitted to what: an objective, errors that points share, a law and its points in the solver's coordinates.
+
+The coordinates are chosen so that a step in one of them means the same at any scale of the columns. An exponent or a
+floor is its own coordinate. A place on an axis, positive and spanning decades, is its logarithm. The coefficient of a
+term is the logarithm of the term's size in the middle of the points: A itself, the term's size at x = 1, is many
+decades away from any point, and changes by x^Δα when α does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isinf
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.laws.dual import Dual
+from scaling.laws.law import SIGNED, Columns, Form, Seeds
+
+Expanded = tuple[np.ndarray, Seeds]
+"""θ of u, and dθ/du."""
+
+SMALLEST, LARGEST = 1e-12, 1e12
+"""A term's size in the middle of the points, in units of the target."""
+LOGIT, SPREAD = 2.2, 1.5
+"""The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart."""
+GRID = np.linspace(-4.0, 8.0, 25)
+"""Of logit ρ: from 0.02 to 0.9997."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Σ wᵢ ρ(rᵢ) with ρ(r) = r²/2 for |r| ≤ δ and δ(|r| - δ/2) beyond. Huber 1964, Annals of Math. Statistics 35.
+
+    The residual r is predicted minus observed, of log loss (`space="log"`) or of the loss (`space="linear"`).
+    δ = ∞ is least squares. The logarithm of a law that is a sum of terms is the "log-sum-exp" of
+    Hoffmann et al. 2022 (arXiv 2203.15556, eq. 3); it is the same number here.
+    """
+
+    kind: str
+    space: Literal["log", "linear"]
+    delta: float
+    path: tuple[float, ...] = ()
+    """Wider δ that lead there: a fit under each starts where the one before ended."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}({self.delta:g})" if self.kind.endswith("huber") else self.kind
+
+    def penalty(self, residual: np.ndarray) -> np.ndarray:
+        """ρ(r)."""
+        size = np.abs(residual)
+        if isinf(self.delta):
+            return 0.5 * size * size
+        inside = np.minimum(size, self.delta)
+        return inside * (size - 0.5 * inside)
+
+    def influence(self, residual: np.ndarray) -> np.ndarray:
+        """ψ = ρ'."""
+        return np.minimum(np.maximum(residual, -self.delta), self.delta)
+
+    def weight(self, residual: np.ndarray) -> np.ndarray:
+        """ψ(r)/r, the weight of a point in reweighted least squares."""
+        if isinf(self.delta):
+            return np.ones_like(residual)
+        return self.delta / np.maximum(np.abs(residual), self.delta)
+
+    def curvature(self, residual: np.ndarray) -> np.ndarray:
+        """ψ' = ρ''."""
+        return (np.abs(residual) <= self.delta).astype(float)
+
+    def transform(self, loss: Any) -> Any:
+        """The loss in the space of the residuals."""
+        return np.log(loss) if self.space == "log" else loss
+
+    def inverse(self, value: Any) -> Any:
+        """The loss of a value in the space of the residuals."""
+        return np.exp(value) if self.space == "log" else value
+
+
+PATH = (1e-2, 1e-3, 1e-4, 1e-5)
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        "log_huber": Objective("log-huber", "log", 1e-3),  # Hoffmann et al. 2022, eq. 3
+        "log_squared": Objective("log-squared", "log", np.inf),  # the likelihood of noise in proportion to the loss
+        "squared": Objective("squared", "linear", np.inf),
+        "huber": Objective("huber", "linear", 1e-3),
+        # Absolute errors are rounded off within 10⁻⁶ of zero, and reported as Σ δ(|r| - δ/2)/δ.
+        "log_absolute": Objective("log-absolute", "log", 1e-6, PATH),
+        "absolute": Objective("absolute", "linear", 1e-6, PATH),
+    }
+)
+"""Every objective by its name, Huber's with the δ of the papers."""
+
+
+def named_objective(name: str, delta: float | None = None) -> Objective:
+    """The objective of that name, with another δ than the papers' where one is given."""
+    if name not in OBJECTIVES:
+        raise ScalingError(f"there is no objective {name!r}", key="objective", fix=nearest(name, OBJECTIVES))
+    if delta is None:
+        return OBJECTIVES[name]
+    if not name.endswith("huber"):
+        raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
+    return replace(OBJECTIVES[name], delta=delta)
+
+
+class Correlated(Protocol):
+    """How the errors of points correlate."""
+
+    def whiten(self, values: np.ndarray) -> np.ndarray:
+        """The last axis of `values` as combinations that do not correlate."""
+        ...
+
+    def at(self, rows: np.ndarray) -> Correlated:
+        """The errors of some of the points."""
+        ...
+
+    @property
+    def log_determinant(self) -> float:
+        """log |V| of the covariance V."""
+        ...
+
+
+@dataclass(frozen=True)
+class SharedErrors:
+    """Errors that runs share, those of one trunk, one seed or one machine, as a random effect of the group.
+
+        e = b + ε,  var(b) = ρ σ²,  var(ε) = (1 - ρ) σ²
+
+    so that two runs of one group correlate by ρ, and runs of two groups do not. The fit is that of generalised least
+    squares: residuals are multiplied by V^-½, after which they are independent and of one size. Laird and Ware 1982,
+    Biometrics 38(4).
+    """
+
+    groups: np.ndarray
+    """The group of each point, from 0."""
+    correlation: float
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Points of each group."""
+        return np.bincount(self.groups)
+
+    @cached_property
+    def _order(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.argsort(self.groups, kind="stable"), np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    def whiten(self, values: np.ndarray) -> np.ndarray:
+        """V^-½ times the last axis of `values`; V has ones on its diagonal, and V^-½ is symmetric."""
+        order, starts = self._order
+        rest = 1.0 - self.correlation
+        removed = 1.0 - np.sqrt(rest / (rest + self.sizes * self.correlation))
+        means = np.add.reduceat(values.take(order, axis=-1), starts, axis=-1) / self.sizes
+        return (values - (removed * means)[..., self.groups]) / np.sqrt(rest)
+
+    @property
+    def log_determinant(self) -> float:
+        """log |V|."""
+        rest = 1.0 - self.correlation
+        return float(np.sum((self.sizes - 1) * np.log(rest) + np.log(rest + self.sizes * self.correlation)))
+
+    def at(self, rows: np.ndarray) -> SharedErrors:
+        """The errors of some of the points."""
+        return replace(self, groups=np.unique(self.groups[rows], return_inverse=True)[1].reshape(-1))
+
+
+class Linear(NamedTuple):
+    """A step of generalised least squares from errors of observed minus fitted and their design."""
+
+    step: np.ndarray
+    inverse: np.ndarray
+    """Of (X'V⁻¹X)^½: times its own transpose and the size of the errors it is the covariance of the step."""
+    square: float
+    """What is left of the sum of squares of the whitened errors."""
+    penalty: float
+    """log |V| + log |X'V⁻¹X|: with `square` it makes the restricted likelihood.
+
+    Patterson and Thompson 1971, Biometrika 58(3).
+    """
+
+
+def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> Linear:
+    """The step for errors `[points]` whose design is `[parameters, points]`, both scaled by the root of the weights."""
+    rows, seen = errors.whiten(design).T, errors.whiten(observed)
+    length = np.linalg.norm(rows, axis=0)
+    length = np.where(length > 0, length, 1.0)
+    basis, triangle = np.linalg.qr(rows / length)
+    inverse = np.linalg.pinv(triangle) / length[:, None]
+    step = inverse @ (basis.T @ seen)
+    rest = seen - rows @ step
+    diagonal = np.maximum(np.abs(np.diag(triangle)), 1e-300)
+    information = 2.0 * float(np.log(diagonal).sum() + np.log(length).sum())
+    return Linear(step, inverse, float(rest @ rest), errors.log_determinant + information)
+
+
+class Correlation:
+    """What the residuals of a fit show of ρ, and what each value of it would make of the estimates.
+
+    By restricted likelihood under a prior: six trunks alone cannot separate ρ from the law. There has to be a degree of
+    freedom. `errors` are observed minus fitted, `design` `[parameters, points]` their derivative, both scaled by the
+    root of the weights.
+    """
+
+    def __init__(self, shared: SharedErrors, design: np.ndarray, errors: np.ndarray):
+        self.freedom = freedom = len(errors) - len(design)
+
+        def under(logit: float) -> tuple[float, np.ndarray, np.ndarray]:
+            fit = least_squares(replace(shared, correlation=_expit(logit)), design, errors)
+            variance = max(fit.square / freedom, 1e-300)
+            score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
+            return score, fit.step, variance * fit.inverse @ fit.inverse.T
+
+        scores, steps, covariances = (np.array(part) for part in zip(*map(under, GRID)))
+        self.weights = np.exp(scores - scores.max())
+        self.weights /= self.weights.sum()
+        self.steps, self.covariances = steps, covariances
+        self.known = under(_logit(shared.correlation))[2]  # the covariance under the ρ of the fit
+
+    @property
+    def mean(self) -> float:
+        """The middle of the posterior of ρ on the scale of its logit."""
+        return _expit(self.weights @ GRID)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Where ρ lies, by the quantiles of the posterior."""
+        below = np.cumsum(self.weights) - 0.5 * self.weights
+        low, high = np.interp((0.5 - 0.5 * level, 0.5 + 0.5 * level), below, GRID)
+        return _expit(low), _expit(high)
+
+    def widening(self, slope: np.ndarray, level: float) -> tuple[float, float]:
+        """The factors, at least 1, by which the ends of an interval move outwards since ρ is not known.
+
+        Under each ρ the quantity has Student's t: the ends are quantiles of a mixture. `slope` is its derivative by the
+        coordinates.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import stdtr, stdtrit
+
+        quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
+        alone = quantile * float(np.sqrt(max(slope @ self.known @ slope, 0.0)))
+        if not alone > 0:
+            return 1.0, 1.0
+        centres = self.steps @ slope
+        errors = np.sqrt(np.maximum(np.einsum("vij,i,j->v", self.covariances, slope, slope), 1e-300))
+        reach = float(np.max(np.abs(centres) + errors * quantile))
+
+        def at(fraction: float) -> float:
+            def above(x: float) -> float:
+                return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
+
+            return float(brentq(above, -reach, reach))  # type: ignore[arg-type]
+
+        tail = 0.5 - 0.5 * level
+        return max(-at(tail) / alone, 1.0), max(at(1.0 - tail) / alone, 1.0)
+
+
+def prior_correlation() -> float:
+    """ρ before any residual is seen."""
+    return _expit(LOGIT)
+
+
+def _logit(values: Any) -> Any:
+    return np.log(values / (1.0 - values))
+
+
+def _expit(logit: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-logit))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A law, its points and an objective, seen by the solver: coordinates in, residuals and exact Jacobian out."""
+
+    form: Form
+    columns: Mapping[str, np.ndarray]
+    observed: np.ndarray
+    """The target, in the space of the objective."""
+    weights: np.ndarray
+    objective: Objective
+    fixed: Mapping[str, float]
+    shared: Correlated | None = None
+    """What errors the points share; residuals are then made independent of each other."""
+
+    @cached_property
+    def loss(self) -> np.ndarray:
+        """The target in its own unit."""
+        return self.objective.inverse(self.observed)
+
+    @cached_property
+    def free(self) -> list[int]:
+        """The places of the parameters that are fitted."""
+        return [index for index, name in enumerate(self.form.parameter_names) if name not in self.fixed]
+
+    @property
+    def free_names(self) -> list[str]:
+        return [self.form.parameter_names[index] for index in self.free]
+
+    @cached_property
+    def in_log(self) -> np.ndarray:
+        """Which coordinates are logarithms."""
+        return np.array([self.form.parameters[index].scale == "log" for index in self.free], bool)
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bound of each coordinate."""
+        size = abs(float(np.median(self.loss)))
+        parameters = ((index, self.form.parameters[index]) for index in self.free)
+        limits = [
+            (SMALLEST * size, LARGEST * size) if index in self._heights else (parameter.lower, parameter.upper)
+            for index, parameter in parameters
+        ]
+        lower, upper = (np.array(ends) for ends in zip(*limits))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.in_log, np.log(lower), lower), np.where(self.in_log, np.log(upper), upper)
+
+    @np.errstate(all="ignore")
+    def coordinates(self, theta: np.ndarray) -> np.ndarray:
+        """u of θ, inside the bounds."""
+        theta = np.asarray(theta, float)
+        plain = theta[..., self.free]
+        u = np.where(self.in_log, np.log(np.maximum(plain, 1e-300)), plain)
+        if self._heights:
+            rows = list(map(self.free.index, self._heights))
+            u[..., rows] += np.moveaxis(self._shapes(theta, {}).value[..., 0], 0, -1)
+        return np.clip(u, *self.bounds)
+
+    def theta(self, u: np.ndarray) -> np.ndarray:
+        """All parameters θ, from the coordinates of the free ones."""
+        return self.expand(u, seeded=False)[0]
+
+    @np.errstate(all="ignore")
+    def expand(self, u: np.ndarray, seeded: bool = True) -> Expanded:
+        """θ of u, and dθ/du: for each parameter its derivative by each coordinate that moves it."""
+        theta = np.empty((*u.shape[:-1], len(self.form.parameters)))
+        for index, name in enumerate(self.form.parameter_names):
+            if name in self.fixed:
+                theta[..., index] = self.fixed[name]
+        theta[..., self.free] = np.where(self.in_log, np.exp(u), u)
+        ones = np.ones((*u.shape[:-1], 1))
+        seeds: Seeds = {
+            index: {row: theta[..., index : index + 1] if in_log else ones}
+            for row, (index, in_log) in enumerate(zip(self.free, self.in_log))
+        }
+        if self._heights:
+            others = {index: seed for index, seed in seeds.items() if index not in self._heights} if seeded else {}
+            shapes = self._shapes(theta, others)
+            for k, index in enumerate(self._heights):
+                row = self.free.index(index)
+                height = np.exp(u[..., row : row + 1] - shapes.value[k])
+                theta[..., index : index + 1] = height
+                seeds[index] = {row: height} | {r: -height * slope[k] for r, slope in shapes.gradient.items()}
+        return theta, seeds
+
+    @cached_property
+    def _heights(self) -> list[int]:
+        """The free coefficients, whose coordinate is their term's size; one within stated bounds is its own."""
+        each = ((index, self.form.parameters[index]) for index in self.free)
+        return [index for index, one in each if one.linear and one.scale == "log" and not one.bounded]
+
+    @cached_property
+    def _linear(self) -> list[int]:
+        return [index for index, parameter in enumerate(self.form.parameters) if parameter.linear]
+
+    @cached_property
+    def _middle(self) -> Columns:
+        """For each coefficient the row at which its term is measured, `[heights, 1, 1]`."""
+        rows = [self.form.reference(self.columns, self.form.parameters[index]) for index in self._heights]
+        return {name: np.array([row[name] for row in rows])[:, None, None] for name in self.form.inputs}
+
+    def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
+        """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""
+        alone = np.repeat(theta[None], len(self._heights), axis=0)
+        alone[..., self._linear] = 0.0
+        for k, index in enumerate(self._heights):
+            alone[k, ..., index] = 1.0
+        curved = {index: seed for index, seed in seeds.items() if index not in self._linear}
+        middle = {name: row[..., 0] for name, row in self._middle.items()} if theta.ndim == 1 else self._middle
+        term = self.form.evaluate(alone, middle, curved)
+        return np.log(term * np.where(term.value < 0, -1.0, 1.0))
+
+    def errors(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
+        """Predicted minus observed in the objective's space, `[starts, points]`; not finite where there is no log."""
+        predicted = self.form.predict(self.theta(u), self.columns)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.objective.transform(predicted) - (self.observed if observed is None else observed)
+
+    def whitened(self, values: np.ndarray) -> np.ndarray:
+        """Values of the points `[..., points]` as combinations that do not correlate."""
+        if self.shared is None:
+            return values
+        root = np.sqrt(self.weights)
+        with np.errstate(invalid="ignore"):
+            return self.shared.whiten(values * root) / root
+
+    def linearise(
+        self, u: np.ndarray, observed: np.ndarray | None = None, expanded: Expanded | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Errors `[starts, points]`, whitened, and their derivative by u `[starts, parameters, points]`."""
+        both = self.derivative(u, self.columns, expanded)
+        both[:, 0] -= self.observed if observed is None else observed
+        both = self.whitened(both)
+        return both[:, 0], both[:, 1:]
+
+    def derivative(self, u: np.ndarray, columns: Columns, expanded: Expanded | None = None) -> np.ndarray:
+        """The law in the objective's space and its derivative by u, at any rows: `[starts, 1 + parameters, rows]`."""
+        theta, seeds = expanded or self.expand(u)
+        dual = self.form.evaluate(theta, columns, seeds)
+        both = np.zeros((len(u), 1 + u.shape[1], len(next(iter(columns.values())))))
+        both[:, 0] = self.objective.transform(dual.value)
+        slope = 1.0 / dual.value if self.objective.space == "log" else 1.0
+        for row, part in dual.gradient.items():
+            np.multiply(part, slope, out=both[:, 1 + row])
+        return both
+
+    def correlation(self, u: np.ndarray) -> Correlation | None:
+        """What the errors at `u` show of how they correlate within groups; None where points share none."""
+        if not isinstance(self.shared, SharedErrors) or len(self.observed) <= len(self.free):
+            return None
+        root = np.sqrt(self.weights)
+        residual, jacobian = replace(self, shared=None).linearise(u[None])
+        return Correlation(self.shared, jacobian[0] * root, -residual[0] * root)
+
+    def at(self, rows: np.ndarray) -> Problem:
+        """The problem of some of the rows."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        shared = self.shared and self.shared.at(rows)
+        return replace(self, columns=columns, observed=self.observed[rows], weights=self.weights[rows], shared=shared)
+
+    def thinned(self, most: int) -> Problem:
+        """The problem of at most `most` of the rows, evenly spaced in their order; itself where it has no more."""
+        step = -(-len(self.observed) // most)
+        return self if step == 1 else self.at(np.arange(0, len(self.observed), step))
+
+    def cost(self, residual: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        """The objective of each row of residuals; infinite where a residual is not a number."""
+        total = ((self.weights if weights is None else weights) * self.objective.penalty(residual)).sum(-1)
+        return np.where(np.isfinite(total), total, np.inf)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that the parameters decide. Its interval is searched for, and its errors are even, in `scale`."""
+
+    name: str
+    formula: Callable[[Form, np.ndarray, Seeds], Dual]
+    """The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`."""
+    scale: Literal["linear", "log"]
+    limits: tuple[float, float] = (-np.inf, np.inf)
+    """What it cannot pass, in its scale."""
+
+    def of(self, form: Form, theta: np.ndarray) -> np.ndarray:
+        """Its value at θ `[..., p]`."""
+        flat = np.asarray(theta, float).reshape(-1, len(form.parameters))
+        return self.formula(form, flat, {}).value[:, 0].reshape(np.shape(theta)[:-1])
+
+    def along(self, problem: Problem, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Its value in its own scale `[batch]`, and its derivative by the coordinates `[batch, parameters]`."""
+        theta, seeds = expanded or problem.expand(u)
+        dual = self.formula(problem.form, theta, seeds)
+        dual = np.log(dual) if self.scale == "log" else dual
+        slope = np.zeros(u.shape)
+        for row, part in dual.gradient.items():
+            slope[:, row] = np.broadcast_to(part, dual.value.shape)[:, 0]
+        return np.broadcast_to(dual.value, (len(u), 1))[:, 0], slope
+
+    def unscale(self, value: Any) -> Any:
+        """From its scale to its unit."""
+        return np.exp(value) if self.scale == "log" else value
+
+
+def parameter(form: Form, name: str) -> Quantity:
+    """A parameter of the law."""
+    if name not in form.parameter_names:
+        raise ScalingError(f"{form.name} has no parameter {name!r}", fix=nearest(name, form.parameter_names))
+    chosen = form.parameters[form.parameter_names.index(name)]
+    with np.errstate(divide="ignore"):
+        limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)
+    low, high = map(float, limits)
+    return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
+
+
+def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", "log"] = "linear") -> Quantity:
+    """A formula of the parameters: `derived("a", lambda p: p.beta / (p.alpha + p.beta))`."""
+    return Quantity(name, lambda form, theta, seeds: formula(form.named_duals(theta, seeds)), scale)
+
+
+def prediction(form: Form, inputs: Mapping[str, Any], name: str | None = None) -> Quantity:
+    """The law at one row of columns: `prediction(form, {"N": 1e9, "D": 2e10})`."""
+    row = {column: np.atleast_1d(np.asarray(inputs[column], float)) for column in form.inputs}
+    label = name or f"{form.target}({', '.join(f'{column}={row[column][0]:g}' for column in form.inputs)})"
+    scale: Literal["linear", "log"] = "linear" if form.target in SIGNED else "log"
+    return Quantity(label, lambda law, theta, seeds: law.evaluate(theta, row, seeds), scale)

@@ -1,0 +1,454 @@
+"""The report of a fit as lines and tables of text, read from the document of `scaling fit --json` (docs/json.md).
+
+Terminal, notebook, page, Markdown and LaTeX show these tables, and so the same numbers; a kept fit.json has them too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from scaling.errors import plural
+from scaling.printing import GREEK, Table, percent, short
+
+Row = Mapping[str, Any]
+
+DECIMALS, MOST_DECIMALS = 4, 15
+LARGE = 1e5
+"""Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
+NOT_FINITE, NOT_IDENTIFIED, UNTESTED = "not finite", "not identified", "*"
+TESTED = "1 decade along an axis, 2 of compute"
+DERIVED = {"a": "N_opt ∝ C^a", "b": "D_opt ∝ C^b"}
+BETTER = 0.9
+"""Fraction of the law's error on held-out runs below which another law is named."""
+_NAME = re.compile(rf"\b(task_)?({'|'.join(GREEK)})(?=\b|_)")
+
+
+def letters(text: str) -> str:
+    """The same text with the Greek letters of the papers: `alpha_N` as `α_N`."""
+    return _NAME.sub(lambda match: (match[1] or "") + GREEK[match[2]], text)
+
+
+def heading(document: Row) -> Iterator[str]:
+    """The law, its citation, the points, the range and definition of each column, and how close the law comes."""
+    yield f"{document['law']}  {document['formula']}"
+    yield document["citation"]
+    points = document["points"]
+    parts = [plural(points["fitted"], "point")]
+    if "n" in document:
+        steps = document.get("steps", [document])
+        parts += [f"{' + '.join(str(step['n'] - step['degrees_of_freedom']) for step in steps)} parameters"]
+    parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in ("held_out", "excluded", "failed") if points[kind]]
+    yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
+    ranges, stated = document.get("ranges", {}), dict(points["definitions"])
+    if "C" in ranges and "C" not in document["inputs"]:
+        stated["C"] = "6ND"
+    for name in dict.fromkeys((*ranges, *stated)):
+        known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
+        yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
+    for step in document.get("steps", [document]):
+        if step.get("r_squared") is not None:
+            yield (f"{step['target']}: " if "steps" in document else "") + _closeness(step)
+
+
+def _closeness(document: Row) -> str:
+    """R², the mean error and the point that lies farthest from the law."""
+    worst, target = document["largest_residual"], document["target"]
+    mean = _unsigned(document["mean_absolute_relative_error"], document["mean_absolute_error"])
+    at = " ".join(f"{name}={short(worst[name])}" for name in document["inputs"])
+    values = f"{target} {_loss(worst[target], DECIMALS)}, fitted {_loss(worst['fitted'], DECIMALS)}"
+    values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
+    run = f" ({worst['run']})" if worst["run"] else ""
+    return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
+
+
+def tables(document: Row, *, questions: bool = False) -> Iterator[Table]:
+    """Every table of a law, of IsoFLOP minima, or of an envelope; with `questions` also those of a referee."""
+    for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
+        if (table := build(document)) is not None:
+            yield table
+    if questions and "checklist" in document:
+        rows = [(entry["question"], entry["answer"] or "not answered") for entry in document["checklist"]["answers"]]
+        yield Table("Questions of a referee (Li et al. 2025).", ("question", "answer"), rows, words=(0, 1))
+
+
+def choice(document: Row) -> Table | None:
+    """The laws that `auto` compared, each under its best weighting, and their errors on the largest runs."""
+    chosen = document.get("choice")
+    if chosen is None:
+        return None
+    best = {trial["law"]: trial for trial in reversed(chosen["trials"])}
+    rows = [
+        (
+            trial["law"],
+            f"cost^{trial['cost_power']:g}" if trial["cost_power"] else "none",
+            *("" if error is None else f"{error:.4g}" for error in map(trial["errors"].get, chosen["tests"])),
+            f"{trial['score']:.2f}",
+        )
+        for trial in sorted(best.values(), key=lambda trial: trial["score"])
+    ]
+    heads = ("law", "weights", *(f"largest {name}" for name in chosen["tests"]), "score")
+    note = "root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test"
+    return Table("Laws compared.", heads, rows, words=(0, 1), notes=[note])
+
+
+def estimates(document: Row) -> Table:
+    """The parameters and the exponents that follow from them, with their intervals."""
+    intervals, values = document["intervals"], document["estimates"]
+    unidentified, held = document.get("unidentified", ()), document.get("fixed", {})
+    named = {word for sentence in document.get("not_identified", ()) for word in sentence.split()[:2]}
+    rows = []
+    for name in dict.fromkeys((*values, *intervals)):
+        interval, doubted = intervals.get(name), name in unidentified
+        estimate = values.get(name, interval and interval["estimate"])
+        digits = _digits(interval)
+        # A closed interval of points that are too few rests on the law's form alone.
+        is_shown = not doubted or name not in values or name.removeprefix("task_") in named
+        ends = "" if interval is None or not is_shown else _ends(interval, f"{{:.{digits}g}}".format)
+        remarks = ["held" if name in held else "" if name in values else DERIVED.get(name, "")]
+        remarks += [NOT_IDENTIFIED] if doubted else []
+        value = NOT_IDENTIFIED if estimate is None else f"{estimate:.{digits + 1}g}"
+        rows.append((letters(name), value, ends, ", ".join(filter(None, remarks))))
+    kinds = {(interval["level"], interval["method"]) for interval in intervals.values()}
+    title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in sorted(kinds))
+    units: dict[str, list[str]] = {}
+    for name, unit in document.get("units", {}).items():
+        if unit not in ("", "1"):
+            units.setdefault(unit, []).append(letters(name))
+    notes = ["Units: " + "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items())] if units else []
+    return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
+
+
+def _method(name: str) -> str:
+    return "Student's t" if name == "t" else name.replace("_", " ")
+
+
+def _digits(interval: Row | None) -> int:
+    """Four significant digits, or as many as it takes for the width of an interval to have two."""
+    low, high = (interval["low"], interval["high"]) if interval else (None, None)
+    if low is None or high is None or low == high:
+        return 4
+    return min(max(4, math.ceil(math.log10(max(abs(low), abs(high)) / (high - low))) + 1), MOST_DECIMALS)
+
+
+def minima(document: Row) -> Table | None:
+    """The minimum of each IsoFLOP budget, or why it has none."""
+    if "minima" not in document:
+        return None
+    rows = [
+        (short(row["C"]), row["refused"], "", "", "", "")
+        if row["refused"]
+        else (
+            short(row["C"]),
+            *(cell for name in "ND" for cell in (short(row[name]), _ends(row[f"interval_{name}"], short))),
+            f"{row['loss']:.4f}",
+        )
+        for row in document["minima"]
+    ]
+    heads = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
+    return Table("Minima of the budgets.", heads, rows, notes=[*_bias(document)])
+
+
+def _bias(document: Row) -> Iterator[str]:
+    """How far parabolas may be off, which noise does not show."""
+    for name, bias in document.get("bias", {}).items():
+        bound, estimate = bias["bound"], document["estimates"][name]
+        if bound is None:
+            yield f"{name}: the bias of parabolas is not bounded: it takes four sizes or more at every budget."
+            continue
+        kinds = zip(("cubics", "quartics"), bias["shifts"], strict=False)
+        read = ", ".join(f"{kind} {estimate + shift:.4f}" for kind, shift in kinds)
+        yield (
+            f"{name}: a parabola misreads a lopsided valley (arXiv 2603.22339): {read}, parabolas {estimate:.4f}; the "
+            f"interval holds a bias of {bound:.1g}."
+        )
+
+
+def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | None:
+    """Each held-out run next to its prediction; `names` are shown in place of the runs' ids.
+
+    Losses have as many decimals as it takes for the printed numbers to agree with whether a run is inside.
+    """
+    tested = document["held_out"]
+    if tested is None:
+        return None
+    points, inputs, target = tested["points"], document["inputs"], document["target"]
+    decimals = _decimals(points, target)
+    excess = (document.get("entropy") or {}).get("excess_errors") or [None] * len(points)
+    rows = [
+        (
+            (names or {}).get(point["run"] or "", point["run"] or ""),
+            *(short(point[name]) for name in inputs),
+            *(_loss(point[name], decimals) for name in (target, "predicted")),
+            *_both(point, decimals),
+            *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
+            _error(point["relative_error"], point.get("error")),
+            *([] if beyond is None else [signed(beyond)]),
+        )
+        for point, beyond in zip(points, excess, strict=True)
+    ]
+    intervals = _titles(points[0])
+    more = [*(["inside"] if intervals else []), "error", *(["error of the excess"] if excess[0] is not None else [])]
+    heads = ("held out", *inputs, target, "predicted", *intervals, *more)
+    return Table("Held-out runs, predicted and observed.", heads, rows, notes=_untested(points, inputs))
+
+
+def back_test(document: Row) -> Table | None:
+    """The largest runs by each axis, predicted from the smaller ones."""
+    tests = document.get("back_test")
+    if not tests:
+        return None
+    by_law = ["law"] if "choice" in document else []  # each test has chosen its own
+    inside = f"inside their {titles(tests[0]['level'])[1]}"
+    rows = [
+        (
+            f"{test['axis']} ≥ {short(test['from'])}",
+            str(test["runs"]),
+            f"{test['decades_outside']:.2f}",
+            f"{test['covered']:.0%}",
+            _unsigned(test["mean_absolute_relative_error"], test.get("mean_absolute_error")),
+            _error(test["bias"], test.get("mean_error")),
+            *(test[key] for key in by_law),
+        )
+        for test in tests
+    ]
+    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
+    caption = "Back-test: the largest runs of these points, predicted from a fit of the smaller ones."
+    return Table(caption, heads, rows)
+
+
+def predictions(document: Row) -> Table | None:
+    """What the law predicts for the targets."""
+    rows = document.get("predictions")
+    if not rows:
+        return None
+    inputs, target = document["inputs"], document["target"]
+    cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row, DECIMALS)) for row in rows]
+    heads = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
+    return Table("Predictions.", heads, cells, notes=[*_notes(document, rows, inputs)])
+
+
+def optima(document: Row) -> Table | None:
+    """The best use of each budget."""
+    rows = document.get("optima")
+    if not rows:
+        return None
+    served, bounded = any("served" in row for row in rows), rows[0]["interval_run"] is not None
+    level = percent(rows[0]["interval_run"]["level"]) if bounded else ""
+    cells = [
+        (
+            short(row["C"]),
+            *([short(row.get("served", 0.0))] if served else []),
+            *(
+                cell
+                for name in "ND"
+                for cell in (_answer(row, row[name]["estimate"], short), *([_ends(row[name], short)] * bounded))
+            ),
+            _answer(row, row["loss"]["estimate"]),
+            *_both(row, DECIMALS),
+        )
+        for row in rows
+    ]
+    sizes = (title for name in "ND" for title in (name, *([f"{level} interval of {name}"] * bounded)))
+    heads = ("best at C", *(["tokens served"] if served else []), *sizes, "loss", *_titles(rows[0]))
+    notes = [*(line for row in rows for line in disagreement(row)), *_notes(document, rows, ["C"])]
+    return Table("The best use of a budget.", heads, cells, notes=notes)
+
+
+def disagreement(row: Row) -> Iterator[str]:
+    """The sentence that competing laws put the optimum elsewhere, with their numbers; nothing where they agree."""
+    others = [other for other in row.get("competing", ()) if not other["agrees"]]
+    if not others:
+        return
+
+    def bounded(interval: Row) -> str:
+        return f"{short(interval['estimate'])} ({_ends(interval, short)})"
+
+    numbers = "; ".join(
+        f"{other['law']}: N {bounded(other['N'])}, D {bounded(other['D'])}, loss {other['loss']['estimate']:.4f}, "
+        f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
+        for other in others
+    )
+    over = row.get("over_laws")
+    whole = "" if over is None else f". Over these laws N is {short(over['N']['low'])} to {short(over['N']['high'])}"
+    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}{whole}."
+
+
+def tried(document: Row) -> str:
+    """`16 points, N 5.9k to 97k, D 700k to 4M`: what a law was fitted to."""
+    ranges = (f"{name} {' to '.join(map(short, document['ranges'][name]))}" for name in document["inputs"])
+    return ", ".join([plural(document["n"], "point"), *ranges])
+
+
+def remarks(document: Row, *, questions: bool = False) -> Iterator[str]:
+    """Lines below the tables: how the optimum was reached, what speaks against it, and what a referee would ask."""
+    if document["held_out"] is not None:
+        covered = coverage(document["held_out"])
+        yield f"held out: largest error {largest_error(document['held_out'])}" + (f"; {covered}" if covered else "")
+    tested = (document["held_out"] or {}).get("points", ())
+    asked = [*tested, *document.get("predictions", ()), *document.get("optima", ())]
+    for method in {row["interval_run"]["method"]: None for row in asked if row["interval_run"]}:
+        sources = "its noise, the error of the fit, and that of the law's form"
+        yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
+    for step in document.get("steps", [document]):
+        if step["objective"] is not None:
+            yield (f"{step['target']}: " if "steps" in document else "") + _optimum(step)
+    if "correlation" in document:
+        yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
+    if groups := document.get("clusters"):
+        rho = groups.get("correlation")
+        how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
+        counted = plural(groups["count"], "group")
+        yield f"errors of the points of one {groups['column']} belong together: {counted}{how}"
+    if pooled := document["points"]["pooled"]:
+        kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
+        yield f"! {kinds} are pooled as if they were one: choose with --where"
+    yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
+    if better := _better(document):
+        yield better
+    unanswered, answers = (document.get("checklist", {}).get(key, ()) for key in ("missing", "answers"))
+    if unanswered and not questions:
+        count = plural(len(answers), "question")
+        where = "`scaling fit --checklist` or `fit.checklist` lists them"
+        yield f"{len(unanswered)} of {count} that a referee would ask have no answer: {where}"
+
+
+def _better(document: Row) -> str | None:
+    """The sentence that another law predicts the held-out runs better; None where none does by a tenth."""
+    own = (document["held_out"] or {}).get("mean_absolute_relative_error")
+    others = (document["held_out"] or {}).get("other_laws", ())
+    best = min(others, key=lambda other: other["mean_absolute_relative_error"], default=None)
+    if own is None or best is None or best["mean_absolute_relative_error"] >= BETTER * own:
+        return None
+    errors = f"mean error {best['mean_absolute_relative_error']:.2%} against {own:.2%}"
+    return f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
+
+
+def _optimum(document: Row) -> str:
+    """How the optimum was reached."""
+    condition = document["condition_number"]
+    condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
+    agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
+    scale = f"scale of the residuals {document['residual_scale']:.2g}"
+    return f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}"
+
+
+def coverage(tested: Row) -> str | None:
+    """`3 of 4 runs inside their 90% interval of a new run`; nothing where there are no intervals."""
+    if tested["covered"] is None:
+        return None
+    inside, count = round(tested["covered"] * tested["n"]), tested["n"]
+    if count == 1:
+        return f"{'inside' if inside else 'outside'} its {percent(tested['level'])} interval of a new run"
+    return f"{inside} of {count} runs inside their {percent(tested['level'])} interval of a new run"
+
+
+def largest_error(tested: Row) -> str:
+    """The largest error of the held-out runs; in the score's own unit where one of them scores 0."""
+    return _unsigned(tested["largest_relative_error"], tested.get("largest_error"))
+
+
+def signed(share: float | None) -> str:
+    """A relative error with its sign, to the hundredth of a percent or to two digits."""
+    if share is None:
+        return NOT_FINITE
+    if share == 0 or not math.isfinite(share):
+        return f"{share:+.0%}"
+    return f"{share:+.{min(max(2, 1 - math.floor(math.log10(abs(100 * share)))), 4)}%}"
+
+
+def _error(relative: float | None, absolute: float | None) -> str:
+    """A relative error with its sign; of a score of 0, which has none, the error in the score's own unit."""
+    return signed(relative) if relative is not None or absolute is None else f"{absolute:+.{DECIMALS}f}"
+
+
+def _unsigned(relative: float | None, absolute: float | None) -> str:
+    if relative is not None:
+        return f"{abs(relative):.2%}"
+    return NOT_FINITE if absolute is None else f"{absolute:.{DECIMALS}f}"
+
+
+def titles(level: float) -> list[str]:
+    """The titles of the two intervals of a prediction: of the law's mean, and of a new run."""
+    return [f"{percent(level)} interval of {what}" for what in ("the mean", "a new run")]
+
+
+def _titles(row: Row) -> list[str]:
+    return [] if row["interval_run"] is None else titles(row["interval_run"]["level"])
+
+
+def _both(row: Row, decimals: int) -> list[str]:
+    """The two intervals of a row; no cells where there are none. One that was not tested so far outside is marked."""
+    if row["interval_run"] is None:
+        return []
+    mean, run = (_ends(row[name], lambda end: _loss(end, decimals)) for name in ("interval_mean", "interval_run"))
+    return [mean, run if row.get("tested", True) else f"{run}{UNTESTED}"]
+
+
+def _answer(row: Row, value: float | None, form: Callable[[float], str] | None = None) -> str:
+    """A predicted value, or that it is not identified."""
+    if not row.get("identified", True):
+        return NOT_IDENTIFIED
+    return form(value) if form is not None and value is not None else _loss(value, DECIMALS)
+
+
+def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterator[str]:
+    """How far targets lie outside the points, which intervals were not tested so far, and which have no answer."""
+    outside = [row for row in rows if row.get("decades_outside")]
+    yield from (f"{_at(row, inputs)}: {distance(row['decades_outside'])}" for row in outside)
+    yield from _untested(rows, inputs)
+    for row in rows:
+        if not row.get("identified", True):
+            yield f"{_at(row, inputs)} is not identified by {document['law']} of {tried(document)}."
+
+
+def _untested(rows: Sequence[Row], inputs: Sequence[str]) -> list[str]:
+    """Why an interval is marked."""
+    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
+    if not far:
+        return []
+    where = _at(far[0], inputs) if len(far) == 1 else f"{len(far)} runs"
+    return [
+        f"{UNTESTED} {where}: farther outside than these intervals were tested on published studies ({TESTED}). "
+        f"No {percent(far[0]['interval_run']['level'])} is claimed."
+    ]
+
+
+def distance(decades: Mapping[str, float]) -> str:
+    """`0.48 decades above the largest N`: how far a run lies outside the points."""
+
+    def along(name: str, far: float) -> str:
+        size, side = f"{abs(far):.2g}", "above the largest" if far > 0 else "below the smallest"
+        return f"{size} {'decade' if size == '1' else 'decades'} {side} {name}"
+
+    return ", ".join(along(name, far) for name, far in decades.items())
+
+
+def _at(row: Row, inputs: Sequence[str]) -> str:
+    return " ".join(f"{name}={short(row[name])}" for name in inputs)
+
+
+def _ends(interval: Row, form: Callable[[float], str]) -> str:
+    return " to ".join("open" if interval[end] is None else form(interval[end]) for end in ("low", "high"))
+
+
+def _loss(value: float | None, decimals: int) -> str:
+    if value is None:
+        return NOT_FINITE
+    return f"{value:.{decimals}f}" if abs(value) < LARGE else f"{value:.{decimals}g}"
+
+
+def _decimals(points: Sequence[Row], target: str) -> int:
+    """The fewest at which no loss outside its printed interval looks as if it were inside."""
+
+    def looks_inside(point: Row, decimals: int) -> bool:
+        low, high = (point["interval_run"][end] for end in ("low", "high"))
+        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        low, value, high = (float(_loss(each, decimals)) for each in (ends[0], point[target], ends[1]))
+        return low <= value <= high
+
+    outside = [point for point in points if point["covered"] is False]
+    agreeing = (d for d in range(DECIMALS, MOST_DECIMALS) if not any(looks_inside(point, d) for point in outside))
+    return next(agreeing, MOST_DECIMALS)

@@ -1,0 +1,354 @@
+"""Levenberg-Marquardt over many starts at once, for least squares and for Huber's penalty, within bounds.
+
+Each row of the batch is its own problem with its own damping λ; rows that have converged leave the batch. For Huber's
+penalty the curvature matrix moves from that of reweighted least squares (which always descends) at λ ≥ 1 to Newton's
+(which ends in finitely many steps where the law is linear; Madsen and Nielsen 1990, BIT 30) as λ → 0. A search begins
+from random starts, their linear parameters eliminated, all screened at once and the best refined together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scaling.laws.problem import Expanded, Problem
+
+FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
+LONGEST_LOG_STEP = 60.0
+POOR = 1e-2  # of what a step promised
+ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
+BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
+SCREENED = 4_000_000  # cost evaluations held at once while screening
+SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
+AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: a Newton step would remove less than `tolerance` of the objective, or after `iterations` steps."""
+
+    tolerance: float
+    iterations: int
+
+
+EXACT = Effort(1e-13, 400)
+PATIENT = Effort(1e-13, 4000)
+PROFILE = Effort(1e-8, 400)
+"""Enough for the height of a profile, which is needed to a thousandth of its rise."""
+
+
+class Solution(NamedTuple):
+    """Where each start ended: coordinates, objective, and the fraction of it that a Newton step would still remove."""
+
+    u: np.ndarray
+    cost: np.ndarray
+    remaining: np.ndarray
+
+    @property
+    def converged(self) -> np.ndarray:
+        return np.isfinite(self.cost) & (self.remaining <= ACCEPTABLE)
+
+
+class _Quadratic(NamedTuple):
+    """The local model of each row: cost, gradient, Newton's matrix and the reweighted one."""
+
+    cost: np.ndarray
+    gradient: np.ndarray
+    newton: np.ndarray
+    reweighted: np.ndarray
+
+    def at(self, rows: np.ndarray) -> _Quadratic:
+        return _Quadratic(*(part[rows] for part in self))
+
+    def put(self, rows: np.ndarray, other: _Quadratic) -> None:
+        for part, new in zip(self, other):
+            part[rows] = new[rows]
+
+
+def values_along(
+    quantities: Any, problem: Problem, u: np.ndarray, expanded: Expanded | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The quantity of each row, in its scale, and its derivative by the coordinates: `Quantity.along` by row."""
+    theta, seeds = expanded = expanded or problem.expand(u)
+    value, slope = np.empty(len(u)), np.empty(u.shape)
+    which = np.fromiter(map(id, quantities), int, len(u))
+    for one in np.unique(which):
+        rows = np.flatnonzero(which == one)
+        part = {index: {k: each[rows] for k, each in seed.items()} for index, seed in seeds.items()}
+        value[rows], slope[rows] = quantities[rows[0]].along(problem, u[rows], (theta[rows], part))
+    return value, slope
+
+
+class Tether(NamedTuple):
+    """A pull of ½ stiffness (quantity - centre)², by row. Where it comes to rest, the rest of the objective is the
+    least possible at that value of the quantity: a point of its profile."""
+
+    quantities: Any
+    """An array of `Quantity`."""
+    centre: np.ndarray
+    stiffness: np.ndarray
+
+    def at(self, rows: np.ndarray | slice) -> Tether:
+        return Tether(*(part[rows] for part in self))
+
+    def cost(self, value: np.ndarray) -> np.ndarray:
+        return 0.5 * self.stiffness * (value - self.centre) ** 2
+
+
+def minimise(
+    problem: Problem,
+    starts: np.ndarray,
+    weights: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
+    tether: Tether | None = None,
+    effort: Effort = EXACT,
+) -> Solution:
+    """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
+    for delta in problem.objective.path:
+        wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
+        starts = minimise(wider, starts, weights, observed, tether, effort).u
+    shape = (len(starts), len(problem.observed))
+    weights = np.broadcast_to(problem.weights if weights is None else weights, shape)
+    observed = np.broadcast_to(problem.observed if observed is None else observed, shape)
+    size = max(1, BATCH // shape[1])
+    pieces = []
+    for part in (slice(first, first + size) for first in range(0, len(starts), size)):
+        pull = tether and tether.at(part)
+        pieces.append(_minimise_batch(problem, starts[part], weights[part], observed[part], pull, effort))
+    return Solution(*map(np.concatenate, zip(*pieces)))
+
+
+def _minimise_batch(
+    problem: Problem,
+    u: np.ndarray,
+    weights: np.ndarray,
+    observed: np.ndarray,
+    tether: Tether | None,
+    effort: Effort,
+) -> Solution:
+    lower, upper = problem.bounds
+    longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
+    damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
+    # A cost below rounding: the points lie on the law.
+    exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(observed**2)))
+    final = Solution(u.copy(), np.full(len(u), np.inf), np.full(len(u), np.inf))
+    rows = np.arange(len(u))
+    with np.errstate(all="ignore"):
+        current = _quadratic(problem, u, weights, observed, tether)
+        assert current is not None
+        for iteration in range(effort.iterations + 1):
+            step, promised, remaining = _step(current, u, damping, lower, upper, longest)
+            remaining = np.where(current.cost <= exact, 0.0, remaining)
+            # At the end rounding decides: no damping is strong enough to find a lower cost.
+            done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
+            if done.any():
+                ended, left = rows[done], ~done
+                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current.cost[done], remaining[done]
+                if done.all():
+                    break
+                rows, u, damping, exact, current = rows[left], u[left], damping[left], exact[left], current.at(left)
+                weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
+                step, promised = step[left], promised[left]
+            trial = np.minimum(np.maximum(u + step, lower), upper)
+            tried = _quadratic(problem, trial, weights, observed, tether, current.cost)
+            if tried is None:
+                damping = np.minimum(damping * 5.0, LARGEST_DAMPING)
+                continue
+            gained = current.cost - tried.cost
+            better = gained > 0
+            if better.all():
+                u, current = trial, tried
+            else:
+                u = np.where(better[:, None], trial, u)
+                current.put(better, tried)
+            eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
+            # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's
+            # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
+            # near a minimum, and more damping would hide that it is reached.
+            if tether is not None:
+                better &= gained > POOR * promised
+            damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
+    return final
+
+
+def _quadratic(
+    problem: Problem,
+    u: np.ndarray,
+    weights: np.ndarray,
+    observed: np.ndarray,
+    tether: Tether | None,
+    highest: np.ndarray | None = None,
+) -> _Quadratic | None:
+    """The model at `u`; None where no row costs less than `highest`, as after most steps along a curved valley."""
+    objective = problem.objective
+    expanded = problem.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
+    residual, jacobian = problem.linearise(u, observed, expanded)
+    cost = problem.cost(residual, weights)
+    pulled = tether and values_along(tether.quantities, problem, u, expanded)
+    if tether and pulled:
+        cost = cost + tether.cost(pulled[0])
+    if highest is not None and not (cost < highest).any():
+        return None
+    transposed = jacobian.swapaxes(1, 2)
+    gradient = (jacobian @ (weights * objective.influence(residual))[:, :, None])[:, :, 0]
+    reweighted = (jacobian * (weights * objective.weight(residual))[:, None, :]) @ transposed
+    newton = reweighted
+    if np.isfinite(objective.delta):
+        newton = (jacobian * (weights * objective.curvature(residual))[:, None, :]) @ transposed
+    if tether and pulled:
+        value, slope = pulled
+        pull = tether.stiffness[:, None, None] * (slope[:, :, None] * slope[:, None, :])
+        gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope
+        reweighted, newton = reweighted + pull, newton + pull
+    broken = ~(np.isfinite(cost) & np.isfinite(gradient).all(-1) & np.isfinite(reweighted).all((-1, -2)))
+    return _Quadratic(np.where(broken, np.inf, cost), gradient, newton, reweighted)
+
+
+def _step(
+    current: _Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The damped step, what it promises to gain, and the fraction of the cost that an undamped one promises."""
+    mix = np.minimum(damping, 1.0)[:, None, None]
+    matrix = (1.0 - mix) * current.newton + mix * current.reweighted
+    at_bound = ((u <= lower) & (current.gradient > 0)) | ((u >= upper) & (current.gradient < 0))
+    size = np.sqrt(np.diagonal(current.reweighted, axis1=1, axis2=2))
+    size = np.where(at_bound | ~(size > 0), 1.0, size)
+    scaled = matrix / (size[:, :, None] * size[:, None, :])
+    scaled[~np.isfinite(scaled) | at_bound[:, :, None] | at_bound[:, None, :]] = 0.0
+    diagonal = np.arange(u.shape[1])
+    scaled[:, diagonal, diagonal] += damping[:, None] + at_bound
+    slope = np.where(np.isfinite(current.gradient) & ~at_bound, current.gradient / size, 0.0)
+    step = -np.linalg.solve(scaled, slope[:, :, None])[:, :, 0]
+    promised = -(slope * step).sum(-1) / 2
+    step = step / size
+    too_long = (np.abs(step) / longest).max(1)
+    step = step / np.maximum(too_long, 1.0)[:, None]
+    fraction = promised / np.maximum(current.cost, 1e-300)
+    # Under strong damping a small promised gain is no sign of a minimum.
+    return step, promised, np.where(damping <= 1.0, np.abs(fraction), np.inf)
+
+
+def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """The same starts with the linear parameters at their weighted least-squares values.
+
+    Variable projection (Golub and Pereyra 1973, SIAM J. Numer. Anal. 10) is exact for squared errors of the loss. For
+    errors of log loss the parameters are not linear; least squares weighted by 1/loss² agrees to first order in the
+    residual, so it is where the search starts, never where it ends.
+    """
+    linear = [index for index in problem.free if problem.form.parameters[index].linear]
+    if not linear:
+        return theta
+    with_ones, with_zeros = theta.copy(), theta.copy()
+    with_ones[:, linear], with_zeros[:, linear] = 1.0, 0.0
+    terms = problem.form.jacobian(with_ones, problem.columns)[:, :, linear]
+    rest = problem.form.predict(with_zeros, problem.columns)
+    root = np.sqrt(problem.weights) / (problem.loss if problem.objective.space == "log" else 1.0)
+    size = np.sqrt(np.mean((terms * root[:, None]) ** 2, axis=1))
+    size = np.where(size > 0, size, 1.0)
+    scaled = terms * root[:, None] / size[:, None, :]
+    square = scaled.swapaxes(1, 2) @ scaled + 1e-10 * len(root) * np.eye(len(linear))
+    right = (scaled * (root * (problem.loss - rest))[:, :, None]).sum(1)
+    solution = np.linalg.solve(square, right[:, :, None])[:, :, 0]
+    # A term that least squares would make negative keeps a small fraction instead.
+    total = np.abs(solution).sum(1, keepdims=True)
+    bounded = np.array([problem.form.parameters[index].lower >= 0 for index in linear])
+    small = bounded & (solution / np.maximum(total, 1e-300) < SMALLEST_FRACTION)
+    eliminated = theta.copy()
+    eliminated[:, linear] = np.where(small, SMALLEST_FRACTION * total, solution) / size
+    return eliminated
+
+
+def draw(problem: Problem, count: int, seed: int) -> np.ndarray:
+    """`count` random starts of the form, as coordinates, with the linear parameters eliminated from half of them."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    with np.errstate(all="ignore"):
+        theta = problem.form.start(rng, count, problem.columns, problem.loss)
+    return prepare(problem, theta)
+
+
+def prepare(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """Starts as coordinates: each as it is, and once more with its linear parameters eliminated."""
+    with np.errstate(all="ignore"):
+        filled = problem.theta(problem.coordinates(theta))
+        both = np.concatenate([_eliminate(problem, filled), filled])
+    return problem.coordinates(np.where(np.isfinite(both), both, np.concatenate([filled, filled])))
+
+
+def choose(
+    problem: Problem,
+    starts: np.ndarray,
+    keep: int,
+    weights: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
+) -> np.ndarray:
+    """For each of R problems the best start of each of `keep` random groups of all the starts: `[R, keep, parameters]`.
+
+    The problems share the law and the columns and differ in `weights` or `observed` (`[R, points]`). Groups keep the
+    chosen starts apart; the best of all the starts is always among them.
+    """
+    weights = np.atleast_2d(problem.weights if weights is None else weights)
+    observed = np.atleast_2d(problem.observed if observed is None else observed)
+    keep = min(keep, len(starts))
+    with np.errstate(all="ignore"):
+        cost = _screen(problem, starts, weights, observed)
+    cost = np.where(np.isfinite(cost), cost, np.inf)
+    # The starts are already random, so the group of a start is its place modulo `keep`.
+    cost = np.pad(cost, ((0, -len(starts) % keep), (0, 0)), constant_values=np.inf)
+    best = cost.reshape(len(cost) // keep, keep, -1).argmin(0) * keep + np.arange(keep)[:, None]
+    return starts[best.T]
+
+
+def _screen(problem: Problem, starts: np.ndarray, weights: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """The objective of every start for every problem, `[starts, R]`."""
+    if len(observed) == 1:
+        # One table of penalties serves all weightings: the screen of a case bootstrap is a matrix product.
+        return problem.objective.penalty(problem.whitened(problem.errors(starts, observed[0]))) @ weights.T
+    predicted = problem.whitened(problem.errors(starts, np.zeros_like(observed[0])))
+    cost = np.empty((len(starts), len(observed)))
+    step = max(1, SCREENED // predicted.size)
+    for first in range(0, len(observed), step):
+        residual = predicted[:, None, :] - problem.whitened(observed[first : first + step])
+        block = weights if len(weights) == 1 else weights[first : first + step]
+        cost[:, first : first + step] = problem.cost(residual, block)
+    return cost
+
+
+def search(
+    problem: Problem,
+    starts: np.ndarray,
+    keep: int,
+    weights: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
+) -> tuple[Solution, np.ndarray]:
+    """The best optimum of each of R problems from its own multi-start, and the fraction of its starts that reach it."""
+    chosen = choose(problem, starts, keep, weights, observed)
+    problems, per_problem, size = chosen.shape
+    begin = chosen.reshape(-1, size)
+    shape = (problems, per_problem, len(problem.observed))
+    weights, observed = (
+        np.broadcast_to(np.atleast_2d(each)[:, None, :], shape).reshape(len(begin), -1)
+        for each in (
+            problem.weights if weights is None else weights,
+            problem.observed if observed is None else observed,
+        )
+    )
+    if np.isfinite(problem.objective.delta):
+        # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
+        # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
+        smooth = replace(problem, objective=replace(problem.objective, delta=np.inf, path=()))
+        half = np.arange(len(begin)) % per_problem % 2 == 0
+        begin[half] = minimise(smooth, begin[half], weights[half], observed[half]).u
+    ended = minimise(problem, begin, weights, observed)
+    cost = ended.cost.reshape(problems, per_problem)
+    rows = np.arange(problems) * per_problem + cost.argmin(1)
+    best = Solution(*(part[rows] for part in ended))
+    slow = ~best.converged & np.isfinite(best.cost)
+    if slow.any():
+        # The lowest start must not lose to a higher one for having a longer way to go.
+        late = minimise(problem, best.u[slow], weights[rows][slow], observed[rows][slow], effort=PATIENT)
+        for part, new in zip(best, late):
+            part[slow] = new
+    agreeing = (cost <= best.cost[:, None] * (1 + AGREEING) + 1e-25).mean(1)
+    return best, agreeing

@@ -1,0 +1,283 @@
+"""A law that a person writes as a formula: `E + A*N^-a + B*D^-b`, on the command line or in a YAML file.
+
+What a parameter is follows from its place in the formula, so that it gets the same coordinates, bounds and starts as in
+the laws of the papers: an additive constant is a floor, the factor of a positive term a coefficient, what is in an
+exponent an exponent, what is compared with a column (N_c/N) a place on its axis.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from scaling.errors import ScalingError, nearest
+from scaling.laws.catalogue import named
+from scaling.laws.dual import Dual
+from scaling.laws.formula import Expression, evaluate, names, parse, parts
+from scaling.laws.law import (
+    MEANINGS,
+    Bounds,
+    Columns,
+    Form,
+    Parameter,
+    bounded,
+    coefficient,
+    composed,
+    constrained,
+    exponent,
+    floor,
+    number,
+    place,
+    upper_level,
+)
+from scaling.laws.points import Points, known_chance
+
+ALWAYS_COLUMNS = frozenset({"N", "D", "C", "loss"})
+TARGETS = {"L": "loss"}
+"""How the papers write a column on the left of a formula."""
+
+SMALLEST = 1e-3
+"""The least exponent that something is divided by."""
+
+SAMPLES = 64
+CONSTANT = 1e-9
+"""Derivatives that differ by less than this fraction are one."""
+
+BEYOND = 1e3
+"""A place on an axis is looked for this far outside the points."""
+
+TWO_STEP = "two_step"
+"""The name of `chinchilla,task_sigmoid`."""
+
+KEYS = ("name", "formula", "citation", "bounds", "tie")
+_HEAD = re.compile(r"\s*(?P<target>[^\W\d][\w.]*)\s*(?:\((?P<columns>[^()]*)\))?\s*=(?!=)(?P<right>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A law as it was written: its formula, its name, and where it is from."""
+
+    text: str
+    name: str = "formula"
+    citation: str = "no citation given"
+    bounds: Mapping[str, Bounds] | None = None
+    ties: Mapping[str, str] | None = None
+
+
+def law_of(text: str, *others: str) -> Form | Written:
+    """The law that a text names or writes: a name, two names for two steps, a formula, or a YAML file.
+
+    `others` are names that the caller takes besides, for the error.
+    """
+    text = "chinchilla,task_sigmoid" if text == TWO_STEP else text
+    if re.fullmatch(r"\s*\w+\s*,\s*\w+\s*", text):
+        return composed(*(named(step.strip()) for step in text.split(",")))
+    if text.endswith((".yaml", ".yml")):
+        return read_law(text)
+    is_name = re.fullmatch(r"[\w.]*", text) is not None
+    return named(text, TWO_STEP, *others) if is_name else Written(text)
+
+
+def read_law(path: str | Path) -> Written:
+    """The law of a YAML file: `formula`, and if it likes `name`, `citation`, `bounds` ({a: [0, 2]}) and `tie`."""
+    from scaling.config import document
+
+    config = document(path)
+    for key in config.tree:
+        if key not in KEYS:
+            raise config.error(key, "is no key of a law", nearest(key, KEYS))
+    for key in ("name", "formula", "citation"):
+        if key in config.tree and not isinstance(config.tree[key], str):
+            raise config.error(key, "is not a text", "put it in quotes")
+    if "formula" not in config.tree:
+        raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
+    limits, ties = (config.tree.get(key) or {} for key in ("bounds", "tie"))
+    if not isinstance(limits, dict) or not all(_is_pair(pair) for pair in limits.values()):
+        raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
+    if not isinstance(ties, dict) or not all(isinstance(name, str) for name in ties.values()):
+        raise config.error("tie", "is not a parameter by parameter", "write tie: {alpha: beta}")
+    bounds = {name: (float(low), float(high)) for name, (low, high) in limits.items()}
+    name, citation = config.tree.get("name", Path(path).stem), config.tree.get("citation", Written.citation)
+    return Written(config.tree["formula"], name, citation, bounds, ties)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(end) in (int, float) for end in value)
+
+
+def written_law(law: Written, points: Points) -> Form:
+    """The law of a formula over the columns of `points`.
+
+    A name is a column if the left side lists it (`loss(N, D) = …`) or, without such a list, if it is N, D, C or loss,
+    or if it names a column and the formula raises it to a power or takes a function of it. Others are parameters.
+    """
+
+    def refuse(what: str, fix: str) -> ScalingError:
+        return ScalingError(what, key="law", value=law.text, fix=fix)
+
+    limits = law.bounds or {}
+    head = _HEAD.fullmatch(law.text)
+    right = law.text if head is None else head["right"]
+    target = "loss" if head is None else TARGETS.get(head["target"], head["target"])
+    expression = parse(right, "law")
+    every = names(expression)
+    if head is None or head["columns"] is None:
+        inputs = _columns(expression, target, limits, points)
+    else:
+        inputs = tuple(dict.fromkeys(name.strip().strip("`") for name in head["columns"].split(",")))
+        for name in inputs:
+            if name not in every:
+                raise refuse(f"lists the column {name!r} and does not use it", nearest(name, every))
+    if target in inputs:
+        raise refuse(f"predicts {target} from itself", "name what it predicts: error = …")
+    unknown = [name for name in every if name not in inputs]
+    if not inputs or not unknown:
+        lacks = "no column" if not inputs else "no parameter"
+        raise refuse(f"has {lacks}", "write one such as E + A*N^-alpha + B*D^-beta")
+    for name in limits:
+        if name not in unknown:
+            raise ScalingError("is not a parameter of the law", key=f"bounds {name}", fix=nearest(name, unknown))
+    points.refuse_absent((*inputs, target))
+    columns = {name: points.numbers(name) for name in inputs}
+    with np.errstate(all="ignore"):
+        parameters = _parameters(expression, target, unknown, limits, columns)
+    return Form(
+        name=law.name,
+        formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
+        citation=law.citation,
+        target=target,
+        inputs=inputs,
+        parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
+        curve=lambda p, x: evaluate(expression, {**vars(x), **vars(p)}),
+    )
+
+
+def constrained_law(
+    law: Form | Written,
+    points: Points,
+    fixed: Mapping[str, float] = MappingProxyType({}),
+    ties: Mapping[str, str] = MappingProxyType({}),
+    limits: Mapping[str, Bounds] = MappingProxyType({}),
+) -> tuple[Form, dict[str, float]]:
+    """The law with its ties and limits, and the parameters to hold: the stated ones, and chance where it is known."""
+    if isinstance(law, Written):
+        form = written_law(replace(law, bounds={**(law.bounds or {}), **limits}), points)
+        return constrained(form, {**(law.ties or {}), **ties}, {}), dict(fixed)
+    held = known_chance(law, points) | dict(fixed)
+    return constrained(law, ties, upper_level(law, held) | dict(limits)), held
+
+
+def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], points: Points) -> tuple[str, ...]:
+    """Which names are columns, by what the table has and by their place in the formula."""
+    direct: set[str] = set()
+    """Names that are themselves raised to a power or the argument of a function."""
+    for node in ast.walk(expression):
+        match node:
+            case ast.BinOp(ast.Name(name), ast.Pow(), _):
+                direct.add(name)
+            case ast.Call(_, arguments):
+                direct |= {argument.id for argument in arguments if isinstance(argument, ast.Name)}
+    columns = []
+    for name in names(expression):
+        if name in limits:
+            continue
+        if name in ALWAYS_COLUMNS or (name in direct and (name in points or name in MEANINGS)):
+            columns.append(name)
+        elif name in points and len(name) > 1:
+            what = f"{name} is a column of the table and may be a parameter"
+            fix = f"list the columns: '{target}(N, D) = …', with {name} if it is one"
+            raise ScalingError(what, key="law", fix=fix)
+    return tuple(columns)
+
+
+def _parameters(
+    expression: Expression, target: str, unknown: Sequence[str], limits: Mapping[str, Bounds], columns: Columns
+) -> list[Parameter]:
+    """Each parameter by its role; the linear ones first, as the laws of the papers list them.
+
+    The formula is affine in linear parameters, and its derivative by a floor is a constant. A coefficient has a
+    derivative of one sign at any positive columns and parameters; bounds may let a parameter be negative.
+    """
+    rng = np.random.default_rng(0)
+    positive = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
+    signs = {name: np.where(np.arange(SAMPLES) % 3 == 0, -1.0, 1.0) for name, (low, _) in limits.items() if low < 0}
+    values = {name: signs.get(name, 1.0) * value for name, value in positive.items()}
+    linear: list[str] = []
+    for name in unknown:
+        if _is_affine(expression, values, [*linear, name]):
+            linear.append(name)
+    unit = "nats per token" if target == "loss" else f"unit of {target}"
+    parameters = []
+    for name in linear:
+        dual = evaluate(expression, {**values, name: Dual(values[name], {0: np.ones(SAMPLES)})})
+        slope = np.broadcast_to(dual.gradient[0], SAMPLES)
+        if not (np.all(slope > 0) or np.all(slope < 0)):
+            parameters.append(Parameter(name, f"unit of {target}", "linear", -1e100, 1e100, (-1.0, 1.0), linear=True))
+        elif np.ptp(slope) <= CONSTANT * np.abs(slope).max():
+            parameters.append(replace(floor(name, unit), upper=1e6 if target == "loss" else 1e100))
+        else:
+            parameters.append(coefficient(name) if target == "loss" else coefficient(name, unit))
+    return parameters + [_nonlinear(expression, name, columns, positive) for name in unknown if name not in linear]
+
+
+def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> bool:
+    """Whether the formula between two points that differ in these names is the mean of its ends."""
+    others = {**values, **{name: values[name][::-1] for name in some}}
+    middle = {**values, **{name: 0.5 * (values[name] + others[name]) for name in some}}
+    first, second, between = (evaluate(expression, each) for each in (values, others, middle))
+    known = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
+    return bool(known.any()) and np.allclose(between[known], 0.5 * (first + second)[known], rtol=CONSTANT, atol=0.0)
+
+
+def _nonlinear(expression: Expression, name: str, columns: Columns, values: Columns) -> Parameter:
+    """An exponent, a place on a column's axis or its inverse, or a plain number."""
+    exponents = [
+        node.right
+        for node in ast.walk(expression)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+        if name in names(node.right) and columns.keys() & set(names(node.left))
+    ]
+    fractions = (node for power in exponents for node in ast.walk(power) if isinstance(node, ast.BinOp))
+    if any(isinstance(each.op, ast.Div) and name in names(each.right) for each in fractions):
+        return exponent(name, SMALLEST)
+    if exponents:
+        falls = _falls(expression, name, columns, values)
+        return exponent(name) if falls else exponent(name, -5.0, start=(-1.0, 1.0))
+    column, is_inverse = _neighbour(expression, name, columns) or (None, False)
+    if column is not None and columns[column].min() > 0:
+        low, high = columns[column].min() / BEYOND, columns[column].max() * BEYOND
+        unit = f"unit of {column}" + (" ^ -1" if is_inverse else "")
+        return replace(place(name, column, unit), start=(1.0 / high, 1.0 / low) if is_inverse else (low, high))
+    return number(name, -1e6, 1e6, (0.02, 2.0))
+
+
+def _falls(expression: Expression, name: str, columns: Iterable[str], values: Columns) -> bool:
+    """Whether the formula grows less with some column the larger an exponent is."""
+    duals = {column: Dual(np.full(SAMPLES, 1.1), {index: np.ones(SAMPLES)}) for index, column in enumerate(columns)}
+    below, above = (
+        evaluate(expression, {**values, **duals, name: np.full(SAMPLES, at)}).gradient for at in (0.01, 0.02)
+    )
+    return any(np.all(above[index] <= below[index]) and np.any(above[index] < below[index]) for index in below)
+
+
+def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
+    """The column next to a parameter in the smallest part that holds both; whether as its inverse."""
+    for part in parts(expression):
+        if name in names(part) and (inner := _neighbour(part, name, columns)) is not None:
+            return inner
+    column = next((other for other in names(expression) if other in columns), None)
+    if column is None or name not in names(expression):
+        return None
+    match expression:
+        case ast.BinOp(_, ast.Mult(), _):
+            return column, True
+        case ast.BinOp(left, ast.Div(), _):
+            return column, name in names(left) and column in names(left)
+    return column, False

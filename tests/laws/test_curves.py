@@ -1,0 +1,164 @@
+"""Whole curves: the laws, the errors, the fit, and what it predicts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
+from benchmarks.coverage.studies import RATE, curve_design, draw_curves
+from scaling.errors import ScalingError
+from scaling.laws import curve_fit as module
+from scaling.laws.curve_fit import fit_curves, some_trunks
+from scaling.laws.curves import POINTS, Curve, CurveErrors, Sizes, columns_of, covariance, places_of
+from scaling.laws.special_laws import CURVE_LAWS, MULTI_POWER
+
+SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
+TRUE = np.array([TRUTH[name] for name in MULTI_POWER.parameter_names])
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return draw_curves(curve_design(), SIZES, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def fitted(curves):
+    return fit_curves(curves, starts=96)
+
+
+def cosine(steps, warmup=97):
+    way = np.clip((np.arange(steps) - warmup) / (steps - warmup), 0, 1)
+    return RATE * np.minimum(1, (np.arange(steps) + 1) / warmup) * (0.55 + 0.45 * np.cos(np.pi * way))
+
+
+def curve_at(steps, rates):
+    return Curve("a", 1e5, np.array(steps), np.ones(len(steps)), np.ones(len(steps), int), rates, 1024.0)
+
+
+@pytest.mark.parametrize("law", CURVE_LAWS.values(), ids=CURVE_LAWS)
+def test_a_constant_rate_gives_chinchilla(law):
+    curve = curve_at([500, 2000], np.full(2000, RATE))
+    theta = np.array([TRUTH.get(name, 0.3) for name in law.parameter_names])
+    floor = TRUTH["E"] + (TRUTH["C"] if law is CURVE_LAWS["multi_power"] else 0.0)
+    known = floor + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * (1024.0 * curve.steps) ** -TRUTH["beta"]
+    np.testing.assert_allclose(law.predict(theta, columns_of(curve, RATE, 0.999)), known, rtol=1e-12)
+
+
+def test_the_multi_power_law_is_the_sum_of_its_paper():
+    """Over every step of the schedule, as equations 3 to 5 have it; gathered falls come within 1% of it."""
+    steps = 1500
+    curve = curve_at([steps], cosine(steps))
+    rates, area = curve.rates / RATE, np.cumsum(curve.rates / RATE) * 1024.0
+    gain = 0.0
+    for k in range(98, steps):
+        inner = 1 + TRUTH["c"] * rates[k] ** -TRUTH["gamma"] * (area[-1] - area[k - 1])
+        gain += (rates[k - 1] - rates[k]) * (1 - inner ** -TRUTH["kappa"])
+    plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
+    ours = MULTI_POWER.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
+    assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
+
+
+def test_whitening_is_the_inverse_root_of_the_covariance(curves):
+    places = places_of([curve.thinned() for curve in curves[:6]])
+    for sizes in (SIZES, replace(SIZES, by_size=0.5, by_tokens=0.3, N=2e4, D=1e6)):
+        errors = CurveErrors(sizes, places)
+        root = errors.whiten(np.eye(len(places))).T
+        np.testing.assert_allclose(root @ covariance(sizes, places) @ root.T, np.eye(len(root)), atol=1e-8)
+        assert errors.log_determinant == pytest.approx(np.linalg.slogdet(covariance(sizes, places))[1])
+
+
+def test_the_law_and_its_errors_are_recovered_in_any_order_of_curves(curves, fitted):
+    assert fitted.estimates["E"] == pytest.approx(TRUTH["E"], abs=0.02)
+    assert fitted.estimates["beta"] == pytest.approx(TRUTH["beta"], abs=0.1)
+    assert 0.0003 < np.hypot(fitted.sizes.trunk, fitted.sizes.run) < 0.003
+    assert fitted.intervals()["E"].covers(TRUTH["E"])
+    assert 0.99 < fitted.r_squared < 1
+    assert fit_curves(curves[::-1], starts=96).estimates == pytest.approx(fitted.estimates, rel=1e-9)
+
+
+def test_errors_that_shrink_with_size_are_found():
+    shrinking = replace(SIZES, trunk=0.003, run=0.002, by_size=0.6, by_tokens=0.3, N=3e4, D=1e6)
+    rng = np.random.default_rng(3)
+    found = [fit_curves(draw_curves(curve_design(), shrinking, rng), starts=96) for _ in range(5)]
+    assert np.mean([one.sizes.by_size for one in found]) == pytest.approx(0.6, abs=0.2)
+    assert sum(one.intervals(["E"])["E"].covers(TRUTH["E"]) for one in found) >= 4
+
+
+def test_many_trunks_are_fitted_from_some_of_them_first(monkeypatch):
+    """Whole trunks of the least and the largest size among them, and the law is that of a fit of all."""
+    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in curve_design()]
+    many = draw_curves(each, SIZES, np.random.default_rng(5))
+    places = places_of(many)
+    rows = some_trunks(places)
+    kept = np.unique(places["group"][rows])
+    assert len(kept) == module.GROUPS < len(np.unique(places["group"]))
+    sizes = places["log_size"]
+    assert {sizes[rows].min(), sizes[rows].max()} == {sizes.min(), sizes.max()}
+    found = []
+    for gathered in (1, len(rows) * len(many)):
+        monkeypatch.setattr(module, "GATHERED", gathered)
+        found.append(fit_curves(many, starts=96))
+    for name in ("E", "alpha", "beta"):
+        assert found[0].estimates[name] == pytest.approx(found[1].estimates[name], rel=0.02)
+        assert found[0].intervals([name])[name].covers(TRUTH[name])
+
+
+def test_training_losses_count_by_their_noise(curves):
+    """Noisy losses beside the evaluations leave the fit where it was, and their noise is found."""
+    rng = np.random.default_rng(1)
+    noisy = []
+    for curve in curves:
+        wild = curve.losses * np.exp(0.03 * rng.standard_normal(len(curve.steps)))
+        both = {"steps": np.tile(curve.steps, 2), "losses": np.concatenate([curve.losses, wild])}
+        noisy.append(replace(curve, **both, kinds=np.repeat([1, 0], len(curve.steps))))
+    found = fit_curves(noisy, starts=96)
+    assert found.sizes.training == pytest.approx(0.03, rel=0.25)
+    assert found.sizes.evaluation < 0.002
+    assert found.intervals(["E"])["E"].covers(TRUTH["E"])
+
+
+def test_many_losses_of_a_kind_become_means_of_stretches():
+    curve = replace(curve_at(np.arange(1, 2001), np.full(2000, RATE)), kinds=np.repeat([1, 0], [40, 1960]))
+    thin = curve.thinned(0.0)
+    assert (thin.kinds == 1).sum() == 40
+    assert 60 < (thin.kinds == 0).sum() <= POINTS
+    assert thin.counts is not None
+    assert thin.counts.sum() == 2000
+    assert curve.thinned().steps.min() > 200
+
+
+def test_another_schedule_and_a_larger_size_are_predicted(fitted):
+    goal = replace(fitted.curves[0].at([]), run="another", rates=cosine(3000), N=395264.0).at([3000])
+    known = MULTI_POWER.predict(TRUE, columns_of(goal, RATE, 0.999))
+    assert fitted.predict(goal) == pytest.approx(known, rel=0.01)
+    assert fitted.complete(goal)[0].covers(known[0])
+
+
+def test_the_beginning_of_a_run_narrows_its_end(curves, fitted):
+    """A run that lies 1% above the law stays above it, and its interval is narrower than a new run's."""
+    begun = replace(curves[-4], losses=curves[-4].losses * 1.01, rates=curves[-1].rates, run="begun", trunk="new")
+    (after,), (before,) = fitted.complete(begun), fitted.complete(begun.at([]))
+    assert after.estimate > before.estimate
+    assert after.high / after.low < before.high / before.low
+
+
+def test_one_size_needs_no_term_in_n(curves):
+    found = fit_curves([curve for curve in curves if curve.N == 25088], starts=96)
+    assert "alpha" in found.problem.fixed
+    assert found.mean_error < 0.002
+
+
+def test_what_bears_no_fit_is_refused(curves):
+    with pytest.raises(ScalingError, match="2 validation sets"):
+        fit_curves([replace(curves[0], validation="a"), replace(curves[1], validation="b")])
+    with pytest.raises(ScalingError, match="2 sizes"):
+        fit_curves([curve for curve in curves if curve.N in (5888, 13824)])
+    with pytest.raises(ScalingError, match="is no law of curves"):
+        fit_curves(curves, "multipower")
+    with pytest.raises(ScalingError, match="has no schedule"):
+        replace(curves[0], rates=np.array([]))
+    with pytest.raises(ScalingError, match="its losses go to step"):
+        replace(curves[0], rates=curves[0].rates[:10])
+    with pytest.raises(ScalingError, match="no loss is left"):
+        fit_curves(curves, after=1e12)

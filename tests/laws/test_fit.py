@@ -1,0 +1,225 @@
+"""Fitting: the best optimum, the same digits whatever the order of the rows, groups that share errors, refusals."""
+
+import numpy as np
+import pytest
+
+from scaling.errors import ScalingError
+from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction
+from scaling.laws.fit import DELTAS, sensitivity
+from scaling.laws.problem import OBJECTIVES, SharedErrors, named_objective
+
+TRUTH = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
+SMALL = np.array([2.184, 26.3, 36000.0, 0.605, 0.945])
+
+
+def study(n=240, noise=0.01, seed=0):
+    rng = np.random.default_rng(seed)
+    N, D = np.exp(rng.uniform(np.log(5e7), np.log(2e10), n)), np.exp(rng.uniform(np.log(1e9), np.log(1e12), n))
+    loss = named("chinchilla").predict(TRUTH, {"N": N, "D": D}) * np.exp(noise * rng.standard_normal(n))
+    return {"N": N, "D": D, "loss": loss, "run": np.arange(n) % 7}
+
+
+def trunks(count=6, budgets=4, correlation=0.9, seed=0):
+    """Runs that branch off `count` trunks, and share errors of log loss within one."""
+    rng = np.random.default_rng(seed)
+    trunk = np.repeat(np.arange(count), budgets)
+    N, D = np.repeat(np.geomspace(6e3, 2.2e5, count), budgets), np.tile(7e5 * 2.0 ** np.arange(budgets), count)
+    error = np.sqrt(correlation) * rng.standard_normal(count)[trunk]
+    error = 0.0024 * (error + np.sqrt(1 - correlation) * rng.standard_normal(len(trunk)))
+    loss = named("chinchilla").predict(SMALL, {"N": N, "D": D}) * np.exp(error)
+    return {"N": N, "D": D, "loss": loss, "trunk": trunk}
+
+
+def hoffmanns_grid():
+    """The 4,500 starts of Hoffmann et al. 2022, appendix D.3."""
+    coefficients, exponents = np.arange(0, 26, 5), np.arange(0, 2.1, 0.5)
+    grid = np.meshgrid(np.arange(-1, 1.1, 0.5), coefficients, coefficients, exponents, exponents)
+    e, a, b, alpha, beta = (axis.ravel() for axis in grid)
+    return np.column_stack([np.exp(e), np.exp(a), np.exp(b), alpha, beta])
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_no_other_optimiser_finds_a_lower_objective(name):
+    from scipy.optimize import minimize
+
+    table, objective, form = study(60), OBJECTIVES[name], named("chinchilla")
+    found = fit("chinchilla", table, objective=name)
+    y = objective.transform(table["loss"])
+
+    def cost(z):
+        theta = np.array([*np.exp(z[:3]), *z[3:]])
+        return objective.penalty(objective.transform(form.predict(theta, table)) - y).sum()
+
+    begin = np.array([*np.log(found.theta[:3]), *found.theta[3:]])
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        other = minimize(cost, begin + 0.02 * rng.standard_normal(5), method="Nelder-Mead", options={"maxfev": 1500})
+        assert found.objective <= other.fun * (1 + 1e-9) + 1e-15
+    assert cost(begin) == pytest.approx(found.objective, rel=1e-9)
+
+
+def test_hoffmanns_4500_starts_agree_with_random_ones():
+    table = study()
+    ours, theirs = fit("chinchilla", table), fit("chinchilla", table, starts=hoffmanns_grid())
+    assert len(hoffmanns_grid()) == 4500
+    assert ours.objective == pytest.approx(theirs.objective, rel=1e-10)
+    np.testing.assert_allclose(ours.theta, theirs.theta, rtol=1e-5)
+    assert ours.starts_agreeing > 0.5
+
+
+@pytest.mark.parametrize("group", [None, "run"])
+def test_the_order_of_the_rows_changes_no_digit(group):
+    table, order = study(40), np.random.default_rng(3).permutation(40)
+    mixed = {name: column[order] for name, column in table.items()}
+    methods = ("t", "profile", "bootstrap_run") if group else ("t", "bootstrap_case", "bootstrap_residual")
+    for objective in ("log_huber", "log_squared"):
+        straight, permuted = (fit("chinchilla", each, objective=objective, group=group) for each in (table, mixed))
+        assert straight.estimates == permuted.estimates
+        assert straight.objective == permuted.objective
+        np.testing.assert_array_equal(straight.residuals[order], permuted.residuals)
+        for method in methods:
+            first, second = (intervals(each, method, quantities=["alpha"], count=30) for each in (straight, permuted))
+            assert first == second
+
+
+def test_units_of_the_columns_change_nothing_but_units():
+    table = study(40)
+    ours, theirs = fit("chinchilla", table), fit("chinchilla", table | {"N": table["N"] / 1e6, "D": table["D"] / 1e9})
+    for name in ("E", "alpha", "beta"):
+        assert theirs.estimates[name] == pytest.approx(ours.estimates[name], rel=1e-6)
+    assert theirs.estimates["A"] == pytest.approx(ours.estimates["A"] * 1e6 ** -ours.estimates["alpha"], rel=1e-5)
+
+
+def test_weights_count_as_repeated_points():
+    table, repeats = study(40), 1 + np.arange(40) % 3
+    weighted = fit("chinchilla", table, weights=repeats.astype(float))
+    repeated = fit("chinchilla", {name: np.repeat(column, repeats) for name, column in table.items()})
+    np.testing.assert_allclose(weighted.theta, repeated.theta, rtol=1e-6)
+    assert fit("chinchilla", table, weights=7.0 * repeats).estimates == pytest.approx(weighted.estimates, rel=1e-6)
+
+
+def test_fixed_parameters_stay_and_the_rest_are_fitted():
+    found = fit("chinchilla", study(40), fixed={"alpha": 0.3478, "E": 1.8172})
+    assert found.estimates["alpha"] == 0.3478
+    assert found.degrees_of_freedom == 37
+    assert found.estimates["beta"] == pytest.approx(0.3658, abs=0.03)
+    assert set(intervals(found)) >= {"A", "B", "beta"}
+
+
+@pytest.mark.parametrize(
+    ("change", "choices", "message"),
+    [
+        ({"D": None}, {}, "column 'D'"),
+        ({"N": np.full(40, 1e9)}, {}, "one value"),
+        ({"loss": np.full(40, -1.0)}, {}, "positive"),
+        ({"loss": np.full(40, np.nan)}, {}, "missing"),
+        ({name: np.repeat(column[:4], 10) for name, column in study(40).items()}, {}, "distinct scales"),
+        ({}, {"fixed": {"alfa": 0.3}}, "did you mean 'alpha'"),
+        ({}, {"weights": np.ones(3)}, "weights"),
+        ({}, {"weights": -np.ones(40)}, "weights"),
+        ({}, {"group": np.ones(3)}, "a label a point"),
+        ({}, {"objective": "log_hubber"}, "did you mean 'log_huber'"),
+    ],
+)
+def test_an_impossible_fit_is_refused_in_one_line(change, choices, message):
+    table = {name: column for name, column in (study(40) | change).items() if column is not None}
+    with pytest.raises(ScalingError, match=message) as caught:
+        fit("chinchilla", Points(table), **choices)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fit_that_does_not_converge_is_an_error(monkeypatch):
+    monkeypatch.setattr("scaling.laws.solver.ACCEPTABLE", -1.0)
+    with pytest.raises(ScalingError, match="did not converge"):
+        fit("chinchilla", study(40))
+
+
+def test_predictions_need_the_laws_columns():
+    found = fit("chinchilla", study(40))
+    assert found.predict(N=[1e9, 2e9], D=2e10).shape == (2,)
+    with pytest.raises(ScalingError, match="D"):
+        found.predict(N=1e9)
+    with pytest.raises(ScalingError, match="no column"):
+        found.predict(N=1e9, D=1e9, U=1e9)
+    at = prediction(found.form, {"N": 1e9, "D": 2e10})
+    assert at.of(found.form, found.theta) == pytest.approx(found.predict(N=1e9, D=2e10))
+
+
+def test_sensitivity_is_the_result_of_fits_to_fewer_points_and_under_other_penalties():
+    table = study(30, noise=0.003)
+    found = fit("chinchilla", table)
+    seen = sensitivity(found)
+    assert (seen.parameter, seen.estimate) == ("E", found.estimates["E"])
+    for row in (0, 17):
+        assert seen.without[row] == pytest.approx(found.without(np.arange(30) == row).estimates["E"], rel=1e-4)
+    squares = fit("chinchilla", table, objective="log_squared").estimates["E"]
+    assert seen.by_delta[0] == pytest.approx(squares, rel=1e-5)
+    assert seen.by_delta[DELTAS.index(1e-3)] == pytest.approx(found.estimates["E"], rel=1e-4)
+
+
+# Runs that share errors.
+
+
+def test_whitening_is_the_inverse_root_of_the_covariance():
+    groups = np.array([0, 1, 0, 0, 2, 1])
+    errors = SharedErrors(groups, 0.8)
+    covariance = np.where(groups[:, None] == groups, 0.8, 0.0) + 0.2 * np.eye(6)
+    root = errors.whiten(np.eye(6))
+    np.testing.assert_allclose(root @ covariance @ root.T, np.eye(6), atol=1e-12)
+    assert errors.log_determinant == pytest.approx(np.linalg.slogdet(covariance)[1])
+
+
+def test_groups_are_fitted_by_generalised_least_squares():
+    """At its own correlation the gradient of r'V⁻¹r vanishes, computed here from the covariance itself."""
+    found = fit("chinchilla", trunks(), group="trunk", objective="log_squared", starts=64)
+    trunk, problem = found.points["trunk"][found.order], found.problem
+    rho = problem.shared.correlation
+    covariance = np.where(trunk[:, None] == trunk, rho, 0.0) + (1 - rho) * np.eye(len(trunk))
+    error, theta = problem.errors(found.u[None])[0], found.theta
+    slopes = found.form.jacobian(theta, problem.columns) / found.form.predict(theta, problem.columns)[:, None]
+    scaled = slopes / np.linalg.norm(slopes, axis=0)
+    assert np.abs(scaled.T @ np.linalg.solve(covariance, error)).max() < 1e-6
+
+
+def test_the_correlation_is_estimated_where_groups_are_many():
+    low, high = fit("chinchilla", trunks(60, correlation=0.7), group="trunk", starts=64).correlation.interval()
+    assert low < 0.7 < high
+    assert high - low < 0.35
+
+
+def test_groups_narrow_the_slope_within_them_and_widen_the_slope_across_them():
+    table, width = trunks(), {}
+    for group in (None, "trunk"):
+        found = intervals(fit("chinchilla", table, group=group, objective="log_squared", starts=64))
+        width[group] = {name: found[name].high - found[name].low for name in ("alpha", "beta")}
+    assert width["trunk"]["beta"] < 0.8 * width[None]["beta"]
+    assert width["trunk"]["alpha"] > 1.2 * width[None]["alpha"]
+
+
+def test_groups_of_one_run_are_the_ordinary_fit():
+    table = trunks()
+    one, other = (fit("chinchilla", table, starts=64, group=group) for group in (None, np.arange(24)))
+    assert one.estimates == other.estimates
+    assert other.correlation is None
+
+
+def test_groups_stay_together_in_hold_outs_bootstraps_and_joint_fits():
+    table = trunks()
+    found = fit("chinchilla", table, group="trunk", objective="log_squared", starts=64)
+    assert len(set(found.without(table["trunk"] == 5, 64).groups.tolist())) == 5
+    assert intervals(found, "bootstrap_run", quantities=["beta"], count=30)["beta"].low > 0
+    with pytest.raises(ScalingError, match="not drawn one by one"):
+        intervals(found, "bootstrap_case", quantities=["beta"], count=30)
+    other = fit("power_law_d", table, group="trunk", objective="log_squared", starts=64)
+    assert aicc(found) < aicc(other)
+    both = {name: np.tile(column, 2) for name, column in table.items()}
+    both |= {"loss": both["loss"] * np.repeat([1, 1.01], 24), "arch": np.repeat(["a", "b"], 24)}
+    both["trunk"][24:] += 6
+    joint = fit_joint("chinchilla", Points(both), "arch", "nothing", group="trunk", starts=32)
+    assert len(set(joint.groups.tolist())) == 12
+
+
+def test_a_delta_belongs_to_hubers_penalty():
+    assert named_objective("huber", 0.01).name == "huber(0.01)"
+    with pytest.raises(ScalingError, match="delta"):
+        named_objective("squared", 0.01)

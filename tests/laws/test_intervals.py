@@ -1,0 +1,212 @@
+"""Intervals: exact where the law is linear, invariant, open where the points leave them open, and what they decide."""
+
+import math
+
+import numpy as np
+import pytest
+
+import scaling
+from scaling.errors import ScalingError
+from scaling.laws import Interval, Parameter, Quantity, derived, fit, intervals, named, prediction
+from scaling.laws.dual import Dual
+from scaling.laws.intervals import (
+    METHODS,
+    bootstrap,
+    expected_penalty,
+    is_exponent,
+    is_wide,
+    is_wide_prediction,
+    is_wide_size,
+    measure,
+    student,
+)
+from scaling.laws.problem import named_objective
+
+THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
+
+
+def line(n=12, noise=0.01, seed=0):
+    """A power law: under log-squared errors a straight line, where every interval is known."""
+    rng = np.random.default_rng(seed)
+    C = np.geomspace(1e18, 1e20, n)
+    return {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(noise * rng.standard_normal(n))}
+
+
+def grid(sizes, budgets, noise, seed=0):
+    N, D = (axis.ravel() for axis in np.meshgrid(sizes, budgets))
+    rng = np.random.default_rng(seed)
+    loss = named("chinchilla").predict(THETA, {"N": N, "D": D}) * np.exp(noise * rng.standard_normal(len(N)))
+    return {"N": N, "D": D, "loss": loss}
+
+
+WELL = grid(np.geomspace(1e7, 1e10, 5), np.geomspace(1e9, 1e12, 5), 0.001)
+POORLY = grid(np.geomspace(1e8, 4e8, 4), np.geomspace(1e10, 4e10, 4), 0.01)
+
+
+@pytest.mark.parametrize("method", ["profile", "t"])
+def test_the_interval_of_a_straight_line_is_the_textbooks(method):
+    table = line()
+    x, y = np.log(table["C"]), np.log(table["loss"])
+    design = np.column_stack([np.ones_like(x), -x])
+    solution, rss, *_ = np.linalg.lstsq(design, y, rcond=None)
+    half = student(0.95, 10) * np.sqrt(rss[0] / 10 * np.linalg.inv(design.T @ design)[1, 1])
+    found = intervals(fit("power_law_c", table, objective="log_squared"), method)["alpha"]
+    assert found.estimate == pytest.approx(solution[1])
+    assert found.high - found.estimate == pytest.approx(found.estimate - found.low, rel=1e-2)
+    # The factor for unequal errors is at least 1.
+    assert 0.99 * half <= (found.high - found.low) / 2 <= 1.5 * half
+
+
+def test_the_profile_does_not_depend_on_how_the_law_is_written():
+    """Kaplan's (C_c/C)^α and A C^-α are one law: the same interval for α and for a prediction."""
+    table, bounds = line(), []
+    for name in ("power_law_c", "kaplan_c"):
+        far = prediction(named(name), {"C": 1e22}, "far")
+        bounds.append(intervals(fit(name, table), quantities=["alpha", far]))
+    for name in ("alpha", "far"):
+        first, second = (found[name] for found in bounds)
+        assert (first.low, first.high) == pytest.approx((second.low, second.high), rel=1e-3)
+
+
+def test_an_end_of_the_profile_is_where_the_objective_has_risen_enough():
+    table = line(9, 0.003)
+    table["loss"] += 1.7
+    found = fit("power_law_floor_c", table, objective="log_squared")
+    interval = intervals(found, quantities=["alpha"])["alpha"]
+    for end in (interval.low, interval.high):
+        held = fit("power_law_floor_c", table, objective="log_squared", fixed={"alpha": end})
+        z = np.sqrt((held.objective - found.objective) / (found.objective / 6))
+        assert 0.99 * student(0.95, 6) <= z <= 1.3 * student(0.95, 6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_bounds_parameters_derived_quantities_and_predictions(method):
+    rng = np.random.default_rng(0)
+    N, D = np.exp(rng.uniform(17, 23, 40)), np.exp(rng.uniform(21, 27, 40))
+    loss = named("chinchilla").predict(THETA, {"N": N, "D": D}) * np.exp(0.003 * rng.standard_normal(40))
+    group = np.arange(40) % 10 if method == "bootstrap_run" else None
+    found = fit("chinchilla", {"N": N, "D": D, "loss": loss}, group=group)
+    ratio = derived("β/α", lambda p: p.beta / p.alpha)
+    far = prediction(found.form, {"N": 1e11, "D": 2e12})
+    bounds = intervals(found, method, quantities=["alpha", "a", ratio, far], count=60)
+    assert list(bounds) == ["alpha", "a", "β/α", far.name]
+    assert all(interval.low < interval.estimate < interval.high for interval in bounds.values())
+    alpha, beta = found.estimates["alpha"], found.estimates["beta"]
+    assert bounds["a"].estimate == pytest.approx(beta / (alpha + beta))
+    narrow = intervals(found, method, quantities=["alpha"], count=60, level=0.5)["alpha"]
+    assert narrow.high - narrow.low < bounds["alpha"].high - bounds["alpha"].low
+
+
+def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states():
+    found = fit("power_law_c", line(40), objective="log_squared")
+    (first, failed), (second, _) = (bootstrap(found.problem, found.u, "residual", 400, seed=1) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert failed == 0
+    interval = intervals(found, "t")["alpha"]
+    assert first[:, 1].std() == pytest.approx((interval.high - interval.low) / 2 / student(0.95, 38), rel=0.25)
+
+
+def test_the_noise_is_recovered_under_each_objective():
+    errors = 0.01 * np.random.default_rng(0).standard_normal(200_000)
+    hubers = [named_objective("huber", delta) for delta in (1e-3, 0.01, 0.013, 0.1)]
+    for objective in (named_objective("squared"), *hubers, named_objective("absolute")):
+        cost = objective.penalty(errors).sum()
+        assert measure(objective, cost, len(errors), 0).scale == pytest.approx(0.01, rel=0.01)
+    for objective in hubers:
+        expected = expected_penalty(objective.delta, np.array(0.01))
+        assert expected == pytest.approx(objective.penalty(errors).mean(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "choices", "message"),
+    [
+        (["profil"], {}, "did you mean 'profile'"),
+        ([], {"quantities": ["alfa"]}, "did you mean 'alpha'"),
+        ([], {"level": 95}, "between 0 and 1"),
+        (["bootstrap_run"], {}, "resamples groups"),
+    ],
+)
+def test_an_impossible_interval_is_refused(words, choices, message):
+    with pytest.raises(ScalingError, match=message):
+        intervals(fit("power_law_c", line()), *words, **choices)
+
+
+def test_an_end_that_the_points_do_not_close_is_open():
+    C = np.geomspace(1e18, 1e19, 12)
+    loss = (1.7 + (C / 3e18) ** -0.1) * np.exp(0.02 * np.random.default_rng(0).standard_normal(12))
+    found = fit("power_law_floor_c", {"C": C, "loss": loss}, objective="log_squared")
+    floor = intervals(found)["E"]
+    assert floor.open_below
+    assert floor.covers(-1e9)
+    assert floor.to_json()["low"] is None
+    assert "open to" in str(floor)
+    (sentence,) = (why for why in found.not_identified if why.startswith("E is not separated from"))
+    assert sentence.endswith("open below")
+
+
+def test_an_end_on_the_wrong_side_of_the_estimate_is_open():
+    """Below its estimate the quantity jumps above it, as the size of an optimum may: no lower end was found."""
+    found = fit("power_law_n", {"N": (N := np.geomspace(1e6, 1e8, 12)), "loss": _noisy(N)})
+    jump = found.estimates["alpha"] - 1e-6
+
+    def formula(form, theta, seeds):
+        alpha = form.named_duals(theta, seeds).alpha
+        return Dual(np.where(alpha.value < jump, alpha.value + 1.0, alpha.value), alpha.gradient)
+
+    interval = intervals(found, quantities=[Quantity("jump", formula, "linear")])["jump"]
+    assert interval.low <= interval.estimate <= interval.high
+
+
+def _noisy(N):
+    return 2.0 + 0.02 * (N / 1e6) ** -0.8 + 1.2e-3 * np.random.default_rng(3).standard_normal(len(N))
+
+
+def test_a_number_is_known_where_its_interval_is_closed_and_narrow():
+    def interval(estimate, low, high):
+        return Interval("", estimate, low, high, 0.95, "t")
+
+    assert not is_wide(interval(0.41, 0.25, 0.6))
+    assert is_wide(interval(0.41, 0.07, 0.96))
+    assert is_wide(interval(0.41, -math.inf, 0.45))
+    assert is_wide_size(interval(1e10, 1e9, 2e11))
+    assert is_wide_size(interval(1e10, 1e9, math.inf))
+    assert not is_wide_size(interval(1e10, 1e9, 9e10))
+    assert is_wide_prediction("loss", interval(2.0, 0.0, 1.3e29))
+    assert not is_wide_prediction("accuracy", interval(0.05, 0.01, 0.12))
+    assert is_wide_prediction("accuracy", interval(0.05, -math.inf, 0.12))
+    assert is_exponent(named("chinchilla").parameters[3])
+    assert not is_exponent(Parameter("gamma", "1", "linear", -1.0, 1.0, (0.0, 1.0)))  # its sign is the question
+
+
+def test_a_wide_exponent_is_not_identified_and_its_neighbours_are():
+    found = fit("power_law_floor_n", {"N": (N := np.geomspace(1e6, 1e8, 12)), "loss": _noisy(N)})
+    alpha = intervals(found)["alpha"]
+    assert found.unidentified == ("alpha",)
+    (sentence,) = (why for why in found.not_identified if why.startswith("alpha"))
+    ends = f"{alpha.low:.3g} to {alpha.high:.3g}"
+    assert sentence == f"alpha lies anywhere from {ends}: the interval is wider than the estimate"
+    assert fit("chinchilla", WELL).unidentified == ()
+
+
+def test_a_target_that_is_not_identified_has_no_value_and_states_the_points():
+    found = scaling.fit(POORLY, targets=[{"N": 1e6, "D": 1e9}, {"C": 1e26}], intervals="t", starts=128)
+    document = found.to_json()
+    for row, names in ((document["predictions"][0], ("loss",)), (document["optima"][0], ())):
+        assert row["identified"] is False
+        assert row["interval_run"]["estimate"] is None
+        assert all(row[name] is None for name in names)
+    assert document["optima"][0]["N"]["estimate"] is None
+    assert "not identified by chinchilla of 16 points, N 100M to 400M, D 10B to 40B" in str(found)
+    assert repr(found.predict(N=1e6, D=1e9)).startswith("not identified")
+    with pytest.raises(ScalingError, match="the optimum is not identified"):
+        found.optimum(1e26)
+
+
+def test_a_target_that_is_identified_has_its_value():
+    found = scaling.fit(WELL, targets=[{"N": 1e10, "D": 1e12}, {"C": 1e22}], intervals="t", starts=128)
+    document = found.to_json()
+    assert document["predictions"][0]["identified"]
+    assert document["optima"][0]["identified"]
+    assert document["optima"][0]["N"]["estimate"] == pytest.approx(found.optimum(1e22)["N"])
+    assert "not identified" not in str(found)
+    assert repr(found.predict(N=1e10, D=1e12)).startswith("2.0")

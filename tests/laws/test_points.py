@@ -1,0 +1,194 @@
+"""Reading, counting, and every kind of points that is refused: one line that says what and how to fix."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.errors import ScalingError
+from scaling.laws.points import Points, load_points
+
+RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
+
+
+def as_csv(path, columns):
+    rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def refused(call) -> str:
+    with pytest.raises(ScalingError) as caught:
+        call()
+    line = str(caught.value)
+    assert "\n" not in line
+    assert caught.value.fix, "every refusal says how to fix it"
+    assert caught.value.code == 2
+    return line
+
+
+def test_every_format_gives_the_same_points(tmp_path):
+    import pandas
+
+    frame = pandas.DataFrame(RUNS)
+    frame.to_parquet(tmp_path / "points.parquet")
+    (tmp_path / "points.jsonl").write_text(frame.to_json(orient="records", lines=True))
+    as_csv(tmp_path / "points.csv", RUNS)
+    tables = [
+        load_points(tmp_path / "points.csv"),
+        load_points(tmp_path / "points.jsonl"),
+        load_points(tmp_path / "points.parquet"),
+        load_points(tmp_path),
+        load_points(frame),
+        load_points(frame.to_dict(orient="records")),
+        load_points(RUNS),
+    ]
+    for table in tables:
+        assert list(table["run"]) == RUNS["run"]
+        for name in ("N", "D", "loss"):
+            assert np.array_equal(table.numbers(name), RUNS[name])
+
+
+@given(st.lists(st.sampled_from(["finished", "diverged", "pruned", "failed", "stopped", "out_of_memory"]), max_size=30))
+def test_every_planned_run_is_used_excluded_or_failed(states):
+    columns = {"run": [f"r{i}" for i in range(len(states))], "N": list(range(1, len(states) + 1)), "status": states}
+    points = load_points(columns)
+    assert points.planned == len(states)
+    assert points.used + points.excluded + points.failed == points.planned
+    assert points.used == states.count("finished")
+    assert points.excluded == states.count("diverged") + states.count("pruned")
+    assert points.count().endswith(f"= {len(states)} planned")
+
+
+def test_a_diverged_run_needs_no_loss_but_is_counted():
+    points = load_points({**RUNS, "loss": [4.0, None, 3.1], "status": ["finished", "diverged", "finished"]})
+    points.numbers("loss")
+    assert points.count() == "2 used + 1 excluded + 0 failed = 3 planned"
+
+
+def test_rows_left_out_by_a_mask_are_excluded():
+    points = load_points(RUNS).where(np.array([True, False, True]))
+    assert (points.used, points.excluded, points.planned) == (2, 1, 3)
+
+
+def test_columns_are_renamed_computed_and_defined():
+    points = load_points(
+        {"params": [1.0, 2.0], "tokens": [10.0, 20.0], "final_loss": [3.0, 2.0]},
+        rename={"N": "params", "D": "tokens", "loss": "final_loss", "C": "6ND", "M": "D/N"},
+        define={"N": "non-embedding"},
+    )
+    assert np.array_equal(points["C"], [60.0, 240.0])
+    assert np.array_equal(points["M"], [10.0, 10.0])
+    assert points.definition("C") == "6ND"
+    assert points.definition("N") == "non-embedding"
+    assert points.definition("D") == "not stated"
+
+
+def test_rows_are_chosen_by_number_and_by_word():
+    table = {**RUNS, "corpus": ["x", "x", "y"]}
+    assert list(load_points(table, where=["corpus=x"])["run"]) == ["a", "b"]
+    assert list(load_points(table, where=["N=4e6"])["run"]) == ["c"]
+
+
+def test_seeds_of_one_scale_are_not_duplicates():
+    assert len(load_points({"N": [1, 1], "D": [2, 2], "loss": [3.0, 3.1], "seed": [0, 1]})) == 2
+
+
+def test_a_run_may_have_many_rows_along_its_training():
+    assert len(load_points({"run": ["a", "a"], "N": [1, 1], "D": [2, 4], "loss": [3.0, 2.9]})) == 2
+
+
+REFUSED = {
+    "an unknown column": (lambda: load_points(RUNS)["lss"], "did you mean 'loss'"),
+    "a renamed column that is not there": (lambda: load_points(RUNS, rename={"N": "NN"}), "did you mean 'N'"),
+    "a choice of rows that is not there": (lambda: load_points(RUNS, where=["rnu=a"]), "did you mean 'run'"),
+    "a choice of a value that is not there": (lambda: load_points(RUNS, where=["run=A "]), "did you mean 'a'"),
+    "a missing loss": (
+        lambda: load_points({**RUNS, "loss": [4, None, 3]}).numbers("loss"),
+        "1 of 3 values are missing",
+    ),
+    "a loss that is nan": (
+        lambda: load_points({**RUNS, "loss": [4, "nan", 3]}).numbers("loss"),
+        "missing or not finite",
+    ),
+    "a negative loss": (lambda: load_points({**RUNS, "loss": [4, -1, 3]}).numbers("loss"), "must be positive"),
+    "a word for a loss": (lambda: load_points({**RUNS, "loss": [4, "good", 3]}), "is not a number"),
+    "a status nobody knows": (
+        lambda: load_points({**RUNS, "status": ["finished", "divreged", "failed"]}),
+        "'diverged'",
+    ),
+    "two definitions of N": (
+        lambda: load_points({**RUNS, "N_definition": ["total", "non-embedding", "total"]}),
+        "mixes 'non-embedding' and 'total'",
+    ),
+    "two tokenizers": (
+        lambda: load_points({**RUNS, "tokenizer": ["gpt2", "gpt2", "t5"]}),
+        "--where tokenizer=",
+    ),
+    "two validation sets": (lambda: load_points({**RUNS, "validation": ["c4", "c4", "pile"]}), "validation"),
+    "a run twice": (lambda: load_points({**RUNS, "run": ["a", "b", "b"], "D": [1, 2, 2]}), "more than once"),
+    "a row twice": (lambda: load_points({"N": [1, 1], "D": [2, 2], "loss": [3, 3]}), "more than once"),
+    "one value in a column": (lambda: load_points({**RUNS, "N": [1, 1, 1]}).require(("N", "D"), 2), "one value"),
+    "fewer scales than parameters": (
+        lambda: load_points(RUNS).require(("N", "D"), 5),
+        "3 distinct scales (N, D) cannot",
+    ),
+    "a law whose columns are absent": (lambda: load_points(RUNS).require(("N", "U"), 2), "unique training tokens"),
+    "columns of different length": (lambda: Points({"N": np.ones(2), "D": np.ones(3)}), "differ in length"),
+    "a mask of the wrong length": (lambda: load_points(RUNS).where(np.array([True])), "mask"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refuses(kind):
+    call, said = REFUSED[kind]
+    assert said in refused(call)
+
+
+def files(folder):
+    """Unreadable files by kind, with what their one line says."""
+    (folder / "ragged.csv").write_text("N,loss\n1,2\n3\n")
+    (folder / "word.csv").write_text("N,loss\n1,2\nmany,3\n")
+    (folder / "twice.csv").write_text("N,N\n1,2\n")
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text("N,loss\n")
+    (folder / "quote.csv").write_text('N,loss\n1,"2\n')
+    (folder / "binary.csv").write_bytes(b"N,loss\n\xff\xfe,\x80\n")
+    (folder / "broken.jsonl").write_text(json.dumps({"N": 1, "loss": 2}) + '\n{"N": \n')
+    (folder / "list.jsonl").write_text("[1, 2]\n")
+    (folder / "broken.parquet").write_text("not parquet")
+    (folder / "points.txt").write_text("N loss")
+    return {
+        "ragged.csv": "ragged.csv:3: has 1 cells under a header of 2",
+        "word.csv": "word.csv:3: N='many'",
+        "twice.csv": "two columns are called 'N'",
+        "empty.csv": "holds no rows",
+        "header.csv": "holds no rows",
+        "quote.csv": "is not CSV",
+        "binary.csv": "not text in UTF-8",
+        "broken.jsonl": "broken.jsonl:2: is not JSON",
+        "list.jsonl": "list.jsonl:1: is not a record",
+        "broken.parquet": "is not parquet",
+        "points.txt": "no reader for .txt",
+        "word.cvs": "no reader for .cvs",
+        "wrod.csv": "did you mean 'word.csv'?",
+    }
+
+
+def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
+    for name, said in files(tmp_path).items():
+        line = refused(lambda name=name: load_points(tmp_path / name))
+        assert said in line, name
+        assert name in line
+
+
+@pytest.mark.parametrize("module", ["scaling.laws.points", "scaling.figures", "scaling.laws.report"])
+def test_nothing_heavy_is_imported_until_it_is_used(module):
+    heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "rich", "scipy.stats"]
+    told = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,185 @@
+"""What a fit prints: the counted intervals in every format, letters and digits, and what speaks against the law."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+import scaling
+from scaling.cli import main
+from scaling.laws import report
+
+NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
+KEPT = sorted((Path(__file__).parents[2] / "docs" / "results").glob("*/fit.json"))
+
+
+def runs(count: int = 40, noise: float = 0.003, seed: int = 0) -> pandas.DataFrame:
+    rng = np.random.default_rng(seed)
+    N, D = np.exp(rng.uniform(np.log([[1e7], [1e9]]), np.log([[1e10], [1e12]]), (2, count)))
+    loss = (1.7 + 400 * N**-0.34 + 900 * D**-0.3) * np.exp(noise * rng.standard_normal(count))
+    return pandas.DataFrame(
+        {"run": [f"r{seed}-{place}" for place in range(count)], "N": N, "D": D, "C": 6 * N * D, "loss": loss}
+    )
+
+
+def held_out_runs() -> pandas.DataFrame:
+    """Runs with a test that scatters more than the others, so that some of it lies outside."""
+    return pandas.concat([runs().assign(held_out=0), runs(12, 0.006, 1).assign(held_out=1)])
+
+
+def printed(text: str) -> list[tuple[float, ...]]:
+    """Loss, low and high end of each held-out run's interval of a new run, as a reader of the text sees them."""
+    line = rf"r1-\d+\W.*?({NUMBER})\W+{NUMBER}\W+{NUMBER} to {NUMBER}\W+({NUMBER}) to ({NUMBER})\W+(?:yes|no)"
+    return [tuple(map(float, found)) for found in re.findall(line, text)]
+
+
+@pytest.mark.parametrize(
+    ("law", "objective", "intervals", "level"),
+    [
+        *(("chinchilla", "log_huber", "t", level) for level in (0.3, 0.9, 0.999)),
+        ("chinchilla", "log_huber", "profile", 0.5),
+        ("chinchilla", "log_huber", "bootstrap_residual", 0.8),
+        ("chinchilla", "squared", "t", 0.6),
+        ("power_law_floor_c", "log_squared", "profile", 0.7),
+    ],
+)
+def test_the_printed_intervals_are_the_counted_ones(law, objective, intervals, level):
+    fit = scaling.fit(held_out_runs(), law=law, objective=objective, intervals=intervals, level=level, starts=128)
+    test = fit.document["held_out"]
+    inside = sum(point["covered"] for point in test["points"])
+    assert inside == round(12 * test["covered"])
+    percent = f"{100 * level:g}%"
+    for name in fit.formats:
+        text = fit.format(name).replace("\\", "")
+        assert sum(low <= loss <= high for loss, low, high in printed(text)) == inside
+        assert len(printed(text)) == 12
+        assert f"{inside} of 12 runs inside their {percent} interval of a new run" in text
+        assert set(re.findall(r"([\d.]+%) interval", text)) == {percent}
+    for point in test["points"]:
+        run, mean = point["interval_run"], point["interval_mean"]
+        assert point["covered"] == (run["low"] <= point["loss"] <= run["high"])
+        assert run["low"] <= mean["low"] <= mean["high"] <= run["high"]
+        assert run["level"] == mean["level"] == test["level"] == level
+
+
+def test_without_intervals_nothing_is_counted():
+    fit = scaling.fit(held_out_runs(), intervals="none", starts=128)
+    assert fit.document["held_out"]["covered"] is fit.document["held_out"]["level"] is None
+    for name in fit.formats:
+        assert "interval" not in fit.format(name)
+        assert "inside" not in fit.format(name)
+
+
+def test_a_loss_just_outside_is_printed_so_that_it_is_seen():
+    document = scaling.fit(held_out_runs(), intervals="t", starts=128).to_json()
+    point = document["held_out"]["points"][0]
+    point["interval_run"] |= {"low": 2.0, "high": point["loss"] - 1e-7}
+    point["covered"] = False
+    table = report.held_out(document)
+    assert table is not None
+    cells = dict(zip(table.titles, table.rows[0], strict=True))
+    assert float(cells["loss"]) > float(cells["95% interval of a new run"].split(" to ")[1])
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
+def test_a_kept_fit_is_shown_with_its_numbers(path):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    shown = "\n".join(table.text() for table in report.tables(document))
+    for interval in document["intervals"].values():
+        assert f"{interval['estimate']:.5g}" in shown
+    assert document["law"] in next(report.heading(document))
+    assert all("not_identified" not in line for line in report.remarks(document))
+
+
+def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys):
+    table = runs()
+    table.loc[7, "loss"] = 9.0
+    table.to_csv(tmp_path / "points.csv", index=False)
+    assert main(["fit", str(tmp_path / "points.csv"), "--intervals", "t"]) == 0
+    out = capsys.readouterr().out
+    assert "points.csv: 40 points, 5 parameters" in out
+    for name in ("N", "D", "C", "loss"):
+        assert re.search(rf"^  {name}: \S+ to \S+", out, re.MULTILINE)
+    assert re.search(
+        r"R² -?[\d.]+, mean error [\d.]+%, largest residual at N=\S+ D=\S+ \(r0-7\): loss 9.0000, fitted", out
+    )
+    assert re.search(r"^α +0\.\d+", out, re.MULTILINE)
+    assert "alpha" not in out
+    assert "N_opt ∝ C^a" in out
+    assert "95% interval (Student's t)" in out
+    assert out.count("nats per token ×") == 1
+
+
+def test_a_law_that_predicts_the_held_out_runs_better_is_named(capsys, tmp_path):
+    table = runs(60, 0.0005)
+    table["loss"] = 1.7 + 400 * table["N"] ** -0.34 + 900 * table["D"] ** -0.3
+    table.to_csv(tmp_path / "points.csv", index=False)
+    words = ["fit", str(tmp_path / "points.csv"), "--hold-out", "C>1e21", "--intervals", "t"]
+    assert main([*words, "--law", "kaplan_n_d"]) == 0
+    assert re.search(
+        r"chinchilla predicts the held-out runs better \(mean error \S+% against \S+%\)", capsys.readouterr().out
+    )
+    assert main(words) == 0
+    assert "better" not in capsys.readouterr().out
+
+
+def test_an_interval_of_points_that_are_too_few_is_not_shown(tmp_path, capsys):
+    table = runs(7, 0)
+    table.to_csv(tmp_path / "points.csv", index=False)
+    assert main(["fit", str(tmp_path / "points.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "none is identified" in out
+    lines = [line for line in out.splitlines() if line.endswith("not identified") and line[0] in "EABαβ"]
+    assert len(lines) == 5
+    assert not any(" to " in line for line in lines)
+
+
+def test_ends_of_an_interval_differ_as_they_are_printed():
+    table = report.estimates(
+        {
+            "estimates": {"E": 1.8211},
+            "intervals": {"E": {"estimate": 1.8211, "low": 1.82105, "high": 1.82115, "level": 0.95, "method": "t"}},
+        }
+    )
+    low, high = map(float, table.rows[0][2].split(" to "))
+    assert low < float(table.rows[0][1]) < high
+
+
+def test_the_referee_s_questions_are_one_line_or_all(tmp_path, capsys):
+    table = runs().assign(tokenizer="gpt2", optimizer="AdamW", lr=np.geomspace(1e-4, 1e-3, 40))
+    table.to_csv(tmp_path / "points.csv", index=False)
+    words = ["fit", str(tmp_path / "points.csv"), "--intervals", "t", "--define", "architecture=width = 64 layers"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert re.search(
+        r"\d+ of \d+ questions that a referee would ask have no answer: `scaling fit --checklist`",
+        out,
+    )
+    assert "Which tokenizer?" not in out
+    assert main([*words, "--checklist"]) == 0
+    answers = dict(re.findall(r"^(\S.*\?) {2,}(.*)$", capsys.readouterr().out, re.MULTILINE))
+    assert answers["Which tokenizer?"] == "gpt2"
+    assert answers["Which optimizer?"] == "AdamW"
+    assert answers["Which learning rates, and how were they chosen at each scale?"] == "0.0001 to 0.001, 40 values"
+    assert answers["Which architecture, and how do its width and depth grow together?"] == "width = 64 layers"
+    assert answers["How is N (parameters) counted?"] == "not answered"
+    assert answers["How uncertain are the parameters?"] == "95% intervals by t"
+    assert answers["How many distinct scales?"] == "40"
+    assert answers["Was it tested on held-out scales?"] == "not answered"
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1])
+def test_the_noise_between_seeds_is_measured(noise):
+    base = runs(25, 0)
+    seeds = pandas.concat([base.assign(seed=seed, run=base["run"] + f"-{seed}") for seed in range(40)])
+    seeds["loss"] += noise * np.random.default_rng(0).standard_normal(len(seeds))
+    stated = {"noise": "0.002, over 20 seeds of another study"}
+    answers = scaling.fit(seeds, intervals="none", starts=64, define=stated).checklist.set_index("question")["answer"]
+    assert float(answers["How large is the noise between seeds?"].split()[0]) == pytest.approx(noise, rel=0.1)
+    answers = scaling.fit(base, intervals="none", starts=64, define=stated).checklist.set_index("question")["answer"]
+    assert answers["How large is the noise between seeds?"] == stated["noise"]

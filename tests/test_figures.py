@@ -1,0 +1,207 @@
+"""Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+
+import scaling
+from scaling.figures import joint_region
+from scaling.picture import Band, Contours, Line, Marks, Panel, ordered
+from scaling.printing import short
+
+
+def chinchilla(N, D, noise=0.0):
+    loss = 1.8 + 480 * N**-0.34 + 2100 * D**-0.37
+    return loss * np.exp(noise * np.random.default_rng(0).standard_normal(N.shape))
+
+
+@pytest.fixture(scope="module")
+def fit():
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 6), np.geomspace(1e9, 1e11, 5)))
+    runs = {"run": [f"run-{row}" for row in range(30)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
+    return scaling.fit(pandas.DataFrame(runs), law="chinchilla", hold_out="N>=2e9", level=0.8)
+
+
+@pytest.fixture(scope="module")
+def pictures(fit):
+    N, D = np.repeat(np.geomspace(1e7, 1e10, 6), 20), np.tile(np.geomspace(1, 300, 20), 6)
+    curves = {
+        "run": [f"{size:.0f}" for size in N],
+        "N": N,
+        "D": N * D,
+        "C": 6 * N * N * D,
+        "loss": chinchilla(N, N * D),
+    }
+    C, tilt = np.repeat(np.geomspace(1e18, 1e21, 5), 9), np.tile(np.geomspace(0.1, 10, 9), 5)
+    size = tilt * (C / 600) ** 0.5
+    isoflop = {"N": size, "D": C / (6 * size), "C": C, "loss": chinchilla(size, C / (6 * size))}
+    U = np.tile([1e9, 3e9, 1e10, 3e10], 15)
+    repeated = {"N": np.repeat(np.geomspace(1e7, 1e9, 5), 12), "D": U * np.tile(np.repeat([1, 4, 16], 4), 5), "U": U}
+    repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
+    fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
+    return {
+        **fit.pictures,
+        **scaling.fit(pandas.DataFrame(isoflop), law="isoflop_akima", noise=0.002).pictures,
+        **scaling.fit(pandas.DataFrame(curves), law="envelope").pictures,
+        "learning_curves": scaling.fit(pandas.DataFrame(curves), law="chinchilla").plot("learning_curves"),
+        "three_columns": scaling.fit(pandas.DataFrame(repeated), law="data_constrained", fix=fixed).plot(
+            "loss_against_D"
+        ),
+    }
+
+
+NAMES = (
+    *("loss_against_N", "loss_against_D", "loss_against_C", "contours", "residuals", "sensitivity", "joint_region"),
+    *("extrapolation", "isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"),
+)
+
+
+def test_every_law_has_its_figures(pictures):
+    assert set(pictures) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_axes_name_units_and_the_caption_counts_the_runs(pictures, name):
+    picture = pictures[name]
+    assert "planned." in picture.caption
+    for panel in picture.panels:
+        assert panel.parts
+        for axis in (panel.x, panel.y):
+            assert "(" in axis.label or axis.label in ("alpha", "beta")
+        for part in panel.parts:
+            assert np.isfinite(
+                part.z if isinstance(part, Contours) else part.low if isinstance(part, Band) else part.y
+            ).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_lies_under_a_legend_or_beyond_the_page(pictures, name):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    panel = pictures[name].panels[0]
+    y = replace(panel.y, label="bits_per_byte (bits per byte of a task's right answers)")
+    figure = replace(pictures[name], panels=(replace(panel, y=y), *pictures[name].panels[1:])).figure()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    caption = max(figure.texts, key=lambda text: len(text.get_text())).get_window_extent(renderer)
+    assert 0 <= caption.x0 < caption.x1 <= figure.bbox.x1
+    label = figure.axes[0].yaxis.label.get_window_extent(renderer)
+    assert caption.y1 <= label.y0 < label.y1 <= figure.bbox.y1
+    for legend in filter(None, (axes.get_legend() for axes in figure.axes)):
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)
+        assert box.x1 <= figure.bbox.x1 + 1
+
+
+def test_a_band_says_which_interval_it_is(pictures):
+    """The band of a new run lies around that of the mean."""
+    picture = pictures["loss_against_N"]
+    assert "Dark bands: 80% interval of the mean; light bands: 80% interval of a new run." in picture.caption
+    bands = [part for part in picture.panels[0].parts if isinstance(part, Band)]
+    for run, mean in zip(bands[::2], bands[1::2], strict=True):
+        assert (run.shade, mean.shade) == ("light", "dark")
+        assert ((run.low <= mean.low) & (mean.low < mean.high) & (mean.high <= run.high)).all()
+        assert (run.low < mean.low).any()
+
+
+def test_without_a_method_there_are_no_bands_and_no_bars(fit):
+    pictures = scaling.fit(fit.points, law="chinchilla", intervals="none").pictures
+    parts = [part for panel in pictures["loss_against_C"].panels for part in panel.parts]
+    assert parts
+    assert not any(isinstance(part, Band) for part in parts)
+
+
+def test_the_bars_of_the_test_are_the_printed_intervals(fit):
+    picture = fit.plot("extrapolation")
+    (bars,) = (part for part in picture.panels[0].parts if isinstance(part, Marks) and part.low is not None)
+    assert bars.low == pytest.approx(fit.held_out["run_low"])
+    assert bars.high == pytest.approx(fit.held_out["run_high"])
+    assert "Bars: 80% interval of a new run." in picture.caption
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
+def test_a_file_repeats_byte_for_byte(pictures, suffix, tmp_path):
+    files = (
+        pictures["loss_against_C"].save(tmp_path / f"one{suffix}"),
+        pictures["loss_against_C"].save(tmp_path / "new" / f"other{suffix}"),
+    )
+    one, other = (file.read_bytes() for (file,) in files)
+    assert len(one) > 5_000
+    assert one == other
+
+
+def test_an_unknown_kind_of_file_is_refused(pictures, tmp_path):
+    with pytest.raises(scaling.ScalingError, match=r"choose \.pdf, \.svg or \.png"):
+        pictures["loss_against_C"].save(tmp_path / "picture.html")
+
+
+@pytest.mark.parametrize("alpha", [np.zeros(200), np.linspace(0.2, 0.4, 200)], ids=["at a bound", "as beta"])
+def test_draws_on_a_line_have_a_region_too(fit, alpha):
+    (panel,) = joint_region(fit.law, {"alpha": alpha, "beta": np.linspace(0.2, 0.4, 200)}).panels
+    half, most = (part for part in panel.parts if isinstance(part, Line))
+    for ring in (half, most):
+        assert np.isfinite(ring.x).all()
+        assert np.ptp(ring.x) == pytest.approx(np.ptp(alpha) / np.ptp(most.y) * np.ptp(ring.y), rel=0.6, abs=1e-6)
+    assert np.ptp(half.y) < np.ptp(most.y) < 0.4
+
+
+def test_ordered_colours_grow_lighter_evenly():
+    """Lightness, all that a grey printer keeps, distinguishes ordered colours."""
+    rgb = [[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in ordered(np.geomspace(1, 1e6, 6))]
+    lightness = np.array(rgb) @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) > 0.05).all()
+    assert lightness[-1] < 0.8, "the palest still shows on white"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.23e9, "1.23B"), (4e8, "400M"), (2e12, "2T"), (3.2e19, "3.2e19"), (0.25, "0.25"), (20, "20")]
+)
+def test_short_numbers(value, text):
+    assert short(value) == text
+
+
+def finite(panels: tuple[Panel, ...]) -> bool:
+    marks = [part for panel in panels for part in panel.parts if isinstance(part, Marks)]
+    return bool(marks) and all(np.isfinite(part.x).all() for part in marks)
+
+
+def test_a_mixture_without_a_domain_is_drawn_on_plain_axes(tmp_path):
+    rng = np.random.default_rng(0)
+    mixture = rng.dirichlet(np.ones(3), 24)
+    mixture[:4, 0], mixture[4:7, 1] = 0.0, 0.0
+    mixture /= mixture.sum(1, keepdims=True)
+    loss = 1.5 + 0.5 * np.exp(mixture @ np.array([-1.0, 0.5, 0.2])) + 1e-3 * rng.standard_normal(24)
+    table = pandas.DataFrame({"p_1": mixture[:, 0], "p_2": mixture[:, 1], "p_3": mixture[:, 2], "loss": loss})
+    fit = scaling.fit(table, law="mixture_exponential_3", starts=24, intervals="t")
+    assert [panel.x.log for panel in fit.plot("residuals").panels] == [False, False, True]
+    assert finite(fit.plot("loss_against_p_1").panels)
+    fit.plot("loss_against_p_1").save(tmp_path / "picture.svg")
+
+
+def test_negative_losses_are_drawn_on_a_plain_axis():
+    N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
+    law = scaling.laws.named("vocabulary")
+    truth = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
+    loss = law.predict(truth, {"N": N, "V": V, "H": H}) + 1e-3 * np.random.default_rng(0).standard_normal(27)
+    table = pandas.DataFrame({"N": N, "V": V, "H": H, "loss_u": loss})
+    fit = scaling.fit(table, law="vocabulary", starts=24, intervals="t")
+    for panel in fit.plot("loss_u_against_N").panels:
+        low, high = panel.y.range
+        assert not panel.y.log
+        assert low < high < 0
+        bands = [part for part in panel.parts if isinstance(part, Band)]
+        assert bands
+        assert all((band.low < band.high).all() for band in bands)
+    assert fit.plot("residuals").panels[0].y.label == "observed - predicted"
+
+
+def test_a_held_out_score_of_zero_is_drawn_with_its_difference():
+    loss = np.linspace(2.0, 3.5, 12)
+    accuracy = 0.25 + 0.6 / (1 + np.exp(4 * (loss - 2.7))) + 0.01 * np.random.default_rng(0).standard_normal(12)
+    table = pandas.DataFrame({"loss": [*loss, 4.0], "accuracy": [*accuracy, 0.0]})
+    fit = scaling.fit(table, law="task_sigmoid", hold_out="accuracy=0", starts=24)
+    losses, errors = fit.plot("extrapolation").panels
+    assert not losses.y.log
+    assert errors.y.label == "predicted - observed"
