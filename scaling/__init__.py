@@ -13,6 +13,8 @@ is used; `docs/api.md` describes every function and result.
 
 from __future__ import annotations
 
+from scaling.verbs import COMMANDS, function_name
+
 TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs a third of the import
 
 if TYPE_CHECKING:
@@ -42,29 +44,6 @@ if TYPE_CHECKING:
 
     __version__: str
 
-COMMANDS = {
-    "train": ("train", "finetune"),
-    "study": ("study", "report", "watch", "work"),
-    "plan": ("plan",),
-    "predict_run": ("predict-run", "predictions"),
-    "table": ("table", "decide"),
-    "sweep": ("sweep", "agent", "pull"),
-    "fit": ("fit",),
-    "fit_curves": ("fit-curves",),
-    "evaluate": (
-        *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
-        *("predict", "tasks"),
-    ),
-    "inspect": ("inspect",),
-    "explain": ("explain",),
-    "data": ("data list", "data prepare", "data show"),
-    "runs": ("runs", "show", "diff", "gc"),
-    "model": ("generate",),
-    "inside": ("look", "probe", "landscape"),
-    "weights": ("export", "import"),
-    "doctor": ("doctor",),
-}
-"""The commands by the module of `scaling/verbs` that has their functions, in the order of `scaling --help`."""
 _MORE = {
     "train": ("Run", "data_module", "module"),
     "study": ("Study", "StudyLook"),
@@ -77,11 +56,6 @@ _MORE = {
     "model": ("Model", "load"),
     "inside": ("Attention", "Landscape", "Probe"),
 }
-
-
-def function_name(command: str) -> str:
-    """The name of a command's function; Python keeps `import` for itself."""
-    return "import_" if command == "import" else command.replace(" ", "_").replace("-", "_")
 
 
 _HOMES = {"Cost": "cost", "Result": "verbs.result", "ScalingError": "errors"}

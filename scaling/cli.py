@@ -20,10 +20,11 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import scaling
-from scaling import function_name, parent
+from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
+from scaling.verbs import function_name
 from scaling.verbs.overrides import OVERRIDE
 from scaling.verbs.signature import PYTHON, VERBS, bound, documented, marks, spelled, without_none
 
@@ -39,6 +40,8 @@ SHARED = {
     "extend": "a Python file whose classes join the slots that they name; repeats",
     "overlays": "a file to lay over the config; repeats",
     "split": "the split that is scored",
+    "limit": "score the first N examples or documents only",
+    "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
     "workers": "processes (default: the number that suits the machine)",
 }
 """Help of the parameters that mean the same in every verb."""
@@ -286,12 +289,12 @@ def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:
 
 def _help() -> str:
     width = max(map(len, VERBS))
-    summaries = {verb: documented(getattr(scaling, function_name(verb)))[0].partition("\n")[0] for verb in VERBS}
+    texts = {verb: documented(getattr(scaling, function_name(verb)))[0] for verb in VERBS}
     return "\n".join(
         [
             "usage: scaling VERB … (`scaling VERB --help` prints more)",
             "",
-            *(f"  {verb:<{width}}  {summary.rstrip('.')}" for verb, summary in summaries.items()),
+            *(f"  {verb:<{width}}  {text.splitlines()[0].rstrip('.')}" for verb, text in texts.items()),
             "",
             "Overrides of a config are key=value, anywhere among the words.",
             "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,",

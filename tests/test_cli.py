@@ -10,10 +10,11 @@ import pytest
 
 import scaling
 from scaling import cli
-from scaling.cli import VERBS, documented, function_name, main
+from scaling.cli import VERBS, documented, main
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.schema import Range
+from scaling.verbs import function_name
 from scaling.verbs.result import Result
 from scaling.verbs.signature import PYTHON, Flag, verb
 

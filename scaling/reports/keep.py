@@ -14,11 +14,12 @@ from scaling.errors import ScalingError, plural
 from scaling.fit_report.formats import markdown_table, markdown_text
 from scaling.fit_report.tables import held_out
 from scaling.ledger import Ledger
+from scaling.printing import span
 from scaling.reports import figures, provenance
 from scaling.reports.answer import answer, tested
 from scaling.reports.compute_spent import ComputeSpent, compute_spent
 from scaling.reports.markup import Html, join
-from scaling.reports.numbers import scientific, span
+from scaling.reports.numbers import scientific
 from scaling.reports.page import Record, page, record
 from scaling.reports.reliability import unreliable
 from scaling.reports.runs import names

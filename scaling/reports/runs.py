@@ -8,8 +8,9 @@ from typing import Any
 
 from scaling.ledger import RESULTS, Ledger
 from scaling.picture.labels import short
+from scaling.printing import span
 from scaling.reports.markup import Html, tag
-from scaling.reports.numbers import scientific, signed, span
+from scaling.reports.numbers import scientific, signed
 from scaling.studies.findings import Findings
 
 

@@ -12,11 +12,12 @@ from scaling.law.exponents import COMPUTE
 from scaling.law.forms.composed import PREFIX
 from scaling.law.points import MEANINGS
 from scaling.picture.labels import short
+from scaling.printing import span
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.interval_strip import interval_strip
 from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
+from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, symbol
 from scaling.reports.reliability import checklist, diagnostics
 from scaling.reports.rows import Advantage, difference, exponent
 from scaling.reports.runs import counts

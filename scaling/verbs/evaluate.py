@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import PositiveInt, Range, Seed
-from scaling.verbs.model import load, plain_keys, scorer, torch_device
+from scaling.verbs.model import load, torch_device
 from scaling.verbs.overrides import RUNS
 from scaling.verbs.result import Result, Table
 from scaling.verbs.signature import Flag, verb
@@ -175,8 +175,6 @@ def evaluate_options(
         frame: question writes "Question: … Answer:", none the text alone
         normalisation: of the likelihood, for the score
         seed: draws the shots
-        limit: score the first N examples only
-        to: write a line for each example to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.data.store import root
@@ -188,7 +186,7 @@ def evaluate_options(
     source, file = _reader(run, runs, writes=True)
     data = build("data", unfinetuned(source, task, overrides, runs=runs))
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
-    answers = scored(scorer(load(source.folder, device=device)), Codec.load(file), questions, prompting, prompt)
+    answers = scored(load(source.folder, device=device).scorer, Codec.load(file), questions, prompting, prompt)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
     document |= {**vars(prompting), "normalisation": normalisation, **_values(Choosing(), answers.examples)}
     document |= {"score": document["metrics"][f"accuracy_{normalisation}"]}
@@ -210,9 +208,6 @@ def evaluate_cloze(
         scaling.evaluate_cloze("3f2a").metrics["accuracy"]
 
     The prompts ask for facts, syntax, coreference, lexical semantics, sentiment, reasoning and arithmetic.
-
-    Args:
-        to: write a line for each prompt to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.scoring.cloze import PROMPTS, Chosen, masked, written
@@ -224,7 +219,7 @@ def evaluate_cloze(
 
         filled = masked(MaskedScorer(model.module, model.ids, source.size["length"]), codec, PROMPTS)
     else:
-        filled = written(scorer(model), codec, model.ids, PROMPTS)
+        filled = written(model.scorer, codec, model.ids, PROMPTS)
     prompts = [{**asdict(one), "chosen": one.choice} for one in filled]
     chance = sum(1 / len(one.options) for one in filled) / len(filled)
     document = {"run": source.folder.name, "chance": chance, **_values(Chosen(), filled), "prompts": prompts}
@@ -264,8 +259,6 @@ def evaluate_corpus(
         corpus: the name of prepared data (the run's own)
         stride: tokens between the windows of a long document (half a window)
         masking: of an encoder: token, or word to mask the rest of a word too
-        limit: score the first N documents only
-        to: write a line for each document to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.data.store import root
@@ -292,7 +285,7 @@ def evaluate_corpus(
         texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
         scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))
     else:
-        stride, reader = stride or max(1, length // 2), scorer(model)
+        stride, reader = stride or max(1, length // 2), model.scorer
         scored = documents(texts, codec, lambda group: costs(reader, group, stride))
     read = [document for document in scored if document.tokens]
     if not read:
@@ -335,21 +328,21 @@ def evaluate_harness(
         words: tasks (names of the harness, YAML files, folders), and key=value in place of their generation_kwargs
         shots: examples before each question (what the task states)
         limit: score the first N examples of each task only
-        to: write a line for each example to this file: .jsonl, or .csv
     """
     from importlib.metadata import version
 
+    from scaling.config import assignments
     from scaling.data.codec import Codec
     from scaling.scoring.registry import check_tasks
 
     tasks = [word for word in words if "=" not in word]
-    generation = plain_keys([word for word in words if "=" in word])
+    generation = assignments([word for word in words if "=" in word])
     source, file = _reader(run, runs, writes=True)
     check_tasks(tasks)
     from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
 
     length, codec = source.size["length"], Codec.load(file)
-    model = HarnessModel(codec, source.family, length, lambda: scorer(load(source.folder, device=device)))
+    model = HarnessModel(codec, source.family, length, lambda: load(source.folder, device=device).scorer)
     results = run_tasks(model, tasks, shots, limit, generation)
     samples = plain(results.pop("samples"))
     document = {"run": source.folder.name, "lm_eval_version": version("lm_eval"), "shots": shots, "limit": limit}

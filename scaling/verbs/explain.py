@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import textwrap
@@ -11,10 +12,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import scaling
-from scaling import function_name
 from scaling.errors import ScalingError, nearest
 from scaling.printing import columns
+from scaling.verbs import function_name
 from scaling.verbs.result import Result
 from scaling.verbs.signature import VERBS, documented, verb
 
@@ -92,7 +92,7 @@ def _document(name: str | None) -> dict[str, Any]:
     if shipped := _shipped(name):
         return {"name": name, "shipped": shipped}
     if name in VERBS:
-        meaning = documented(getattr(scaling, function_name(name)))[0].partition("\n")[0]
+        meaning = documented(getattr(importlib.import_module("scaling"), function_name(name)))[0].partition("\n")[0]
         return {"command": name, "meaning": meaning, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
     kinds = [kind for each in slots.values() for kind in each]

@@ -80,6 +80,13 @@ class Model:
         """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
         return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.described.ids}
 
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The likelihood of continuations by a decoder or an encoder-decoder."""
+        from scaling.scoring.likelihood import Scorer
+
+        return Scorer(self.module, self.saved.described.ids, self.config["size"]["length"])
+
     @overload
     def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
     @overload
@@ -306,13 +313,6 @@ def torch_device(name: str | None) -> device:
     return device
 
 
-def scorer(model: Model) -> Scorer:
-    """The scorer of continuations by a decoder or an encoder-decoder."""
-    from scaling.scoring.likelihood import Scorer
-
-    return Scorer(model.module, model.saved.described.ids, model.config["size"]["length"])
-
-
 class Generated(Result):
     """What a run wrote after each prompt, or the likeliest tokens at each mask (docs/json.md)."""
 
@@ -349,9 +349,9 @@ def generate(
         prompt: a text to continue; repeats
         steps: the maximum number of tokens to write
     """
-    from scaling.schema import build
+    from scaling.config import assignments
 
-    keys = plain_keys(overrides)
+    keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = list(prompt) or _standard_input()
@@ -376,13 +376,6 @@ def generate(
             joint = " " if model.tokenizer is None else ""
             lines.append((text + joint if model.family == "decoder" else "") + row[0]["text"])
     return Generated(answers, lines)
-
-
-def plain_keys(given: Sequence[str]) -> dict[str, Any]:
-    """key=value words as a mapping."""
-    from scaling.config import assignments
-
-    return assignments(given)
 
 
 def _standard_input() -> list[str]:

@@ -13,7 +13,7 @@ from scaling.schema import OpenFraction
 from scaling.verbs.overrides import RUNS
 from scaling.verbs.result import Result
 from scaling.verbs.signature import Flag, verb
-from scaling.verbs.train import Overlays, config_of
+from scaling.verbs.train import Overlays
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:
@@ -52,6 +52,7 @@ def predict_run(
     """
     from scaling.ledger import Ledger
     from scaling.ledger.registered import refuse_begun, register
+    from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
     from scaling.training.values import checked
@@ -60,7 +61,7 @@ def predict_run(
 
     if points is None:
         raise ScalingError("is missing", key="points", fix="add --points TABLE")
-    config = config_of(model, overrides, overlays)
+    config = resolved([*([model] if model else []), *overrides], overlays)
     experiment, ledger = assemble(checked(config)), Ledger.create(config["runs"])
     run = ledger.add(experiment.spec)
     refuse_begun(ledger, run)

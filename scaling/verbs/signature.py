@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar
 
-from scaling import COMMANDS, function_name
 from scaling.errors import ScalingError
 from scaling.schema import check
+from scaling.verbs import COMMANDS, function_name
 from scaling.verbs.overrides import OVERRIDE, words
 
 VERBS = tuple(command for commands in COMMANDS.values() for command in commands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -182,10 +182,10 @@ def study(
     from scaling.studies.record import enter
     from scaling.studies.scale_choice import choose_scale
     from scaling.studies.tasks import task_plan, with_tasks
-    from scaling.studies.view import listener
+    from scaling.studies.view import listener, teller
 
     refuse_budget(adaptive, budget)
-    given, tell, decided = list(overrides), _teller(progress), None
+    given, tell, decided = list(overrides), teller(progress), None
     if adaptive is None:
         plan, why = choose_scale(study, at, given, workers)
         plan = with_tasks(plan, tasks)
@@ -231,13 +231,6 @@ def study(
     return _study(findings, page, ledger, missing)
 
 
-def _teller(progress: bool) -> Callable[[object], None]:
-    """What prints steps and remarks on standard error; without `progress`, nothing."""
-    from scaling.studies.view import step
-
-    return step if progress else lambda _: None
-
-
 def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -> ScalingError:
     """A study without a report, since too many runs are missing."""
     lines = "; ".join(line.strip() for line in missing.lines)
@@ -262,6 +255,7 @@ def report(
         keep: copy the report to the folder KEEP/STUDY, with the study's YAML
     """
     from scaling.ledger import Ledger
+    from scaling.studies.view import teller
 
     if Path(study, "index.html").is_file():
         from scaling.reports.keep import fit_again, is_kept
@@ -271,7 +265,7 @@ def report(
             raise ScalingError("is no kept report", key="STUDY", value=str(folder), fix="`--keep` writes one")
         if keep is not None:
             raise ScalingError("is a kept report already", key="STUDY", value=str(folder), fix="leave out --keep")
-        return _study(*fit_again(folder, _teller(progress)))
+        return _study(*fit_again(folder, teller(progress)))
     ledger = Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
 
@@ -279,7 +273,7 @@ def report(
     from scaling.studies.record import entered
 
     folder = None if keep is None else Path(keep)
-    return _study(*write(ledger, entered(ledger, study), _teller(progress), folder), ledger)
+    return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
 
 
 @dataclass(frozen=True, repr=False)

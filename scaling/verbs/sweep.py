@@ -18,11 +18,9 @@ from scaling.verbs.signature import PYTHON, verb
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.sweeps.check import Outlook
     from scaling.sweeps.file import Sweep as SweepFile
     from scaling.sweeps.trial import Trial
 
-MISSING = ("failed", "refused")  # outcomes of a trial that are no result
 MOST_TRIALS = 20  # trials without a result that are named
 MOST_RUNS = 5  # runs that are named as not complete, or as having two results
 
@@ -53,7 +51,7 @@ class Sweep(Result):
     @property
     def missing(self) -> list[Trial]:
         """The trials without a result."""
-        return [trial for trial in self.trials if trial.report is None or trial.report.outcome in MISSING]
+        return [trial for trial in self.trials if trial.is_missing]
 
     def _repr_html_(self) -> str:
         return self.points.to_html() if self.trials else super()._repr_html_()
@@ -121,7 +119,18 @@ def sweep(
     if file is not None:
         checked = capped(read(file), count)
     if local:
-        return _here(checked, overrides, workers, progress)
+        from scaling.sweeps import check
+        from scaling.sweeps.search import needs_end
+
+        needs_end(checked)
+        # With no server the runs are not shown anywhere, unless an override asks for it.
+        given = ["log.wandb=disabled", *overrides]
+        looks = check.read(checked, given)
+
+        from scaling.studies.view import teller
+        from scaling.sweeps.local import run  # which imports torch
+
+        return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
     if others := [word for word in overrides if word not in where]:
         what = "a registered sweep's agents read the file alone"
         raise ScalingError(what, key=others[0], fix="write it into command")
@@ -136,81 +145,26 @@ def sweep(
     from scaling.sweeps.register import register
 
     outlook = check.check(checked, check.read(checked, where))
-    path, lines = None if dry_run else register(checked), _cost(checked, outlook)
+    path, lines = None if dry_run else register(checked), [outlook.described(checked)]
     if path is not None:
         agent = " ".join(["scaling agent", path, *where]) + ("" if where else f" (or: wandb agent {path})")
         lines.append(f"registered as {path}; on each node: {agent}")
     return Sweep({**vars(outlook), "sweep": path}, lines, file=checked)
 
 
-def _here(sweep: SweepFile, given: Sequence[str], workers: int | None, progress: bool) -> Sweep:
-    """Train the runs of a sweep on this machine."""
-    from scaling.sweeps import check
-    from scaling.sweeps.search import needs_end, searched
+def _trained(sweep: SweepFile, trials: Sequence[Trial], table: list[dict[str, Any]], folder: Path) -> Sweep:
+    """The result of a sweep that ran here."""
+    from scaling.sweeps.table import name
 
-    needs_end(sweep)
-    # With no server the runs are not shown anywhere, unless an override asks for it.
-    given = ["log.wandb=disabled", *given]
-    looks = check.read(sweep, given)
-    # What takes seconds to import comes after these checks.
-    from scaling.studies.findings import write_points
-    from scaling.studies.view import step
-    from scaling.sweeps import local
-    from scaling.sweeps.table import name, rows
-    from scaling.sweeps.trial import Trials
-
-    def outcome(trial: Trial) -> str:
-        report = trial.report
-        if report is None:
-            return f"{name(trial.cell)}  not trained"
-        loss = "" if report.loss is None else f", loss {report.loss:.4f}"
-        why = f": {report.reason}" if report.reason and report.outcome in MISSING else ""
-        return f"{name(trial.cell)}  {report.outcome}{loss}{why}"
-
-    def ended(trial: Trial) -> None:
-        if progress:
-            done = sum(each.report is not None for each in trials.drawn)
-            step(f"{done} of {sweep.size}  {outcome(trial)}")
-
-    places = local.places()
-    if workers is not None:
-        places = [places[number % len(places)] for number in range(workers)]
-    folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(given)[:8]}"
-    log = folder / "workers.log"
-    with local.workers(sweep, places[: sweep.size or len(places)], log) as started:
-        outlook = check.check(sweep, looks)
-        check.alone(sweep, looks.first)
-        if progress:
-            step("\n".join(_cost(sweep, outlook)))
-        trials = Trials(sweep, searched(sweep, folder), ended)
-        local.train(trials, given, started, log)
-    table = rows(trials.drawn)
-    if table:
-        write_points(table, folder / "points.csv")
-    made = Sweep(table, file=sweep, trials=trials.drawn, folder=folder)
-    outcomes = Counter(trial.report.outcome for trial in trials.drawn if trial.report is not None)
+    made = Sweep(table, file=sweep, trials=trials, folder=folder)
+    outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
     if made.best is not None and sweep.metric is not None:
         lines.append(f"best {sweep.metric.name} {sweep.metric.sign * made.best.values[-1]:.4f}: {name(made.best.cell)}")
-    if missing := [f"without a result: {outcome(trial)}" for trial in made.missing]:
+    if missing := [f"without a result: {trial}" for trial in made.missing]:
         lines += _first(missing, MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
     return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(missing)))
-
-
-def _cost(sweep: SweepFile, cost: Outlook) -> list[str]:
-    """What a sweep varies and takes, in lines."""
-    runs, each = ("runs without end", "") if cost.runs is None else (plural(cost.runs, "run"), ", each")
-    about = "" if cost.exact else "about "
-    sizes = f"{cost.smallest:,}" + ("" if cost.smallest == cost.largest else f" to {cost.largest:,}")
-    lines = [
-        f"{sweep.name}: {sweep.method}, {runs} over {', '.join(sweep.parameters)}",
-        f"{sizes} parameters without embeddings; {about}{cost.tokens:.3g} tokens, {cost.flops:.3g} FLOPs{each}",
-    ]
-    if sweep.hyperband is not None:
-        brackets = ", ".join(map(str, sweep.hyperband.brackets[:4]))
-        lines.append(f"hyperband: after evaluation {brackets}, …, the best 1/{sweep.hyperband.eta:g} go on")
-    return lines
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
@@ -238,13 +192,13 @@ def agent(
     environment = dict(os.environ)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the agent itself reads configs alone: devices are those of its runs
     try:
-        from scaling.studies.view import step
+        from scaling.studies.view import teller
         from scaling.sweeps.agent import Agent
         from scaling.sweeps.server import Path as Place
         from scaling.sweeps.server import Server
 
-        tell = step if progress else (lambda line: None)
-        serving = Agent.of(Server.needed(), Place.of(sweep), list(overrides), environment, tell, count)
+        given = list(overrides)
+        serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, teller(progress), count)
         serving.serve()
     finally:
         if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is None:
@@ -306,10 +260,10 @@ def pull(
             asked = question(file, given)
         planned = plan(asked, given)
 
-    from scaling.studies.view import step
+    from scaling.studies.view import teller
     from scaling.sweeps.pull.pull import pull
 
-    found = pull(source, to, runs, planned, step if progress else (lambda line: None))
+    found = pull(source, to, runs, planned, teller(progress))
     lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
     if found["running"]:
         lines.append(f"{found['running']} still running: the same command brings them when they have ended")

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.config import Config, load, print_remarks
+from scaling.config import Config, print_remarks
 from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.signature import PYTHON, Flag, verb
 
@@ -143,7 +143,9 @@ def train(
         model: a model, a table's row or a file
         again: train a finished run again and compare the results
     """
-    composed = config_of(model, overrides, overlays)
+    from scaling.sweeps.check import resolved
+
+    composed = resolved([*([model] if model else []), *overrides], overlays)
     if any(word.startswith("study=") for word in overrides):
         from scaling.sweeps.study import prepare
 
@@ -186,15 +188,6 @@ def finetune(
     return _trained(composed, again, progress, callbacks, loggers)
 
 
-def config_of(model: str | None, overrides: Sequence[str], overlays: Sequence[str]) -> Config:
-    """The config of a run, or of the run of a planned study that `study=` and `run=` name."""
-    if any(word.startswith("study=") for word in overrides):
-        from scaling.sweeps.study import planned
-
-        return planned([*([model] if model else []), *overrides])
-    return load(model, overrides, overlays=overlays)
-
-
 def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Run:
     """The run that a resolved config describes, trained."""
     assembled = _experiment(composed)  # what is wrong with it is reported before Lightning is imported
@@ -225,9 +218,10 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
     """
+    from scaling.sweeps.check import resolved
     from scaling.training.module import MODULES
 
-    experiment = _experiment(_config(model, overrides, overlays, settings))
+    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
     initial = experiment.initial_model()
     return MODULES[initial.family](experiment, initial)
 
@@ -238,17 +232,10 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     scaling.data_module("decoder", "size=tiny", data="python")
     """
     from scaling.data.module import DataModule
+    from scaling.sweeps.check import resolved
 
-    experiment = _experiment(_config(model, overrides, overlays, settings))
+    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
     return DataModule(experiment.batches, experiment.validation, experiment.evaluations, stop=experiment.steps)
-
-
-def _config(
-    model: str | None, overrides: Sequence[str], overlays: Sequence[str], settings: Mapping[str, Any]
-) -> Config:
-    if model is not None and "=" in model:
-        model, overrides = None, (model, *overrides)
-    return load(model, words(overrides, settings), overlays=overlays)
 
 
 def _experiment(config: Config) -> Experiment:
