@@ -54,7 +54,7 @@ class Outlook:
 
     def described(self, sweep: Sweep) -> str:
         """What the sweep varies and takes, in lines."""
-        runs, each = ("runs without end", "") if self.runs is None else (plural(self.runs, "run"), ", each")
+        runs, each = ("runs without end", ", each") if self.runs is None else (plural(self.runs, "run"), "")
         about = "" if self.exact else "about "
         sizes = f"{self.smallest:,}" + ("" if self.smallest == self.largest else f" to {self.largest:,}")
         text = (

@@ -484,20 +484,18 @@ def predict(
     found, _ = predictor.predictions(source)
     labels, answer = source.task.labels, source.task.answer
     values = [shown(found.get(index), labels, answer) for index in range(len(examples))]
-    if submission:
-        to = to or f"{SUBMISSIONS[str(task)]}.tsv"
+    to = to or (f"{SUBMISSIONS[str(task)]}.tsv" if submission else None)
     invalid = sum(value is None for value in values)
     document = {"file": None if to is None else str(to), "predictions": len(values), "invalid": invalid}
-    if to is None:
-        lines = _json_lines({"index": index, "prediction": value} for index, value in enumerate(values))
-        return Predictions(document | {"values": values}, [lines.rstrip("\n")], 0, values, answer, labels)
     wrong = f", {invalid:,} of invalid outputs" if invalid else ""
-    predictions = Predictions(
-        document, [f"{to}: {plural(len(values), 'prediction')}{wrong}"], 0, values, answer, labels
-    )
+    text = f"{to}: {plural(len(values), 'prediction')}{wrong}"
+    if to is None:
+        document |= {"values": values}
+        text = _json_lines({"index": index, "prediction": value} for index, value in enumerate(values)).rstrip("\n")
+    predictions = Predictions(document, [text], values=values, answer=answer, labels=labels)
     if submission:
-        predictions.save_submission(to, str(task))
-    else:
+        predictions.save_submission(str(to), str(task))
+    elif to is not None:
         predictions.save(to)
     return predictions
 

@@ -72,10 +72,10 @@ def bound(
             raise ScalingError(f"`scaling {_command(function)}` has no settings", key=extra, fix="leave it out")
         what = f"expected {titles or 'no words'}, and found one more"
         raise ScalingError(what, value=extra, key="word", fix="leave it out")
-    missing = [parameter for parameter in named[len(names) :] if parameter.name not in options]
-    if needed := [parameter.name.upper() for parameter in missing if parameter.default is parameter.empty]:
+    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+    if missing := [name.upper() for name in needed[len(names) :] if name not in options]:
         fix = f"see `scaling {_command(function)} --help`"
-        raise ScalingError(f"expected {' '.join(needed)}", key=needed[0], fix=fix)
+        raise ScalingError(f"expected {' '.join(needed).upper()}", key=missing[0], fix=fix)
     if overrides:
         names += [options.pop(parameter.name, parameter.default) for parameter in named[len(names) :]]
     return [*names, *overrides], options

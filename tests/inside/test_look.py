@@ -109,7 +109,7 @@ def test_figures_are_written_of_all_heads_and_of_one(folders: Path, tmp_path: Pa
         (["gpt2", "a law", "--to", "a.docx"], "no such kind of file"),
         (["gpt2", "a law", "--target", "x"], "reads no target"),
         (["bert", "a law", "another"], "expected RUN TEXT, and found one more"),
-        (["bert"], "expected TEXT"),
+        (["bert"], "expected RUN TEXT"),
         (["nowhere", "a law"], "no ledger"),
     ],
 )
