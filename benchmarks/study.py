@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from scaling.config import quantity
+from scaling.strict_yaml import quantity
 from scaling.studies.launch import train
 from scaling.studies.plan import Plan, plan
 from scaling.studies.question import read

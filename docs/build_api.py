@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import scaling
-from scaling.cli import documented
+from scaling.cli import SHARED, documented
 
 PAGE = Path(__file__).with_name("api.md")
 HEAD = """# Python API
@@ -99,6 +99,9 @@ def _signature(function: object) -> str:
 def _text(value: object) -> str:
     """The docstring, its indented lines as blocks of code, its arguments as a list."""
     about, helps = documented(value)
+    if inspect.isfunction(value):
+        known = SHARED | helps
+        helps = {name: known[name] for name in inspect.signature(value).parameters if name in known}
     arguments = "\n".join(f"- `{name}`: {text}" for name, text in helps.items())
     return "\n\n".join([*map(_paragraph, about.split("\n\n")), *([arguments] if helps else [])])
 

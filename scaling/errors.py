@@ -52,21 +52,19 @@ class ScalingError(Exception):
         return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
 
     def at(self, **place: Any) -> ScalingError:
-        """The same error, with the parts of its place (file, line, key) that were unknown filled in."""
-        details = {
-            "file": self.file,
-            "line": self.line,
-            "key": self.key,
-            **({"value": self.value} if self.has_value else {}),
+        """The same error, with the parts of its place (file, line, key, value) that were unknown filled in."""
+        error = ScalingError(self.what)
+        unknown = {
+            name: part for name, part in place.items() if vars(self)[name] is (_ABSENT if name == "value" else None)
         }
-        merged = {**place, **{name: value for name, value in details.items() if value is not None or name == "value"}}
-        return ScalingError(self.what, fix=self.fix, code=self.code, **merged)
+        vars(error).update(vars(self) | unknown)
+        return error
 
     def under(self, prefix: str) -> ScalingError:
         """The same error, its key seen from outside the node `prefix`."""
-        details = {"file": self.file, "line": self.line, **({"value": self.value} if self.has_value else {})}
-        key = prefix if self.key is None else f"{prefix}.{self.key}"
-        return ScalingError(self.what, fix=self.fix, code=self.code, key=key, **details)
+        error = self.at()
+        error.key = prefix if self.key is None else f"{prefix}.{self.key}"
+        return error
 
 
 @contextmanager

@@ -275,12 +275,24 @@ def extensions() -> list[str]:
     return list(_extensions)
 
 
-def overlay(base: Any, over: Any) -> Any:
-    """`over` laid on `base`: a node that names a kind replaces, one that does not overlays."""
-    if not isinstance(over, Mapping) or "kind" in over:
-        return over
-    below = {"kind": base} if isinstance(base, str) else base if isinstance(base, Mapping) else {}
-    return {**below, **{key: overlay(below.get(key), value) for key, value in over.items()}}
+def overlay(below: Any, above: Any) -> Any:
+    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind."""
+    if not isinstance(above, Mapping):
+        is_kind = isinstance(above, str) and isinstance(below, Mapping) and "kind" in below
+        return {"kind": above} if is_kind else above
+    below = {"kind": below} if isinstance(below, str) else below
+    if "kind" in above or not isinstance(below, Mapping):
+        return above
+    return {**below, **{key: overlay(below.get(key), value) for key, value in above.items()}}
+
+
+def walk(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value below a tree of plain values with its dotted key, parents first."""
+    children = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
+    for part, child in children:
+        key = f"{above}.{part}" if above else str(part)
+        yield key, child
+        yield from walk(child, key)
 
 
 def versions(config: Any) -> dict[str, int]:
@@ -288,29 +300,26 @@ def versions(config: Any) -> dict[str, int]:
     identity: fixing a piece gives its runs another one.
     """
     numbers = {}
-    for slot, line in _items(config):
-        kind = line.get("kind") if isinstance(line, Mapping) else line
+    for key, line in walk(config):
+        slot, kind = key.rpartition(".")[2], line.get("kind") if isinstance(line, Mapping) else line
         if slot in SLOTS and isinstance(kind, str) and (piece := kinds(slot).get(kind)) is not None:
             numbers[f"{slot}.{kind}"] = getattr(piece, "version", 1)
     return numbers
-
-
-def _items(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every key and value of a tree of plain values."""
-    pairs = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list | tuple) else ()
-    for key, value in pairs:
-        yield key, value
-        yield from _items(value)
 
 
 _UNIONS = (typing.Union, types.UnionType)
 
 
 def check(key: str, value: Any, annotation: Any) -> Any:
-    """`value` if it has the required type (an int is accepted for a float), else an error of one line."""
+    """`value` if it has the required type, else an error of one line. An int is accepted for a float, and `1e3` where a
+    whole number is expected.
+    """
     try:
         return _fit(value, annotation)
     except ValueError:
+        if isinstance(value, float) and value.is_integer():
+            with suppress(ValueError):
+                return _fit(int(value), annotation)
         is_infinite = isinstance(value, float) and not math.isfinite(value)
         what = f"expected {describe(annotation)}" + (", and a finite one" if is_infinite else "")
         choices = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()

@@ -50,10 +50,10 @@ def table():
     )
 
 
-def test_importing_the_package_imports_nothing_else():
+def test_importing_the_package_imports_no_verb():
     code = "import sys; before = set(sys.modules); import scaling; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["__future__", "scaling"]
+    assert done.stdout.split() == ["__future__", "scaling", "scaling.verbs"]
 
 
 def test_every_name_is_there_and_documented():
@@ -86,36 +86,16 @@ def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
     assert run.state == "finished"
     assert run.path == ledger / "store" / run.id
     assert list(run.log[run.log["kind"] == "evaluate"]["loss"])[-1] == run.loss
-
-
-def test_training_a_finished_run_again_compares(run, ledger):
-    again = scaling.train("decoder", *SMALL, steps=6, runs=str(ledger), again=True, progress=False)
-    assert not again.already
-    assert again.differences == {}
-    assert again.loss == run.loss
-
-
-def test_keywords_are_overrides(run, ledger):
     keywords = {"size": "tiny", "size__length": 16, "schedule__warmup": 1, "train__batch": 4, "log__wandb": "disabled"}
     same = scaling.train("decoder", **keywords, steps=6, runs=str(ledger), progress=False)
-    assert same.id == run.id
-    assert same.already
-
-
-def test_a_mistake_is_an_error_with_its_fields():
+    assert (same.id, same.already) == (run.id, True)
+    again = scaling.train("decoder", *SMALL, steps=6, runs=str(ledger), again=True, progress=False)
+    assert (again.already, again.differences, again.loss) == (False, {}, run.loss)
     with pytest.raises(scaling.ScalingError) as caught:
         scaling.train("decoder", optimizer__lrr=1e-3)
-    assert caught.value.key == "optimizer.lrr"
-    assert caught.value.fix is not None
-    assert "lr" in caught.value.fix
-
-
-def test_runs_are_rows_with_their_config_keys(run, ledger):
+    assert (caught.value.key, "lr" in str(caught.value.fix)) == ("optimizer.lrr", True)
     table = scaling.runs(runs=ledger).data
-    assert list(table["run"]) == [run.id]
-    assert table.loc[0, "loss"] == run.loss
-    assert table.loc[0, "trainer.max_steps"] == 6
-    assert table.loc[0, "size.length"] == 16
+    assert table[["run", "loss", "trainer.max_steps", "size.length"]].to_numpy().tolist() == [[run.id, run.loss, 6, 16]]
 
 
 def test_a_model_writes_what_the_command_prints(run, ledger, capsys):
@@ -238,51 +218,15 @@ def test_a_wrong_choice_is_refused(table, choices, message):
         scaling.fit(table, **choices)
 
 
-def test_inspecting_counts_what_the_command_counts(capsys):
+def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):
     cost = scaling.inspect("gpt2", "size=gpt2/xl")
     assert cost.parameters == 1_557_611_200
     assert printed(capsys, "inspect", "gpt2", "size=gpt2/xl")["parameters"] == cost.parameters
-
-
-def test_a_cost_shows_itself():
-    cost = scaling.inspect("gpt2")
     assert isinstance(cost.costs["gpt2"], scaling.Cost)
-    assert repr(cost.costs["gpt2"]) == "Cost(124,439,808 parameters, 8.544e+08 training FLOPs per token)"
-    shown = cost._repr_html_()
-    assert "<tr><td>parameters</td><td>124,439,808</td></tr>" in shown
-    assert f"<tr><td>  channel</td><td>{cost.parameters_by_slot['channel']:,}</td>" in shown
-    assert "<td>  cross</td>" not in shown
-
-
-@pytest.mark.parametrize("name", [None, "position", "Rotary", "train", "chinchilla", "study", "quickstart", "fit"])
-def test_an_explanation_is_the_command_s(name, capsys):
-    explanation, words = scaling.explain(name), [] if name is None else [name]
-    assert explanation.to_json() == printed(capsys, "explain", *words)
-    assert main(["explain", *words]) == 0
-    assert capsys.readouterr().out == f"{explanation}\n"
-
-
-def test_an_explanation_has_the_pieces_of_a_file_and_is_safe_to_show(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        'class Halved:\n    """y = x / 2 for x < <b>1</b>. (A paper, 2026)"""\n\n    slot = "channel"\n\n'
-        "    def __init__(self, shape, *, times: int = 1): ...\n"
-    )
-    scaling.extend(tmp_path / "mine.py")
-    explanation = scaling.explain("Halved")
-    (kind,) = explanation.document["kinds"]
-    assert kind["citation"] == "A paper, 2026"
-    assert "<b>" in str(explanation)
-    assert "<b>" not in explanation._repr_html_()
-    assert "&lt;b&gt;1" in explanation._repr_html_()
-    with pytest.raises(scaling.ScalingError, match="did you mean 'Halved'"):
-        scaling.explain("Halvd")
-
-
-def test_differences_are_the_command_s(run, ledger, capsys):
-    differences = scaling.diff("gpt2", "llama", size="tiny")
-    document = printed(capsys, "diff", "gpt2", "llama", "size=tiny")
-    assert {key: list(pair) for key, pair in differences.items()} == document
-    assert scaling.diff(run, run, runs=str(ledger)) == {}
+    assert "<tr><td>parameters</td><td>1,557,611,200</td></tr>" in cost._repr_html_()
+    assert "<td>  cross</td>" not in cost._repr_html_()
+    lengths = scaling.inspect("gpt2", "llama", size="tiny", lengths=(64, 128)).document
+    assert [(row["model"], row["length"]) for row in lengths] == [(m, n) for m in ("gpt2", "llama") for n in (64, 128)]
 
 
 @pytest.fixture(scope="module")
@@ -344,9 +288,10 @@ def test_a_study_plans_trains_fits_and_reports(tmp_path):
     assert "<table>" in study._repr_html_()
 
 
-def test_a_result_without_a_table_of_its_own_shows_its_keys():
-    from scaling.verbs.result import Result
-
-    result = Result({"score": 0.5, "against": "<b>"})
+def test_a_result_shows_its_texts_and_tables_or_its_keys():
+    result = scaling.Result({"score": 0.5, "against": "<b>"})
     assert str(result).splitlines()[1:] == ["score    0.5", "against  <b>"]
     assert "&lt;b&gt;" in result._repr_html_()
+    result = scaling.Result([1], ["<b>", (["x"], [[1]])])
+    assert str(result) == "<b>\nx\n1"
+    assert result._repr_html_().startswith("<pre>&lt;b&gt;</pre><table>")

@@ -27,7 +27,7 @@ import yaml
 
 from scaling import schema
 from scaling.cli import main
-from scaling.config import FIXED, TYPES, document, shipped
+from scaling.config import FIXED, document, shipped
 from scaling.schema import Range
 from scaling.shape import SIZES
 from scaling.sweeps import file as sweep_file
@@ -263,7 +263,8 @@ def of_runs() -> Iterator[Case]:
     for key, value in itertools.product([*keys, "size", "model", "base", "rows", "table", "nonsense"], VALUES):
         tree = changed({"base": "decoder", **TINY}, key.split("."), value)
         yield Case(("train",), tree, key, value)
-    for section, types in (("size.", SIZES), ("", TYPES)):
+    fixed = {f"{section}.": types for section, types in FIXED.items() if isinstance(types, dict)}
+    for section, types in {"size.": SIZES, **fixed}.items():
         for key, annotation in types.items():
             for value in edges(annotation):
                 place = section + key

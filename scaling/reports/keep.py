@@ -13,12 +13,12 @@ from scaling import atomic
 from scaling.errors import ScalingError, plural
 from scaling.laws.report import held_out
 from scaling.ledger import Ledger
-from scaling.printing import markdown_text
+from scaling.printing import markdown_text, span
 from scaling.reports import figures, provenance
 from scaling.reports.answer import answer, tested
 from scaling.reports.compute_spent import ComputeSpent, compute_spent
 from scaling.reports.markup import Html, join
-from scaling.reports.numbers import scientific, span
+from scaling.reports.numbers import scientific
 from scaling.reports.page import Record, page, record
 from scaling.reports.reliability import unreliable
 from scaling.reports.runs import names

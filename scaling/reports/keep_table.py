@@ -9,7 +9,8 @@ from pathlib import Path
 from scaling import atomic
 from scaling.config import find, table_file
 from scaling.errors import ScalingError, plural
-from scaling.reports.numbers import scientific, span
+from scaling.printing import span
+from scaling.reports.numbers import scientific
 from scaling.tables import points
 from scaling.tables.downstream import ALL
 from scaling.tables.form import markdown

@@ -101,14 +101,3 @@ def percent(share: float) -> str:
 def signed(share: float) -> str:
     text = percent(share)
     return text if text.startswith("−") else f"+{text}"
-
-
-def span(seconds: float) -> str:
-    """A length of time in a readable unit."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
-    if seconds < 48 * 3600:
-        return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
-    return f"{seconds / 86400:.1f} days"

@@ -11,9 +11,10 @@ import yaml
 
 from scaling.config import shipped
 from scaling.errors import plural
+from scaling.printing import span
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import scientific, span
+from scaling.reports.numbers import scientific
 from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
 from scaling.studies.question import named

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.ledger import RESULTS, Ledger
-from scaling.printing import short
+from scaling.printing import short, span
 from scaling.reports.markup import Html, tag
-from scaling.reports.numbers import scientific, signed, span
+from scaling.reports.numbers import scientific, signed
 from scaling.studies.findings import Findings
 
 

@@ -10,12 +10,12 @@ from scaling.errors import plural
 from scaling.laws.compare import COMPUTE
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
-from scaling.printing import Table, short
+from scaling.printing import Table, short, span
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.interval_strip import interval_strip
 from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, span, symbol
+from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, symbol
 from scaling.reports.reliability import checklist, diagnostics
 from scaling.reports.rows import Advantage, difference, exponent
 from scaling.reports.runs import counts

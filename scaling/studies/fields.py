@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, find, quantity
+from scaling.config import Config, find
 from scaling.errors import ScalingError, nearest
+from scaling.strict_yaml import quantity
 
 # Every field of a study's file, and what it states.
 KEYS = {

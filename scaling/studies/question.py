@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import COMMAND_LINE, Config, document, find, load, of_values, quantity, table_file
+from scaling.config import Config, document, find, load, of_values, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
+from scaling.strict_yaml import COMMAND_LINE, quantity
 from scaling.studies import fields
 from scaling.studies.grid import Cell, Grid, Price, Product
 

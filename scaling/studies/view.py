@@ -28,6 +28,11 @@ def step(what: object) -> None:
     print(f"scaling: {what}", file=sys.stderr, flush=True)
 
 
+def teller(progress: bool) -> Callable[[object], None]:
+    """`step`; without `progress` nothing is printed."""
+    return step if progress else lambda _: None
+
+
 @contextmanager
 def listener(progress: bool = True) -> Iterator[Tell]:
     """A callback that shows how far a study is in the way that suits standard error; without `progress`, nothing."""

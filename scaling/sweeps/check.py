@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaling.config import Config, load, print_remarks
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.sweeps import search
 from scaling.sweeps.file import Cell, Sweep
 from scaling.training.values import checked
@@ -52,8 +52,22 @@ class Outlook:
     largest: int
     exact: bool
 
+    def described(self, sweep: Sweep) -> str:
+        """What the sweep varies and takes, in lines."""
+        runs, each = ("runs without end", ", each") if self.runs is None else (plural(self.runs, "run"), "")
+        about = "" if self.exact else "about "
+        sizes = f"{self.smallest:,}" + ("" if self.smallest == self.largest else f" to {self.largest:,}")
+        text = (
+            f"{sweep.name}: {sweep.method}, {runs} over {', '.join(sweep.parameters)}\n"
+            f"{sizes} parameters without embeddings; {about}{self.tokens:.3g} tokens, {self.flops:.3g} FLOPs{each}"
+        )
+        if sweep.hyperband is not None:
+            brackets = ", ".join(map(str, sweep.hyperband.brackets[:4]))
+            text += f"\nhyperband: after evaluation {brackets}, …, the best 1/{sweep.hyperband.eta:g} go on"
+        return text
 
-def resolved(words: Sequence[str]) -> Config:
+
+def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     """The config that `scaling train WORDS` would train."""
     if any(word.startswith("study=") for word in words):
         from scaling.sweeps.study import planned
@@ -62,7 +76,7 @@ def resolved(words: Sequence[str]) -> Config:
     names = [word for word in words if "=" not in word]
     if len(names) > 1:
         raise ScalingError("a run has one name", key="command", value=" ".join(names))
-    return load(names[0] if names else None, [word for word in words if "=" in word])
+    return load(names[0] if names else None, [word for word in words if "=" in word], overlays=overlays)
 
 
 def experiment(words: Sequence[str]) -> Experiment:

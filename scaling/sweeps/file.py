@@ -21,9 +21,10 @@ from typing import Any, Literal
 
 import yaml
 
-from scaling.config import Config, document, read_text
+from scaling.config import Config, document
 from scaling.errors import ScalingError, nearest
 from scaling.schema import PositiveInt, check, is_number
+from scaling.strict_yaml import read_text
 from scaling.sweeps.command import FIX, words_of
 from scaling.sweeps.distribution import Choice, Distribution, distribution
 from scaling.sweeps.hyperband import Hyperband, hyperband

@@ -11,19 +11,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from scaling import parent
 from scaling.errors import DISK, ScalingError
+from scaling.studies.findings import write_points
+from scaling.sweeps.check import Looks, alone, check
 from scaling.sweeps.file import Sweep
-from scaling.sweeps.table import name
+from scaling.sweeps.search import searched
+from scaling.sweeps.table import name, ordered, row
 from scaling.sweeps.trial import Trial, Trials
 from scaling.sweeps.worker import DISK_FULL, Report, heard, say, serve
 from scaling.training.signals import Stopped, deferred, forked
@@ -66,15 +70,51 @@ def workers(sweep: Sweep, at: Sequence[str | None], log: Path) -> Iterator[list[
             _stop(crew)
 
 
-def train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> list[Trial]:
-    """Run the whole sweep; `words` hold for every run."""
+def run(
+    sweep: Sweep, looks: Looks, words: Sequence[str], count: int | None, tell: Callable[[object], None]
+) -> tuple[list[Trial], list[dict[str, Any]], Path]:
+    """The trials of a sweep that is trained on this machine by `count` workers, the rows of its points.csv, and the
+    folder of that file; `words` hold for every run.
+    """
+
+    def ended(trial: Trial) -> None:
+        tell(f"{sum(each.report is not None for each in trials.drawn)} of {sweep.size}  {trial}")
+
+    at = places()
+    at = at if count is None else [at[number % len(at)] for number in range(count)]
+    folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
+    log = folder / "workers.log"
+    with workers(sweep, at[: sweep.size or len(at)], log) as crew:
+        outlook = check(sweep, looks)
+        alone(sweep, looks.first)
+        tell(outlook.described(sweep))
+        trials = Trials(sweep, searched(sweep, folder), ended)
+        _train(trials, words, crew, log)
+    table = _rows(trials.drawn)
+    if table:
+        write_points(table, folder / "points.csv")
+    return trials.drawn, table, folder
+
+
+def _rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    """A row a run that was trained; cells that are one run are one row."""
+    by_run: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        report = trial.report
+        if report is not None and report.run is not None:
+            line = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
+            by_run.setdefault(report.run, line)
+    return ordered(by_run.values())
+
+
+def _train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> None:
     while True:
         for worker in crew:
             if worker.trial is None:
                 _hand(worker, trials, words)
         busy = {worker.pipe: worker for worker in crew if worker.trial is not None}
         if not busy and not trials.again:
-            return trials.drawn
+            return
         if not busy:
             time.sleep(LOOK)
             continue

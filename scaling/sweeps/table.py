@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaling.training.point import COLUMNS, plain
-
-if TYPE_CHECKING:
-    from scaling.sweeps.trial import Trial
 
 
 def name(cell: Mapping[str, Any]) -> str:
@@ -33,17 +30,6 @@ def _columns(cell: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield from _columns(value, f"{above}{key}.")
         else:
             yield above + key, json.dumps(value) if isinstance(value, list | tuple) else plain(value)
-
-
-def rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """A row a run that was trained; cells that are one run are one row."""
-    by_run: dict[str, dict[str, Any]] = {}
-    for trial in trials:
-        report = trial.report
-        if report is not None and report.run is not None:
-            line = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
-            by_run.setdefault(report.run, line)
-    return ordered(by_run.values())
 
 
 def ordered(table: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaling.sweeps.file import Cell, Sweep
 from scaling.sweeps.search import Search
+from scaling.sweeps.table import name
 
 if TYPE_CHECKING:
     from scaling.sweeps.worker import Report
@@ -27,6 +28,18 @@ class Trial:
     values: list[float] = field(default_factory=list)  # of the metric so far, lower better
     failures: int = 0
     not_before: float = 0.0
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it has no result."""
+        return self.report is None or self.report.outcome in ("failed", "refused")
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return f"{name(self.cell)}  not trained"
+        loss = "" if self.report.loss is None else f", loss {self.report.loss:.4f}"
+        why = f": {self.report.reason}" if self.report.reason and self.is_missing else ""
+        return f"{name(self.cell)}  {self.report.outcome}{loss}{why}"
 
 
 @dataclass

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.config import SUFFIXES, Config, TableFile, load, override, read_text, shipped, table_file
+from scaling.config import SUFFIXES, Config, TableFile, load, override, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.schema import check
+from scaling.strict_yaml import read_text
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
 from scaling.tables.measure import MEASURES

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, flow, load, names
+from scaling.config import Config, load, names
 from scaling.data import store
 from scaling.data.manifest import TOKENIZER
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
+from scaling.strict_yaml import flow
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)

@@ -1,4 +1,4 @@
-"""One rank of a run, as the supervisor starts it: `python -m scaling.training.rank CONFIG FAILURE EXTENSION [HOW]`."""
+"""One rank of a run; the supervisor starts `python -m scaling.training.rank CONFIG FAILURE HOW [EXTENSION …]`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
 
 
-def main(config: str, failure: str, extension: str, how: str | None = None) -> int:
+def main(config: str, failure: str, how: str, *extensions: str) -> int:
     """The exit code; what went wrong is written to the file `failure`, of which the supervisor reports the first.
 
-    `how`: the steps of a trunk, or "again" for a run that is done and trained again.
+    `how`: the steps of a trunk, "again" for a run that is done and trained again, or nothing.
     """
     keep_going()
     parent.follow()  # before what takes seconds to import
@@ -26,11 +26,11 @@ def main(config: str, failure: str, extension: str, how: str | None = None) -> i
             from scaling.training.progress import teller
             from scaling.training.run import Observers, grow, train
 
-            if extension:
+            for extension in extensions:
                 extend(extension)
             resolved = load(config)
             with teller() as tell:
-                if how in (None, "again"):
+                if how in ("", "again"):
                     train(resolved, Observers([tell]), again=how == "again")
                 else:
                     grow(resolved, int(how), Observers([tell]))

@@ -11,13 +11,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as distributed
-
-from scaling.config import Config
 from scaling.errors import plural
+
+if TYPE_CHECKING:
+    from scaling.config import Config
 
 PULSE = "SCALING_PULSE"  # the file descriptor at which a rank reports to its supervisor that it makes progress
 
@@ -42,6 +41,9 @@ class Ranks:
         """The first rank's value, on every rank: plain values, since they travel as JSON."""
         if self.count == 1:
             return value
+        import torch
+        from torch import distributed
+
         text = json.dumps(value).encode() if self.first else b""
         length = torch.tensor(len(text))
         distributed.broadcast(length, 0)
@@ -66,6 +68,8 @@ def rank_count(config: Config) -> int:
     """The number of ranks of a run: that it was started with, else `trainer.devices`."""
     if launched():
         return int(os.environ["WORLD_SIZE"])
+    import torch
+
     devices, gpus = config["trainer.devices"], torch.cuda.device_count()
     if devices == "auto":
         return max(1, gpus)
@@ -84,6 +88,9 @@ def joined() -> Iterator[Ranks]:
     if not launched():
         yield Ranks(0, 1, 1)
         return
+    import torch
+    from torch import distributed
+
     environment = os.environ
     # Small things (a claim, a signal) go by gloo wherever the gradients go.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaling.config import COMMAND_LINE
 from scaling.ledger.identity import UNCOUNTED
 from scaling.ledger.names import assignments
+from scaling.strict_yaml import COMMAND_LINE
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment

@@ -51,13 +51,12 @@ def supervise(
         config.save(folder / "config.yaml")
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        words = [str(folder / "config.yaml"), *(["again"] if again else [] if trunk is None else [str(trunk)])]
+        words = [str(folder / "config.yaml"), "again" if again else "" if trunk is None else str(trunk)]
         signals.begin_run()
         processes: list[subprocess.Popen[bytes]] = []
         hung = True
         try:
-            extension = next(iter(extensions()), None)
-            for started in _started(words, ranks, folder, writer, extension, threads):
+            for started in _started(words, ranks, folder, writer, threads):
                 processes.append(started)
             os.close(writer)
             hung = _watched(processes, reader, silence)
@@ -68,7 +67,7 @@ def supervise(
 
 
 def _started(
-    words: Sequence[str], ranks: int, folder: Path, writer: int, extend: str | None, threads: int
+    words: Sequence[str], ranks: int, folder: Path, writer: int, threads: int
 ) -> Iterator[subprocess.Popen[bytes]]:
     shared = {
         **parent.named(),
@@ -80,11 +79,11 @@ def _started(
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         PULSE: str(writer),
     }
-    config, *how = words
+    config, how = words
     for rank in range(ranks):
         own = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         yield subprocess.Popen(
-            [sys.executable, "-m", "scaling.training.rank", config, str(_failure(folder, rank)), extend or "", *how],
+            [sys.executable, "-m", "scaling.training.rank", config, str(_failure(folder, rank)), how, *extensions()],
             env=own,
             pass_fds=(writer,),
             stdin=subprocess.DEVNULL,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scaling.config import COMMAND_LINE, Config, document, quantity, shipped
+from scaling.config import Config, document, shipped
 from scaling.data.plan import BatchSize
 from scaling.errors import ScalingError
+from scaling.strict_yaml import COMMAND_LINE, quantity
 from scaling.training import loggers
 from scaling.training.schedule import check as check_schedule
 

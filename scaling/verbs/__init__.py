@@ -1,0 +1,32 @@
+"""The verbs: a file a topic, with its functions, their results, and what is printed of them."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "train": ("train", "finetune"),
+    "study": ("study", "report", "watch", "work"),
+    "plan": ("plan",),
+    "predict_run": ("predict-run", "predictions"),
+    "table": ("table", "decide"),
+    "sweep": ("sweep", "agent", "pull"),
+    "fit": ("fit",),
+    "fit_curves": ("fit-curves",),
+    "evaluate": (
+        *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
+        *("predict", "tasks"),
+    ),
+    "inspect": ("inspect",),
+    "explain": ("explain",),
+    "data": ("data list", "data prepare", "data show"),
+    "runs": ("runs", "show", "diff", "gc"),
+    "model": ("generate",),
+    "inside": ("look", "probe", "landscape"),
+    "weights": ("export", "import"),
+    "doctor": ("doctor",),
+}
+"""The commands by the module of `scaling/verbs` that has their functions, in the order of `scaling --help`."""
+
+
+def function_name(command: str) -> str:
+    """The name of a command's function; Python keeps `import` for itself."""
+    return "import_" if command == "import" else command.replace(" ", "_").replace("-", "_")

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import ScalingError
-from scaling.printing import cell, columns
+from scaling.printing import cell
 from scaling.schema import NonNegativeInt
 from scaling.verbs.explain import comment
-from scaling.verbs.overrides import words
-from scaling.verbs.result import Result, Table
+from scaling.verbs.result import Result
 from scaling.verbs.signature import verb
 
 if TYPE_CHECKING:
@@ -37,17 +36,8 @@ STYLES = {
 }
 
 
-class DataList(Result):
-    """The shipped data, and what of them is prepared, with the overrides with which it was."""
-
-    def _table(self) -> Table:
-        about = [shlex.join(entry["overrides"]) or entry["about"] for entry in self.document]
-        rows = [[entry["name"], entry["prepared"], what] for entry, what in zip(self.document, about, strict=True)]
-        return ["name", "prepared", "what it is"], rows
-
-
 @verb
-def data_list(*overrides: str, **settings: Any) -> DataList:
+def data_list(*overrides: str, **settings: Any) -> Result:
     """List the shipped data, and what of them is prepared, with its overrides.
 
     scaling data list
@@ -57,15 +47,15 @@ def data_list(*overrides: str, **settings: Any) -> DataList:
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
 
-    folder, laid = config.shipped() / "data", words(overrides, settings)
+    folder = config.shipped() / "data"
     abouts, requests, done = {}, {}, []
     for file in sorted(folder.rglob("*.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
         abouts[name] = re.split(r" \(|\.(?: |$)", comment(file))[0]  # up to the first citation or full stop
-        data = config.load(MODEL, [f"data={name}", *laid]).build("data")
+        data = config.load(MODEL, [f"data={name}", *overrides]).build("data")
         if isinstance(data, Text):
             requests[name] = data.request
-    for line in prepared(root(config.load(MODEL, laid)["runs"])):
+    for line in prepared(root(config.load(MODEL, overrides)["runs"])):
         fingerprint = line.pop("fingerprint")
         differing = {name: _differences(request, line) for name, request in requests.items()}
         kind = line["corpus"]["kind"]
@@ -77,7 +67,9 @@ def data_list(*overrides: str, **settings: Any) -> DataList:
         for name, about in abouts.items()
         if name not in as_shipped
     ]
-    return DataList(sorted([*others, *done], key=lambda entry: (entry["name"], entry["overrides"])))
+    document = sorted([*others, *done], key=lambda entry: (entry["name"], entry["overrides"]))
+    rows = [[each["name"], each["prepared"], shlex.join(each["overrides"]) or each["about"]] for each in document]
+    return Result(document, [(["name", "prepared", "what it is"], rows)])
 
 
 def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:
@@ -98,38 +90,31 @@ def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str
     return overrides
 
 
-class PreparedData(Result):
-    """Data as they are trained on: counts of `train` and `validation`, and the first `windows` of the first batch.
+def _result(document: dict[str, Any]) -> Result:
+    """The counts of the splits, and the `windows` of the first batch where the document has some."""
+    from rich.console import Console
+    from rich.text import Text
 
-    A window has lines (`reads`, `predicts`, …), and a line pieces of one kind each. `folder` holds the tokens; None
-    where there is no such folder, or there are several.
-    """
-
-    def _table(self) -> Table:
-        splits, rows = [self.train, self.validation], []
-        for key in dict.fromkeys(key for split in splits for key in split):
-            nothing = "endless" if key in ("tokens", "windows") else "–"
-            values = (split.get(key) for split in splits)
-            rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
-        return ["", "train", "validation"], rows
-
-    def __str__(self) -> str:
-        from rich.console import Console
-        from rich.text import Text
-
-        console = Console(highlight=False)  # colours are for a terminal alone
-        with console.capture() as printed:
-            for number, window in enumerate(self.document.get("windows", ())):
-                console.rule(f"row {number} of step 0", style="dim")
-                for line, pieces in window.items():
-                    texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
-                    console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
-        place = [] if self.folder is None else [f"in {self.folder}"]
-        return "\n".join([columns(*self._table()), *place, printed.get()]).rstrip("\n")
+    splits = [document["train"], document["validation"]]
+    rows = []
+    for key in dict.fromkeys(key for split in splits for key in split):
+        nothing = "endless" if key in ("tokens", "windows") else "–"
+        values = (split.get(key) for split in splits)
+        rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
+    console = Console(highlight=False)  # colours are for a terminal alone
+    with console.capture() as printed:
+        for number, window in enumerate(document.get("windows", ())):
+            console.rule(f"row {number} of step 0", style="dim")
+            for line, pieces in window.items():
+                texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
+                console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
+    place = [] if document["folder"] is None else [f"in {document['folder']}"]
+    windows = printed.get().rstrip("\n")
+    return Result(document, [(["", "train", "validation"], rows), *place, *([windows] if windows else [])])
 
 
 @verb
-def data_prepare(name: str | None = None, *overrides: str, model: str | None = None, **settings: Any) -> PreparedData:
+def data_prepare(name: str | None = None, *overrides: str, model: str | None = None, **settings: Any) -> Result:
     """Read a corpus, tokenize and pack it; preparing goes on where it was stopped.
 
         scaling data prepare python
@@ -142,7 +127,7 @@ def data_prepare(name: str | None = None, *overrides: str, model: str | None = N
         name: a file of configs/data, or a file or folder of your own
         model: the config to take, with its data where none are named
     """
-    loaded = _config(name, words(overrides, settings), model)
+    loaded = _config(name, overrides, model)
 
     from scaling.data.mixture import Mixture
     from scaling.data.prepare import prepare
@@ -161,7 +146,7 @@ def data_prepare(name: str | None = None, *overrides: str, model: str | None = N
             if isinstance(part, Text | Task):
                 made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder)
                 home = made if part is data else None
-        return PreparedData(_counts(loaded, data, home)[0])
+        return _result(_counts(loaded, data, home)[0])
 
 
 @verb
@@ -172,7 +157,7 @@ def data_show(
     windows: NonNegativeInt = 3,
     verify: bool = False,
     **settings: Any,
-) -> PreparedData:
+) -> Result:
     """Show counts of prepared data, and some windows with what the objective makes of them, in colour.
 
         scaling data show python
@@ -187,8 +172,7 @@ def data_show(
         windows: how many windows to show
         verify: take every file's hash again, touched or not
     """
-    laid = words(overrides, settings)
-    loaded = _config(name, laid, model)
+    loaded = _config(name, overrides, model)
 
     from scaling import schema
     from scaling.data.batches import training
@@ -204,7 +188,7 @@ def data_show(
         of_task = getattr(kind, "families_for", None)
         families = of_task(loaded["data"].get("answer")) if of_task else getattr(kind, "families", (MODEL,))
         if families[0] != MODEL:
-            loaded = _config(name, laid, families[0])  # the shipped models have the names of their families
+            loaded = _config(name, overrides, families[0])  # the shipped models have the names of their families
     with _placed(loaded):
         data = loaded.build("data")
         home = data.home(root(loaded["runs"])) if isinstance(data, Text) else None
@@ -212,7 +196,7 @@ def data_show(
             check(home, Manifest.read(home), trust=False)
         document, source = _counts(loaded, data, home)
         if not windows:
-            return PreparedData(document)
+            return _result(document)
         family: Any = schema.kinds("model")[loaded["model.kind"]]
         objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
         batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
@@ -221,7 +205,7 @@ def data_show(
             for row in range(min(windows, batch.rows))
         ]
         shown = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
-        return PreparedData({**document, "windows": shown})
+        return _result({**document, "windows": shown})
 
 
 def _config(name: str | None, laid: Sequence[str], model: str | None) -> Config:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size
 from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result, Table
+from scaling.verbs.result import Result
 from scaling.verbs.signature import verb
 
 PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
@@ -23,28 +23,13 @@ LEAST_FREE = 2 * 10**9
 MARKS = {"good": "✓", "notice": "!", "bad": "✗"}
 
 
-class Findings(Result):
-    """What was found of this machine; `code` is 1 where something keeps runs from working."""
-
-    @property
-    def code(self) -> int:
-        return int(any(finding["state"] == "bad" for finding in self.document))
-
-    def _table(self) -> Table:
-        rows = [
-            [MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))]
-            for row in self.document
-        ]
-        return ["", "topic", "found"], rows
-
-
 def _found(topic: str, state: Literal["good", "notice", "bad"], what: str, fix: str | None = None) -> dict[str, Any]:
     """One line of the screen; `fix` where there is something to do."""
     return {"topic": topic, "state": state, "what": what, "fix": fix}
 
 
 @verb
-def doctor(*, runs: str | Path = RUNS) -> Findings:
+def doctor(*, runs: str | Path = RUNS) -> Result:
     """Check this machine: devices, threads, memory, disk, the ledger's folder, versions and W&B, on one screen.
 
         scaling doctor
@@ -52,7 +37,10 @@ def doctor(*, runs: str | Path = RUNS) -> Findings:
 
     The exit code is 1 where something is found that keeps runs from working.
     """
-    return Findings([*_versions(), *_processor(), *_devices(), *_folder(Path(runs)), _wandb()])
+    findings = [*_versions(), *_processor(), *_devices(), *_folder(Path(runs)), _wandb()]
+    rows = [[MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))] for row in findings]
+    is_bad = any(row["state"] == "bad" for row in findings)
+    return Result(findings, [(["", "topic", "found"], rows)], code=int(is_bad))
 
 
 def _versions() -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Score a run that was not finetuned: options of a task, documents, gaps of prompts, tasks of lm-evaluation-harness."""
+"""Score a run, finetuned or not, let a finetuned run predict, and list the shipped tasks."""
 
 from __future__ import annotations
 
@@ -6,69 +6,139 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import PositiveInt, Range, Seed
-from scaling.verbs.model import load, plain_keys, scorer
+from scaling.verbs.model import load, torch_device
 from scaling.verbs.overrides import RUNS
-from scaling.verbs.overrides import words as given
 from scaling.verbs.result import Result, Table
-from scaling.verbs.signature import verb
+from scaling.verbs.signature import Flag, verb
 from scaling.verbs.train import Run, named
 
 if TYPE_CHECKING:
+    import pandas
+
     from scaling.metric.metric import Metric
     from scaling.training.finetune import Pretrained
 
 Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
+SPLITS = ("train", "validation", "test")
+SUBMISSIONS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "qqp": "QQP", "stsb": "STS-B", "mnli": "MNLI-m"}
+SUBMISSIONS |= {"mnli_mismatched": "MNLI-mm", "qnli": "QNLI", "rte": "RTE", "wnli": "WNLI", "ax": "AX"}
+"""The files of a GLUE submission, by task."""
+NAMES = ("mnli", "mnli_mismatched", "qnli", "rte", "ax")
+"""Tasks of GLUE that write labels by their names, and not by their numbers."""
 
 
-@dataclass(frozen=True)
-class Scores(Result):
-    """The values of a metric, `metrics`, with their 95% intervals over the examples, `intervals`. `scored` has each
-    example.
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
+    """The scores of a run: `metrics`, and the 95% interval of each over the examples, `intervals`. docs/json.md states
+    the keys of each command. `scored` has a row for each example, the rows that `--to` writes.
     """
 
-    scored: Sequence[Any] = field(repr=False, default=())
+    scored: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def paired(self) -> Result | None:
+        """The comparison with another run, `against`: `score_against`, the `difference`, its `interval`, and `p`, the
+        fraction of samples of the examples in which the difference has the other sign. (Koehn 2004)
+        """
+        return None if self.document.get("paired") is None else Result(self.document["paired"])
 
     def save(self, path: str | Path) -> None:
         """Write a line for each example: JSON, or CSV where the name ends in .csv. The file is whole or not there."""
-        save_rows(path, self._examples())
+        _save(path, self.scored)
 
-    def _examples(self) -> Sequence[Mapping[str, Any]]:
-        return [asdict(one) for one in self.scored]
-
-    def _table(self) -> Table:
-        rows: list[list[Any]] = []
-        for name, value in self.metrics.items():
-            low, high = self.intervals[name]
-            rows.append([name, value, interval({"low": low, "high": high})])
-        more = {name: self.document.get(name) for name in ("chance", "invalid")}
-        rows += [[name, value, None] for name, value in more.items() if value is not None]
-        return ["", "value", "95% interval"], rows
+    def _saved(self, path: str | Path | None) -> Evaluation:
+        if path is not None:
+            self.save(path)
+        return self
 
 
-class OptionEvaluation(Scores):
-    """How often a run finds the right option of a task the likeliest, without being trained on the task.
+@verb
+def evaluate(
+    run: str | Path | Run,
+    task: str | None = None,
+    *overrides: str,
+    split: Split = "validation",
+    average: PositiveInt | None = None,
+    ensemble: Sequence[str | Path | Run] = (),
+    paired: Annotated[str | Path | Run | None, Flag("paired-bootstrap")] = None,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Score a finetuned run on a split of its task, with 95% intervals over the examples.
 
-    `metrics` are the accuracy under each normalisation of the likelihood, and the `bits_per_byte` of the right answers.
-    `score` is the accuracy under `normalisation`, `chance` that of guessing. `prompt` comes before every question.
-    `truncated` counts contexts that lost tokens to the window.
+        scaling evaluate 8c21                            the validation split of the run's own task
+        scaling evaluate 8c21 --split test
+        scaling evaluate 8c21 mnli_mismatched            another task with the same labels
+        scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
+        scaling evaluate 8c21 --average 5                the mean of the weights of the last five checkpoints
+        scaling evaluate 8c21 --ensemble 5d07 --ensemble e91a   three runs that write together
+
+        scaling.evaluate("8c21", split="test").intervals
+
+    A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus`, `evaluate-cloze` and
+    `evaluate-harness`. key=value are overrides of the task, as data.files.test=FILE.
+
+    Args:
+        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
+        task: a task with the labels of the run's own
+        average: score the mean weights of the last N checkpoints
+        ensemble: a run that writes its answers together with this one; repeats
+        paired: a run to compare with on the same examples, by the paired bootstrap
     """
+    from scaling.data.store import root
+    from scaling.schema import build
+    from scaling.training.finetune import finetuned
 
-    def _examples(self) -> Sequence[Mapping[str, Any]]:
-        return [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in self.scored]
+    own, *others = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
+    other = None if paired is None else finetuned(named(paired), task, overrides, runs=runs)
+    source = build("data", own.data).open(split, root(runs))  # before torch is imported
+    labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
+    if not labelled:
+        fix = "take another split, or `scaling predict`"
+        raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    def _title(self) -> str:
-        cut = f", {plural(self.truncated, 'context')} cut to the window" if self.truncated else ""
-        scored = f"run {self.run}, {self.task}, {self.split} split, {plural(self.examples, 'example')}{cut}"
-        return "\n".join(filter(None, (self.prompt, scored)))
+    from scaling.training.predict import Predictor, shown
+    from scaling.training.scores import compared, scores
+
+    predictor = Predictor.of(own, runs, torch_device(device), average, others)
+    predictions, written = predictor.predictions(source)
+    comparison = None
+    if other is not None:
+        theirs, _ = Predictor.of(other, runs, torch_device(device), average).predictions(source)
+        comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
+    goal = source.task
+    found, references = (
+        [shown(value, goal.labels, goal.answer) for value in values]
+        for values in (map(predictions.get, labelled), (source.examples[index].answer for index in labelled))
+    )
+    counts, signature = goal.metric.counts(found, references), goal.metric.signature(references)
+    document = {"run": own.folder.name, "split": split, "examples": len(labelled), "invalid": None}
+    document |= scores(source, predictions, written=written) | {"counts": counts, "signature": signature}
+    document |= {"average": average, "ensemble": [each.folder.name for each in others], "paired": comparison}
+    mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
+    name = " + ".join([own.folder.name, *document["ensemble"]])
+    parts = [f"run {name}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
+    parts += [] if signature is None else [signature]
+    if comparison is not None:
+        low, high = comparison["interval"]
+        between = interval({"low": low, "high": high})
+        parts.append(f"run {comparison['against']}: {comparison['score_against']:.4f} on the same examples")
+        parts.append(f"difference {comparison['difference']:.4f}, 95% interval {between}, p = {comparison['p']:.3f}")
+    if counts:
+        titles = ["references", "predictions", "correct"]
+        rows = [[name, *(row[title] for title in titles)] for name, row in counts.items()]
+        parts += ["", (["class", *titles], rows)]
+    return Evaluation(document, parts)
 
 
 @verb
@@ -87,7 +157,7 @@ def evaluate_options(
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
-) -> OptionEvaluation:
+) -> Evaluation:
     """Score a run on a task whose answer is a class or an option, by likelihood.
 
         scaling evaluate-options 3f2a copa --shots 0
@@ -99,16 +169,12 @@ def evaluate_options(
     of the task, as data.files.validation=FILE.
 
     Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
         task: a name of `scaling tasks`, or a file
-        split: the split that is scored
         shots: training examples before each question
         formulation: cloze scores the texts of the options, letters scores A, B, …
         frame: question writes "Question: … Answer:", none the text alone
         normalisation: of the likelihood, for the score
         seed: draws the shots
-        limit: score the first N examples only
-        to: write a line for each example to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.data.store import root
@@ -118,44 +184,23 @@ def evaluate_options(
 
     prompting = Prompting(formulation, frame, shots, seed)
     source, file = _reader(run, runs, writes=True)
-    data = build("data", unfinetuned(source, task, given(overrides, settings), runs=runs))
+    data = build("data", unfinetuned(source, task, overrides, runs=runs))
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
-    answers = scored(scorer(load(source.folder, device=device)), Codec.load(file), questions, prompting, prompt)
+    answers = scored(load(source.folder, device=device).scorer, Codec.load(file), questions, prompting, prompt)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
     document |= {**vars(prompting), "normalisation": normalisation, **_values(Choosing(), answers.examples)}
     document |= {"score": document["metrics"][f"accuracy_{normalisation}"]}
     document |= {"chance": answers.chance, "truncated": answers.truncated}
-    return OptionEvaluation(document, answers.examples).saved(to)
-
-
-class ClozeEvaluation(Scores):
-    """Which of a few words a run finds the likeliest in the gaps of seven prompts, one for each kind of knowledge that
-    pretraining may teach.
-
-    `metrics` are `accuracy`, and `probability`, the mean probability of the right word among the options. Each of
-    `prompts` has its `knowledge`, `text`, `options`, the right one first, their `nats`, and the number of the option
-    that is `chosen`.
-    """
-
-    def _examples(self) -> Sequence[Mapping[str, Any]]:
-        return self.prompts
-
-    def _title(self) -> str:
-        return f"run {self.run}, {plural(len(self.prompts), 'prompt')}"
-
-    def __str__(self) -> str:
-        lines = [super().__str__()]
-        for one in self.prompts:
-            nats = ", ".join(f"{option} {value:.2f}" for option, value in zip(one["options"], one["nats"]))
-            chosen = one["options"][one["chosen"]]
-            lines += ["", f"{one['knowledge']}: {one['text']}", f"  chosen: {chosen}; nats: {nats}"]
-        return "\n".join(lines)
+    cut = f", {plural(answers.truncated, 'context')} cut to the window" if answers.truncated else ""
+    title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
+    rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in answers.examples]
+    return Evaluation(document, [*([prompt] if prompt else []), title, _table(document)], scored=rows)._saved(to)
 
 
 @verb
 def evaluate_cloze(
     run: str | Path | Run, *, to: str | Path | None = None, runs: str | Path = RUNS, device: str | None = None
-) -> ClozeEvaluation:
+) -> Evaluation:
     """Let a run of any family choose words for the gaps of seven prompts.
 
         scaling evaluate-cloze 3f2a
@@ -163,10 +208,6 @@ def evaluate_cloze(
         scaling.evaluate_cloze("3f2a").metrics["accuracy"]
 
     The prompts ask for facts, syntax, coreference, lexical semantics, sentiment, reasoning and arithmetic.
-
-    Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
-        to: write a line for each prompt to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.scoring.cloze import PROMPTS, Chosen, masked, written
@@ -178,28 +219,15 @@ def evaluate_cloze(
 
         filled = masked(MaskedScorer(model.module, model.ids, source.size["length"]), codec, PROMPTS)
     else:
-        filled = written(scorer(model), codec, model.ids, PROMPTS)
+        filled = written(model.scorer, codec, model.ids, PROMPTS)
     prompts = [{**asdict(one), "chosen": one.choice} for one in filled]
     chance = sum(1 / len(one.options) for one in filled) / len(filled)
     document = {"run": source.folder.name, "chance": chance, **_values(Chosen(), filled), "prompts": prompts}
-    return ClozeEvaluation(document, filled).saved(to)
-
-
-class CorpusEvaluation(Scores):
-    """The nats of the documents of a corpus.
-
-    `metrics` are `bits_per_byte`, `nats_per_token` and `perplexity` of all documents together. Of an encoder the nats
-    are those of the pseudo-likelihood under `masking`, which is no code length, so that it has no `bits_per_byte`; of
-    others a document that is longer than the window is read in windows, `stride` tokens apart.
-    """
-
-    def _examples(self) -> Sequence[Mapping[str, Any]]:
-        more = ("bits_per_byte", "perplexity") if self.masking is None else ("perplexity",)
-        return [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in self.scored]
-
-    def _title(self) -> str:
-        counts = ", ".join(plural(self.document[f"{name}s"], name) for name in ("document", "token", "byte"))
-        return f"run {self.run}, {self.corpus}, {self.split} split, {counts}"
+    parts = [f"run {source.folder.name}, {plural(len(prompts), 'prompt')}", _table(document)]
+    for one in filled:
+        nats = ", ".join(f"{option} {value:.2f}" for option, value in zip(one.options, one.nats))
+        parts += ["", f"{one.knowledge}: {one.text}", f"  chosen: {one.options[one.choice]}; nats: {nats}"]
+    return Evaluation(document, parts, scored=prompts)._saved(to)
 
 
 @verb
@@ -215,7 +243,7 @@ def evaluate_corpus(
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
-) -> CorpusEvaluation:
+) -> Evaluation:
     """Bits per byte and perplexity of a corpus, as a whole and by document.
 
         scaling evaluate-corpus 3f2a wikitext103
@@ -224,16 +252,13 @@ def evaluate_corpus(
         scaling.evaluate_corpus("3f2a", "wikitext103").metrics["bits_per_byte"]
 
     The corpus was prepared with the run's tokenizer. Every token of a document is scored once, the `eos` that ends it
-    too. An encoder masks each token in turn. key=value are overrides of the data.
+    too. An encoder masks each token in turn: the nats are a pseudo-likelihood and no code length, so that it has no
+    bits per byte. key=value are overrides of the data.
 
     Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
         corpus: the name of prepared data (the run's own)
-        split: the split that is scored
         stride: tokens between the windows of a long document (half a window)
         masking: of an encoder: token, or word to mask the rest of a word too
-        limit: score the first N documents only
-        to: write a line for each document to this file: .jsonl, or .csv
     """
     from scaling.data.codec import Codec
     from scaling.data.store import root
@@ -248,7 +273,7 @@ def evaluate_corpus(
     if (stride or 0) > length:
         raise ScalingError(f"it is from 1 to the window of {length}", key="stride", value=stride)
     codec = Codec.load(file)
-    line = line_of(source, corpus, given(overrides, settings), runs=runs)
+    line = line_of(source, corpus, overrides, runs=runs)
     texts = itertools.islice(prepared(line, split, root(runs), file, codec.sha256, corpus).documents(), limit)
     model = load(source.folder, device=device)
     if encoder:
@@ -260,56 +285,36 @@ def evaluate_corpus(
         texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
         scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))
     else:
-        stride, reader = stride or max(1, length // 2), scorer(model)
+        stride, reader = stride or max(1, length // 2), model.scorer
         scored = documents(texts, codec, lambda group: costs(reader, group, stride))
     read = [document for document in scored if document.tokens]
     if not read:
         raise ScalingError(f"the {split} split has no document", key="split", value=split, fix="take another split")
-    document = {"run": source.folder.name, "corpus": corpus or "its own", "split": split, "documents": len(read)}
+    document: dict[str, Any] = {"run": source.folder.name, "corpus": corpus or "its own", "split": split}
+    document |= {"documents": len(read)}
     document |= {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
     document |= {"stride": stride, "masking": masking, **_values(CodeLength(), read)}
     if encoder:
         for values in (document["metrics"], document["intervals"]):
             del values["bits_per_byte"]
-    return CorpusEvaluation(document, read).saved(to)
-
-
-@dataclass(frozen=True)
-class HarnessEvaluation(Scores):
-    """The document of lm-evaluation-harness for a run, with the `results` of each task and group by metric and filter,
-    as `acc,none`, and its own `table` of them. `shots` and `generation` replaced what the tasks state, and `limit` took
-    the first examples of each.
-    """
-
-    table: str = ""
-
-    def __str__(self) -> str:
-        return f"run {self.run}, lm_eval {self.lm_eval_version}\n{self.table}"
-
-    def _examples(self) -> Sequence[Mapping[str, Any]]:
-        return [
-            {"task": one["task"], "index": one["doc_id"], "filter": one["filter"], "prompt": one["arguments"][0][0]}
-            | {"target": one["target"], "responses": one["filtered_resps"]}
-            | {"metrics": {name: one[name] for name in one["metrics"]}}
-            for one in self.scored
-        ]
-
-    def _table(self) -> Table:
-        rows = [[task, *pair] for task, values in self.results.items() for pair in values.items()]
-        return ["task", "metric", "value"], rows
+    counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
+    title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
+    more = ("perplexity",) if encoder else ("bits_per_byte", "perplexity")
+    rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
+    return Evaluation(document, [title, _table(document)], scored=rows)._saved(to)
 
 
 @verb
 def evaluate_harness(
     run: str | Path | Run,
-    *words: str | Sequence[str],
+    *words: str,
     shots: Shots | None = None,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
-) -> HarnessEvaluation:
+) -> Evaluation:
     """Score a run on tasks of lm-evaluation-harness.
 
         scaling evaluate-harness 3f2a arc_easy own.yaml
@@ -320,32 +325,37 @@ def evaluate_harness(
     It takes a decoder or an encoder-decoder, and the package: `pip install 'scaling[harness]'`.
 
     Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
         words: tasks (names of the harness, YAML files, folders), and key=value in place of their generation_kwargs
         shots: examples before each question (what the task states)
         limit: score the first N examples of each task only
-        to: write a line for each example to this file: .jsonl, or .csv
     """
     from importlib.metadata import version
 
+    from scaling.config import assignments
     from scaling.data.codec import Codec
     from scaling.scoring.registry import check_tasks
 
-    listed = [word for one in words for word in ([one] if isinstance(one, str) else one)]
-    tasks = [word for word in listed if "=" not in word]
-    generation = plain_keys(given([word for word in listed if "=" in word], settings))
+    tasks = [word for word in words if "=" not in word]
+    generation = assignments([word for word in words if "=" in word])
     source, file = _reader(run, runs, writes=True)
     check_tasks(tasks)
     from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
 
     length, codec = source.size["length"], Codec.load(file)
-    model = HarnessModel(codec, source.family, length, lambda: scorer(load(source.folder, device=device)))
+    model = HarnessModel(codec, source.family, length, lambda: load(source.folder, device=device).scorer)
     results = run_tasks(model, tasks, shots, limit, generation)
     samples = plain(results.pop("samples"))
     document = {"run": source.folder.name, "lm_eval_version": version("lm_eval"), "shots": shots, "limit": limit}
     document |= {"generation": generation, **{key.replace("-", "_"): value for key, value in plain(results).items()}}
-    scored = [{"task": task, **one} for task, examples in samples.items() for one in examples]
-    return HarnessEvaluation(document, scored, table(results)).saved(to)
+    rows = [
+        {"task": task, "index": one["doc_id"], "filter": one["filter"], "prompt": one["arguments"][0][0]}
+        | {"target": one["target"], "responses": one["filtered_resps"]}
+        | {"metrics": {name: one[name] for name in one["metrics"]}}
+        for task, examples in samples.items()
+        for one in examples
+    ]
+    title = f"run {source.folder.name}, lm_eval {document['lm_eval_version']}"
+    return Evaluation(document, [title, table(results)], scored=rows)._saved(to)
 
 
 def _reader(run: str | Path | Run, runs: str | Path, *, writes: bool = False) -> tuple[Pretrained, Path]:
@@ -373,20 +383,172 @@ def _values(metric: Metric, examples: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(document: Mapping[str, Any]) -> Table:
+    """The values of a metric with their intervals, then the values that have none."""
+    rows: list[list[Any]] = []
+    for name, value in document["metrics"].items():
+        low, high = document["intervals"][name]
+        rows.append([name, value, interval({"low": low, "high": high})])
+    rows += [[name, document[name], None] for name in ("chance", "invalid") if document.get(name) is not None]
+    return ["", "value", "95% interval"], rows
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Result):
+    """The predictions of a run, iterated as (index, value): the name of a class, names of several, a number, the number
+    of an option, a tag for each word, or a text; None of an invalid output.
+    """
+
+    values: Sequence[Any] = ()
+    answer: str = ""
+    labels: Sequence[str] = ()
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON lines, or CSV where the name ends in .csv: `index` and `prediction`. The file is whole or not
+        there.
+        """
+        _save(path, [{"index": index, "prediction": value} for index, value in self])
+
+    def save_submission(self, path: str | Path, task: str) -> None:
+        """Write the file that GLUE's server takes for a task: TSV of `index` and `prediction`."""
+        from scaling import atomic
+
+        if task not in SUBMISSIONS:
+            fix = f"choose from {', '.join(SUBMISSIONS)}"
+            raise ScalingError("it is no task of GLUE", key="TASK", value=task, fix=fix)
+        rows: list[tuple[Any, Any]] = [("index", "prediction")]
+        for index, value in self:
+            if self.answer == "number":
+                value = f"{min(5.0, max(0.0, value or 0.0)):.3f}"
+            else:
+                value = self.labels[0] if value is None else value  # every example takes a label
+                value = value if task in NAMES else list(self.labels).index(value)
+            rows.append((index, value))
+        atomic.write(Path(path), "".join(f"{index}\t{value}\n" for index, value in rows))
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return iter(enumerate(self.values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@verb
+def predict(
+    run: str | Path | Run,
+    file: str | Path,
+    task: str | None = None,
+    *overrides: str,
+    to: str | Path | None = None,
+    submission: bool = False,
+    runs: str | Path = RUNS,
+    device: str | None = None,
+    **settings: Any,
+) -> Predictions:
+    """Predict the answers of the examples in a file with a finetuned run.
+
+        scaling predict 8c21 new.jsonl                      prints JSON lines of index and prediction
+        scaling predict 8c21 new.csv --to answers.csv       writes CSV
+        scaling predict 8c21 sentences.de                   of a translator: the source alone, a line each
+        scaling predict 8c21 test.tsv cola --submission     writes CoLA.tsv, as GLUE's server takes it
+
+        scaling.predict("8c21", "questions.jsonl").values
+
+    The file has the task's columns; labels are not needed. key=value are overrides of the task, as data.columns=null.
+
+    Args:
+        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
+        file: the examples
+        task: a task with the labels of the run's own
+        to: write the predictions to this file: .jsonl, or .csv
+        submission: write the file of a GLUE submission; TASK names which
+    """
+    from scaling.data.store import root
+    from scaling.schema import build
+    from scaling.training.finetune import finetuned
+
+    if submission and task not in SUBMISSIONS:
+        fix = f"write the task after the file: {', '.join(SUBMISSIONS)}"
+        raise ScalingError("a submission is of a task of GLUE", key="TASK", value=task, fix=fix)
+    asked = finetuned(named(run), task, overrides, runs=runs)
+    data = build("data", asked.data)
+    if not hasattr(data, "unanswered"):
+        fix = "use `scaling evaluate`"
+        raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)
+    examples = data.unanswered(str(file))  # before torch is imported
+
+    from scaling.training.predict import Predictor, shown
+
+    predictor = Predictor.of(asked, runs, torch_device(device))
+    source = predictor.task.source_of(examples, root(runs))
+    found, _ = predictor.predictions(source)
+    labels, answer = source.task.labels, source.task.answer
+    values = [shown(found.get(index), labels, answer) for index in range(len(examples))]
+    to = to or (f"{SUBMISSIONS[str(task)]}.tsv" if submission else None)
+    invalid = sum(value is None for value in values)
+    document = {"file": None if to is None else str(to), "predictions": len(values), "invalid": invalid}
+    wrong = f", {invalid:,} of invalid outputs" if invalid else ""
+    text = f"{to}: {plural(len(values), 'prediction')}{wrong}"
+    if to is None:
+        document |= {"values": values}
+        text = _json_lines({"index": index, "prediction": value} for index, value in enumerate(values)).rstrip("\n")
+    predictions = Predictions(document, [text], values=values, answer=answer, labels=labels)
+    if submission:
+        predictions.save_submission(str(to), str(task))
+    elif to is not None:
+        predictions.save(to)
+    return predictions
+
+
+def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def save_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write JSON lines, or CSV where the name ends in .csv. The file is whole or not there."""
     from scaling import atomic
 
-    text = io.StringIO()
+    text = io.StringIO(_json_lines(rows) if Path(path).suffix != ".csv" else None)
     if Path(path).suffix == ".csv":
         table = csv.writer(text, lineterminator="\n")
         table.writerow(rows[0] if rows else ())
         for row in rows:
             table.writerow(one if isinstance(one, str | int | float) else json.dumps(one) for one in row.values())
-    else:
-        text.write(json_lines(rows))
     atomic.write(Path(path), text.getvalue())
+
+
+class Tasks(Result):
+    """The tasks that are shipped."""
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        import pandas
+
+        return pandas.DataFrame(self.document)
+
+
+@verb
+def tasks(*, runs: str | Path = RUNS) -> Tasks:
+    """List the tasks that are shipped: answers, metric, and the examples of each split that is prepared.
+
+    scaling tasks
+    scaling tasks runs=/shared/runs    with the counts of what is prepared next to that folder
+
+    scaling.tasks().data               a DataFrame
+    """
+    from scaling.config import load, names, shipped
+    from scaling.data.store import root
+    from scaling.schema import build
+
+    rows: list[dict[str, Any]] = []
+    for name in names("task"):
+        task = build("data", load("encoder", [f"data=task/{name}"]).tree["data"])
+        if hasattr(task, "counts"):
+            goal, counts = task.goal, task.counts(root(runs)) or {}
+        else:  # a synthetic task is its own goal
+            goal, counts = task, {split: task.examples if split == "train" else task.held_out for split in SPLITS}
+        text = (shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
+        row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
+        row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
+        rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})
+    return Tasks(rows, [([*rows[0]], [[*row.values()] for row in rows])])

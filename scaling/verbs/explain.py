@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import importlib
 import json
 import re
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, nearest
 from scaling.printing import columns
+from scaling.verbs import function_name
 from scaling.verbs.result import Result
-from scaling.verbs.signature import VERBS, documented, function_name, verb
+from scaling.verbs.signature import VERBS, documented, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Form
@@ -25,20 +25,8 @@ WIDTH = 100
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
 
 
-class Explanation(Result):
-    """What a name means. Printed, it is what `scaling explain` prints; `document` is what it prints under `--json`."""
-
-    def __str__(self) -> str:
-        return "\n".join(_lines(self.document)).strip("\n")
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
-
 @verb
-def explain(name: str | None = None) -> Explanation:
+def explain(name: str | None = None) -> Result:
     """Explain a name of a config: slots and kinds with formulas, keys and citations; sections, laws, files, commands.
 
         scaling explain                      every slot with its kinds
@@ -58,47 +46,56 @@ def explain(name: str | None = None) -> Explanation:
     Args:
         name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
     """
+    document = _document(name)
+    return Result(document, ["\n".join(_lines(document)).strip("\n")])
+
+
+def _document(name: str | None) -> dict[str, Any]:
     from scaling import schema
     from scaling.config import FIXED
 
     if name is None:
-        return Explanation({slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS})
+        return {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS}
     if name in FIXED:
-        return Explanation(_section(name))
+        return _section(name)
     if name == "size":
-        return Explanation(_sizes())
+        return _sizes()
     files = _files()
     if name in files:
-        return Explanation(files[name])
+        return files[name]
     from scaling.laws import laws
     from scaling.laws.written import TWO_STEP, law_of
 
     every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
     if name == "law":
-        return Explanation({"laws": [_law(law) for law in laws().values()]})
+        return {"laws": [_law(law) for law in laws().values()]}
     last = name.rpartition(".")[2]
     if last in schema.SLOTS:
-        return Explanation({"slot": last, "kinds": [_kind(piece) for piece in schema.kinds(last).values()]})
+        return {"slot": last, "kinds": [_kind(piece) for piece in schema.kinds(last).values()]}
+    slots = {slot: schema.kinds(slot) for slot in schema.SLOTS}
     pieces: dict[type, list[str]] = {}
-    for slot in schema.SLOTS:
-        for kind, piece in schema.kinds(slot).items():
-            if kind.lower() == last.lower():
-                pieces.setdefault(piece, []).append(slot)
+    for slot, kinds in slots.items():
+        for piece in (piece for kind, piece in kinds.items() if kind.lower() == last.lower()):
+            pieces.setdefault(piece, []).append(slot)
     if pieces:
-        return Explanation({"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]})
+        return {"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]}
     if name.lower() in every_law:
-        return Explanation(_law(every_law[name.lower()]))
+        return _law(every_law[name.lower()])
     rows = {
         file: row
         for file, document in files.items()
         for key, row in document["keys"].items()
         if name in (key, key.rpartition(".")[2])
     }
-    document = {"key": name, "files": rows} if rows else _shipped(name) or _command(name)
-    if document is not None:
-        return Explanation(document)
-    kinds = [kind for slot in schema.SLOTS for kind in schema.kinds(slot)]
+    if rows:
+        return {"key": name, "files": rows}
+    if shipped := _shipped(name):
+        return {"name": name, "shipped": shipped}
+    if name in VERBS:
+        meaning = documented(getattr(importlib.import_module("scaling"), function_name(name)))[0].partition("\n")[0]
+        return {"command": name, "meaning": meaning, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
+    kinds = [kind for each in slots.values() for kind in each]
     fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *every_law, *kinds])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
@@ -194,30 +191,23 @@ def _kind(piece: type) -> dict[str, Any]:
     }
 
 
-def _shipped(name: str) -> dict[str, Any] | None:
+def _shipped(name: str) -> list[dict[str, str]]:
     """The shipped files of a name, each with the comment at its head."""
     from scaling.config import shipped
 
     last = name.rpartition("/")[2]
-    paths = [path for path in sorted(shipped().glob(f"*/{last}.yaml")) if name in (last, f"{path.parent.name}/{last}")]
-    files = [
-        {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": comment(path)}
-        for path in paths
+    return [
+        {"group": group, "file": f"configs/{group}/{path.name}", "comment": comment(path)}
+        for path in sorted(shipped().glob(f"*/{last}.yaml"))
+        for group in [path.parent.name]
+        if name in (last, f"{group}/{last}")
     ]
-    return {"name": name, "shipped": files} if files else None
 
 
 def comment(path: Path) -> str:
     """The comment at the head of a file, as one paragraph."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
-
-
-def _command(name: str) -> dict[str, Any] | None:
-    if name not in VERBS:
-        return None
-    meaning = documented(getattr(importlib.import_module("scaling"), function_name(name)))[0].partition("\n")[0]
-    return {"command": name, "meaning": meaning, "help": f"scaling {name} --help"}
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:

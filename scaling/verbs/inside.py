@@ -11,8 +11,8 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
-from scaling.verbs.overrides import RUNS, words
-from scaling.verbs.result import Result, Table
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result
 from scaling.verbs.signature import verb
 from scaling.verbs.train import Run, named
 
@@ -29,7 +29,7 @@ PAGE = (".html", *FIGURES)
 MEASURES = ("accuracy", "control", "selectivity")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attention(Result):
     """The weights of the heads of a run over one text. `maps` has a map for each mixer, in the order in which they run:
     its `weights` are an array [heads, queries, keys], and `layer`, `slot` (mixer or cross), `tower` and `kind` identify
@@ -37,7 +37,7 @@ class Attention(Result):
     each tower read.
     """
 
-    seen: Look = field(repr=False)
+    seen: Look = field(kw_only=True)
 
     @property
     def maps(self) -> Sequence[Map]:
@@ -75,21 +75,12 @@ class Attention(Result):
             return save(self.seen, Path(path), head)
         atomic.write(Path(path), page(self.seen, f"Attention of {self.run}", head))
 
-    def _table(self) -> Table:
-        """The scores that any head has."""
-        heads = self.document["heads"]
-        shown = [key for key in list(heads[0])[3:] if any(head[key] is not None for head in heads)]
-        names = [name for name, each in zip(self.seen.names, self.maps, strict=True) for _ in range(each.heads)]
-        return ["layer", *shown], [
-            [name, *(head[key] for key in shown)] for name, head in zip(names, heads, strict=True)
-        ]
-
 
 @verb
 def look(
     run: str | Path | Run,
-    *words: str,
-    text: str | None = None,
+    text: str,
+    *,
     target: str | None = None,
     head: str | None = None,
     to: str | Path | None = None,
@@ -98,11 +89,11 @@ def look(
 ) -> Attention:
     """Show what each attention head of a run weighs, over one text.
 
-        scaling look 3f2a the law of the land                             the scores of each head
-        scaling look 3f2a --text "the law of the land" --to look.html     and a page with every head of every layer
-        scaling look 3f2a --text "the law of the land" --head 1.0 --to head.pdf
-        scaling look bert --text "the [MASK] of the land" --json          a folder with a model
-        scaling look marian --text "the law" --target "das Gesetz"        an encoder-decoder, with what it is to write
+        scaling look 3f2a "the law of the land"                   the scores of each head
+        scaling look 3f2a "the law of the land" --to look.html    and a page with every head of every layer
+        scaling look 3f2a "the law of the land" --head 1.0 --to head.pdf
+        scaling look bert "the [MASK] of the land" --json         a folder with a model
+        scaling look marian "the law" --target "das Gesetz"       an encoder-decoder, with what it is to write
 
         scaling.look("3f2a", "the law of the land").save("look.html")
 
@@ -111,23 +102,18 @@ def look(
 
     Args:
         run: the beginning of a run's id, or a folder
-        words: the text, where it is not given by --text
-        text: what the model reads
+        text: what the model reads, in quotes
         target: what an encoder-decoder writes (what it would write)
         head: the head to show large, LAYER.HEAD as 3.5 or cross.3.5, from 0
         to: write a page (.html) or a figure (.png, .pdf, .svg) to this file
     """
-    from scaling.inside.look import look as seen
+    from scaling.inside.look import look
 
-    if (text is None) == (not words):
-        what = "the text is given twice" if words else "there is no text"
-        raise ScalingError(what, key="text", fix="write it behind the run, or in quotes behind --text")
     if to is not None:
         _ending(to, PAGE)
-    text = " ".join(words) if text is None else text
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
-    shown = seen(model.module, model.ids, model.tokenizer, model.framed(text, target))
+    shown = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
     if head is not None:
         shown.at(head)
     layers = [
@@ -135,11 +121,18 @@ def look(
         for name, each in zip(shown.names, shown.maps, strict=True)
     ]
     tokens = {tower: list(tokens) for tower, tokens in shown.tokens.items()}
-    document = {"run": str(name), "text": text, "tokens": tokens, "layers": layers}
-    return Attention({**document, "heads": [asdict(one) for one in shown.heads]}, shown).saved(to, head)
+    heads = [asdict(one) for one in shown.heads]
+    document = {"run": str(name), "text": text, "tokens": tokens, "layers": layers, "heads": heads}
+    titles = [key for key in list(heads[0])[3:] if any(one[key] is not None for one in heads)]
+    names = [layer for layer, each in zip(shown.names, shown.maps, strict=True) for _ in range(each.heads)]
+    rows = [[layer, *(one[key] for key in titles)] for layer, one in zip(names, heads, strict=True)]
+    seen = Attention(document, [(["layer", *titles], rows)], seen=shown)
+    if to is not None:
+        seen.save(to, head)
+    return seen
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probe(Result):
     """How well a linear classifier predicts a task from the stream of each layer of a run, on held-out texts.
 
@@ -148,7 +141,7 @@ class Probe(Result):
     layer; layer 0 is the input of the first block.
     """
 
-    scores: Sequence[LayerScore] = field(repr=False)
+    scores: Sequence[LayerScore] = ()
 
     @property
     def layers(self) -> pandas.DataFrame:
@@ -157,36 +150,19 @@ class Probe(Result):
         """
         import pandas
 
-        rows = []
-        for row in self.document["layers"]:
-            rows.append({"layer": row["layer"]})
-            for name in MEASURES:
-                rows[-1] |= {
-                    name: row[name]["value"],
-                    f"{name}_low": row[name]["low"],
-                    f"{name}_high": row[name]["high"],
-                }
-        return pandas.DataFrame(rows)
+        ends = {"": "value", "_low": "low", "_high": "high"}
+        measured = [(name, end, key) for name in MEASURES for end, key in ends.items()]
+        return pandas.DataFrame(
+            [
+                {"layer": row["layer"]} | {name + end: row[name][key] for name, end, key in measured}
+                for row in self.document["layers"]
+            ]
+        )
 
     @property
     def best(self) -> LayerScore:
         """The layer of the highest accuracy."""
         return max(self.scores, key=lambda score: score.accuracy.value)
-
-    def _title(self) -> str:
-        at = "" if self.step is None else f" at step {self.step:,}"
-        counts = f"{plural(self.train, 'token')} to learn from, {self.test:,} held out"
-        return (
-            f"run {self.run}{at}, {self.task}: {len(self.classes)} classes, {counts}\n"
-            f"commonest class {self.majority:.3f}, of each word or symbol {self.type:.3f}"
-        )
-
-    def _table(self) -> Table:
-        rows = [
-            [row["layer"], *(f"{row[name]['value']:.3f} {interval(row[name], '.3f')}" for name in MEASURES)]
-            for row in self.document["layers"]
-        ]
-        return ["layer", *MEASURES], rows
 
 
 @verb
@@ -229,7 +205,7 @@ def probe(
     from scaling.training.finetune import pretrained
 
     source = pretrained(named(run), runs)
-    classes, texts = texts_of(source, task, words(overrides, settings), runs)
+    classes, texts = texts_of(source, task, overrides, runs)
     model = load(source.folder, device=device, step=step)
     reading = Reading(model.family, model.ids, source.size["length"])
     train, test = (some(texts(split, reading), tokens) for split in ("train", "validation"))
@@ -242,21 +218,32 @@ def probe(
     document = {"run": source.folder.name, "task": task, "step": model.saved.place.get("step"), "classes": [*classes]}
     document |= {"train": sum(len(text.labels) for text in train), "test": sum(len(text.labels) for text in test)}
     document |= {**asdict(baselines(train, test)), "layers": [asdict(score) for score in scores]}
-    return Probe(document, scores)
+    at = "" if document["step"] is None else f" at step {document['step']:,}"
+    counts = f"{plural(document['train'], 'token')} to learn from, {document['test']:,} held out"
+    rows = [
+        [row["layer"], *(f"{row[name]['value']:.3f} {interval(row[name], '.3f')}" for name in MEASURES)]
+        for row in document["layers"]
+    ]
+    parts = [
+        f"run {document['run']}{at}, {task}: {len(classes)} classes, {counts}",
+        f"commonest class {document['majority']:.3f}, of each word or symbol {document['type']:.3f}",
+        (["layer", *MEASURES], rows),
+    ]
+    return Probe(document, parts, scores=scores)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Landscape(Result):
     """The held-out loss of runs on a plane around their weights, spanned by two random directions whose filters are as
     large as the weights'. `losses` has an array [side, side] for each run, in nats per target, the run in the middle.
     """
 
-    losses: Mapping[str, np.ndarray] = field(repr=False)
+    losses: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def rises(self) -> dict[str, dict[str, float]]:
-        """Of each run the `loss` in the middle, how much it rises on average on the border of the plane (`border`), and
-        the `roughness`: the root mean square of its second differences, over the range.
+        """The `loss` in the middle for each run, its mean rise on the border of the plane (`border`), and its
+        `roughness`: the root mean square of its second differences, over the range.
         """
         return {run["run"]: {key: run[key] for key in ("loss", "border", "roughness")} for run in self.runs}
 
@@ -266,10 +253,6 @@ class Landscape(Result):
 
         _ending(path, FIGURES)
         save(self.losses, self.reach, Path(path))
-
-    def _table(self) -> Table:
-        rows = [[name, *rise.values()] for name, rise in self.rises.items()]
-        return ["run", "loss", "rise at the border", "roughness"], rows
 
 
 @verb
@@ -324,7 +307,12 @@ def landscape(
         model = load(source.folder, device=device).module
         losses[source.folder.name] = around(model, held_out(source, windows, runs), side, reach, seed)
     each = [{"run": name, **rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
-    return Landscape({"reach": reach, "runs": each}, losses).saved(to)
+    rows = [[one[key] for key in ("run", "loss", "border", "roughness")] for one in each]
+    table = ["run", "loss", "rise at the border", "roughness"], rows
+    drawn = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
+    if to is not None:
+        drawn.save(to)
+    return drawn
 
 
 def _ending(path: str | Path, endings: Sequence[str]) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import plural
-from scaling.printing import byte_size, columns, html_table
-from scaling.verbs.overrides import words as laid
+from scaling.printing import byte_size
+from scaling.verbs.result import Result, Table
 from scaling.verbs.signature import verb
 from scaling.verbs.train import Overlays
 
@@ -18,60 +17,24 @@ if TYPE_CHECKING:
     from scaling.cost import Cost
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What models cost: `costs` by name, `by_length` by name and length where lengths are named.
+@dataclass(frozen=True, repr=False)
+class Costs(Result):
+    """What models cost: `costs` by name.
 
     Of a single model each figure of its `Cost` is an attribute: `scaling.inspect("gpt2").parameters`.
     """
 
-    costs: Mapping[str, Cost]
-    by_length: Mapping[str, Mapping[int, Cost]] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
-        costs = list(vars(self).get("costs", {}).values())
+        costs = list(self.__dict__.get("costs", {}).values())
         if len(costs) != 1 or name.startswith("_"):
             raise AttributeError(f"the costs of {plural(len(costs), 'model')} have no attribute {name!r}")
         return getattr(costs[0], name)
 
-    def to_json(self) -> dict[str, Any] | list[dict[str, Any]]:
-        """The document of `scaling inspect --json` (docs/json.md)."""
-        if self.by_length:
-            return [
-                {"model": name, "length": length, "flops_forward_per_token": cost.flops_forward_per_token}
-                | cost.attention
-                for name, costs in self.by_length.items()
-                for length, cost in costs.items()
-            ]
-        documents = [{"model": name, **cost.to_json()} for name, cost in self.costs.items()]
-        return documents[0] if len(documents) == 1 else documents
-
-    def __str__(self) -> str:
-        return columns(*self._table())
-
-    def _repr_html_(self) -> str:
-        return html_table(*self._table())
-
-    def _table(self) -> tuple[list[str], list[Sequence[str]]]:
-        if not self.by_length:
-            return ["", *self.costs], list(_figures(list(self.costs.values())))
-        rows = []
-        for name, costs in self.by_length.items():
-            for length, cost in costs.items():
-                parts = [cost.attention[f"{part}_share_of_flops"] for part in ("projections", "between_tokens")]
-                shares = [f"{part:.1%}" for part in (*parts, 1 - sum(parts))]
-                rows.append([name, f"{length:,}", f"{cost.flops_forward_per_token:,.0f}", *shares])
-        return ["", "length", "FLOPs per token", "projections", "between tokens", "all else"], rows
-
 
 @verb
-def inspect(
-    *words: str,
-    lengths: tuple[int, ...] = (),
-    overlays: Overlays = (),
-    runs: str | Path | None = None,
-    **settings: Any,
-) -> Costs:
+def inspect(*words: str, lengths: tuple[int, ...] = (), overlays: Overlays = (), **settings: Any) -> Costs:
     """Count parameters, FLOPs and memory of one or more models, side by side, without training or allocating any.
 
         scaling inspect gpt2                       the shipped model at its own size
@@ -88,10 +51,7 @@ def inspect(
         words: models, tables' rows or files, and key=value, which hold for all of them
         lengths: windows of these lengths, and what attention costs in each
     """
-    names = [word for word in words if "=" not in word]
-    overrides = laid(
-        [word for word in words if "=" in word], settings if runs is None else {**settings, "runs": str(runs)}
-    )
+    names, overrides = ([word for word in words if ("=" in word) == given] for given in (False, True))
     configs = {name or "model": config.load(name, overrides, overlays=overlays) for name in names or [None]}
     checked = {name: each.check() for name, each in configs.items()}
 
@@ -99,53 +59,70 @@ def inspect(
     from scaling.training.experiment import counted
 
     if lengths:
-        costs = Costs({}, {name: by_length(each, lengths) for name, each in checked.items()})
+        each_length = [
+            (name, length, cost) for name, each in checked.items() for length, cost in by_length(each, lengths).items()
+        ]
+        documents = [
+            {"model": name, "length": length, "flops_forward_per_token": cost.flops_forward_per_token} | cost.attention
+            for name, length, cost in each_length
+        ]
+        made = Costs(documents, [_by_length(each_length)])
     else:
-        costs = Costs({name: counted(each) for name, each in checked.items()})
+        costs = {name: counted(each) for name, each in checked.items()}
+        documents = [{"model": name, **cost.to_json()} for name, cost in costs.items()]
+        is_tuned = any(cost.parameters_trained != cost.parameters for cost in costs.values())
+        rows = []
+        for lines in zip(*(_figures(cost, is_tuned) for cost in costs.values())):
+            if any(number for _, number, _ in lines):  # what is 0 of all models is left out
+                cells = (f"{number:{digits}}" if digits else byte_size(number) for _, number, digits in lines)
+                rows.append([lines[0][0], *(cells if lines[0][0] else [""] * len(lines))])
+        made = Costs(documents[0] if len(documents) == 1 else documents, [(["", *costs], rows)], costs=costs)
     config.print_remarks(checked.values())
-    return costs
+    return made
 
 
-def _figures(costs: Sequence[Cost]) -> Iterator[list[str]]:
-    """The rows of the table: a title, and a figure of each model; those that are 0 of all are left out."""
+def _by_length(costs: Sequence[tuple[str, int, Cost]]) -> Table:
+    """The share of attention in the FLOPs of each model and length."""
+    rows = []
+    for name, length, cost in costs:
+        parts = [cost.attention[f"{part}_share_of_flops"] for part in ("projections", "between_tokens")]
+        shares = [f"{part:.1%}" for part in (*parts, 1 - sum(parts))]
+        rows.append([name, f"{length:,}", f"{cost.flops_forward_per_token:,.0f}", *shares])
+    return ["", "length", "FLOPs per token", "projections", "between tokens", "all else"], rows
+
+
+def _figures(cost: Cost, is_tuned: bool) -> list[tuple[str, float, str]]:
+    """The figures of a model, each with its title and its format; the format of bytes is empty."""
     from scaling.cost import SLOTS
 
-    def row(title: str, figure: Callable[[Cost], float], digits: str = ",.0f") -> Iterator[list[str]]:
-        figures = [figure(cost) for cost in costs]
-        if any(figures):
-            yield [title, *(f"{number:{digits}}" for number in figures)]
-
-    yield from row("parameters", lambda cost: cost.parameters)
-    if any(cost.parameters_trained != cost.parameters for cost in costs):
-        yield ["  trained", *(f"{cost.parameters_trained:,}" for cost in costs)]
-    yield from row("  without embeddings", lambda cost: cost.parameters_non_embedding)
-    for slot in SLOTS:
-        yield from row(f"  {slot}", lambda cost, slot=slot: cost.parameters_by_slot[slot])
-    yield (blank := [""] * (len(costs) + 1))
-    yield from row("FLOPs forward, per token", lambda cost: cost.flops_forward_per_token)
-    for slot in SLOTS:
-        yield from row(f"  {slot}", lambda cost, slot=slot: cost.flops_forward_by_slot[slot] / cost.tokens)
-    yield from row("FLOPs training, per token", lambda cost: cost.flops_train_per_token)
-    yield from row(
-        "  shared by the rows of a batch", lambda cost: (cost.flops_train_shared or 0) / cost.flops_train, ".1%"
-    )
-    for name in costs[0].approximations:
-        title = f"  by {name.replace('_', ' ')}, relative to it"
-        yield from row(title, lambda cost, name=name: cost.approximations[name] / cost.flops_train_per_token, ".3f")
-    yield from row("  checkpointing adds", lambda cost: cost.flops_recomputed / cost.flops_train, ".1%")
-    yield blank
-    yield from row("attention, of forward FLOPs", lambda cost: cost.attention["share_of_flops"], ".1%")
-    for part in ("projections", "between_tokens"):
-        yield from row(
-            f"  {part.replace('_', ' ')}", lambda cost, part=part: cost.attention[f"{part}_share_of_flops"], ".1%"
-        )
-    yield blank
-    titles = {"parameters": "parameters", "parameters_non_embedding": "parameters without embeddings"}
-    for part, title in (titles | {"flops": "forward FLOPs"}).items():
-        yield from row(f"feed-forward, of {title}", lambda cost, part=part: cost.feed_forward_share[part], ".1%")
-    yield blank
-    memory = [cost.memory() for cost in costs]
-    yield ["memory of a window, float32, Adam", *(byte_size(sum(parts.values())) for parts in memory)]
-    for part in memory[0]:
-        yield [f"  {part}", *(byte_size(parts[part]) for parts in memory)]
-    yield from row("tokens a window", lambda cost: cost.tokens)
+    by_slot, flops = cost.parameters_by_slot, cost.flops_forward_by_slot
+    feed_forward, memory, blank = cost.feed_forward_share, cost.memory(), ("", 1, "")
+    count, share = ",.0f", ".1%"
+    return [
+        ("parameters", cost.parameters, count),
+        ("  trained", cost.parameters_trained if is_tuned else 0, count),
+        ("  without embeddings", cost.parameters_non_embedding, count),
+        *((f"  {slot}", by_slot[slot], count) for slot in SLOTS),
+        blank,
+        ("FLOPs forward, per token", cost.flops_forward_per_token, count),
+        *((f"  {slot}", flops[slot] / cost.tokens, count) for slot in SLOTS),
+        ("FLOPs training, per token", cost.flops_train_per_token, count),
+        ("  shared by the rows of a batch", (cost.flops_train_shared or 0) / cost.flops_train, share),
+        *(
+            (f"  by {name.replace('_', ' ')}, relative to it", value / cost.flops_train_per_token, ".3f")
+            for name, value in cost.approximations.items()
+        ),
+        ("  checkpointing adds", cost.flops_recomputed / cost.flops_train, share),
+        blank,
+        ("attention, of forward FLOPs", cost.attention["share_of_flops"], share),
+        ("  projections", cost.attention["projections_share_of_flops"], share),
+        ("  between tokens", cost.attention["between_tokens_share_of_flops"], share),
+        blank,
+        ("feed-forward, of parameters", feed_forward["parameters"], share),
+        ("feed-forward, of parameters without embeddings", feed_forward["parameters_non_embedding"], share),
+        ("feed-forward, of forward FLOPs", feed_forward["flops"], share),
+        blank,
+        ("memory of a window, float32, Adam", sum(memory.values()), ""),
+        *((f"  {part}", size, "") for part, size in memory.items()),
+        ("tokens a window", cost.tokens, count),
+    ]

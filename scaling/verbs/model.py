@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from scaling.errors import ScalingError
 from scaling.schema import build
-from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result
 from scaling.verbs.signature import verb
 
 if TYPE_CHECKING:
@@ -78,6 +79,13 @@ class Model:
     def ids(self) -> Mapping[str, int]:
         """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
         return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.described.ids}
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The likelihood of continuations by a decoder or an encoder-decoder."""
+        from scaling.scoring.likelihood import Scorer
+
+        return Scorer(self.module, self.saved.described.ids, self.config["size"]["length"])
 
     @overload
     def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
@@ -305,38 +313,12 @@ def torch_device(name: str | None) -> device:
     return device
 
 
-def scorer(model: Model) -> Scorer:
-    """The scorer of continuations by a decoder or an encoder-decoder."""
-    from scaling.scoring.likelihood import Scorer
+class Generated(Result):
+    """What a run wrote after each prompt, or the likeliest tokens at each mask (docs/json.md)."""
 
-    return Scorer(model.module, model.saved.described.ids, model.config["size"]["length"])
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What a run wrote after each prompt, or the likeliest tokens at each mask, as in the document of `scaling generate
-    --json` (docs/json.md). `joint` stands between a prompt and its continuation; None: the prompt is not repeated.
-    """
-
-    answers: Sequence[Mapping[str, Any]]
-    joint: str | None
-
-    def to_json(self) -> list[Mapping[str, Any]]:
-        return list(self.answers)
-
-    def __str__(self) -> str:
-        """The best continuation of each prompt, a decoder's behind the prompt."""
-        lines = []
-        for answer in self.answers:
-            prompt, written = answer["prompt"], answer.get("written")
-            if written is not None:
-                lines.append(("" if self.joint is None else prompt + self.joint) + written[0]["text"])
-                continue
-            lines.append(prompt)
-            for number, mask in enumerate(answer["masks"], 1):
-                found = (f"{one['text'].strip()} {one['probability']:.3f}" for one in mask)
-                lines.append(f"  mask {number}: {', '.join(found)}")
-        return "\n".join(lines)
+    @property
+    def answers(self) -> Sequence[Mapping[str, Any]]:
+        return self.document
 
 
 @verb
@@ -367,9 +349,9 @@ def generate(
         prompt: a text to continue; repeats
         steps: the maximum number of tokens to write
     """
-    from scaling.schema import build
+    from scaling.config import assignments
 
-    keys = plain_keys(words(overrides, settings))
+    keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = list(prompt) or _standard_input()
@@ -378,20 +360,22 @@ def generate(
         if keys:
             what = "an encoder fills masks and has no strategy"
             raise ScalingError(what, key=next(iter(keys)), fix="leave it out")
-        rows = [[[asdict(one) for one in mask] for mask in model.fill(text)] for text in texts]
+        rows: list[list[Any]] = [[[asdict(one) for one in mask] for mask in model.fill(text)] for text in texts]
     else:
         rows = [[asdict(one) for one in row] for row in model.continuations(texts, steps=steps, **strategy)]
     key = "masks" if model.family == "encoder" else "written"
-    joint = " " if model.tokenizer is None else ""
     answers = [{"prompt": text, key: row} for text, row in zip(texts, rows, strict=True)]
-    return Generated(answers, joint if model.family == "decoder" else None)
-
-
-def plain_keys(given: Sequence[str]) -> dict[str, Any]:
-    """key=value words as a mapping."""
-    from scaling.config import assignments
-
-    return assignments(given)
+    lines = []
+    for text, row in zip(texts, rows, strict=True):
+        if model.family == "encoder":
+            lines.append(text)
+            for number, mask in enumerate(row, 1):
+                filled = (f"{one['text'].strip()} {one['probability']:.3f}" for one in mask)
+                lines.append(f"  mask {number}: {', '.join(filled)}")
+        else:  # a decoder's continuation stands behind its prompt
+            joint = " " if model.tokenizer is None else ""
+            lines.append((text + joint if model.family == "decoder" else "") + row[0]["text"])
+    return Generated(answers, lines)
 
 
 def _standard_input() -> list[str]:

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import OpenFraction
-from scaling.verbs.overrides import RUNS, resolved, words
-from scaling.verbs.result import Result, Table
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result
 from scaling.verbs.signature import Flag, verb
-
-
-class RunPrediction(Result):
-    """A prediction of a run's loss, on record. Printed, it is `scaling predict-run`."""
-
-    def __str__(self) -> str:
-        loss = ", ".join(filter(None, (f"loss {self.predicted:.4f}", _of_a_new_run(self.document))))
-        law = f"{self.law} of {plural(self.points['fitted'], 'run')}"
-        already = " (on record already)" if self.already else ""
-        return f"run {self.run}: {loss}, by {law}; on record as {self.prediction}{already}"
-
-
-class TrackRecord(Result):
-    """Every prediction on record in a ledger, and how many held. Printed, it is `scaling predictions`."""
-
-    def _title(self) -> str:
-        from scaling.reports.on_record import sentence
-
-        return sentence(self.document)
-
-    def _table(self) -> Table:
-        rows = []
-        for entry in self.entries:
-            outcome = entry["standing"]
-            if entry["loss"] is not None:
-                inside = {True: ", inside", False: ", outside", None: ""}[entry["covered"]]
-                outcome = f"came out as {entry['loss']:.4f}, error {entry['relative_error']:+.2%}{inside}"
-            made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
-            rows.append([*made, _of_a_new_run(entry), outcome])
-        return ["prediction", "on record since", "law", "predicted", "interval", "outcome"], rows
+from scaling.verbs.train import Overlays
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:
@@ -59,9 +30,9 @@ def predict_run(
     law: str = "chinchilla",
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
-    overlays: Annotated[Sequence[str], Flag("overlay")] = (),
+    overlays: Overlays = (),
     **settings: Any,
-) -> RunPrediction:
+) -> Result:
     """Put a prediction of a run's loss on record before the run begins. It is scored when the run has ended.
 
         scaling predict-run decoder size=ladder/1M train.tokens=20M --points runs/studies/quickstart
@@ -81,6 +52,7 @@ def predict_run(
     """
     from scaling.ledger import Ledger
     from scaling.ledger.registered import refuse_begun, register
+    from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
     from scaling.training.values import checked
@@ -89,15 +61,8 @@ def predict_run(
 
     if points is None:
         raise ScalingError("is missing", key="points", fix="add --points TABLE")
-    given = [*([model] if model else []), *words(overrides, settings)]
-    if any(word.startswith("study=") for word in given):
-        from scaling.sweeps.study import planned
-
-        config = planned(given)
-    else:
-        config = resolved(model, overrides, settings, overlays)
-    experiment = assemble(checked(config))
-    ledger = Ledger.create(config["runs"])
+    config = resolved([*([model] if model else []), *overrides], overlays)
+    experiment, ledger = assemble(checked(config)), Ledger.create(config["runs"])
     run = ledger.add(experiment.spec)
     refuse_begun(ledger, run)
     of_run = point(experiment)
@@ -134,11 +99,14 @@ def predict_run(
         "version": __version__,
     }
     path, new = register(ledger, run, document)
-    return RunPrediction({**document, "run": run, "prediction": path.stem, "already": not new})
+    loss = ", ".join(filter(None, (f"loss {document['predicted']:.4f}", _of_a_new_run(document))))
+    by = f"{form.name} of {plural(len(fitted.points), 'run')}"
+    text = f"run {run}: {loss}, by {by}; on record as {path.stem}{'' if new else ' (on record already)'}"
+    return Result({**document, "run": run, "prediction": path.stem, "already": not new}, [text])
 
 
 @verb
-def predictions(*, runs: str | Path = RUNS) -> TrackRecord:
+def predictions(*, runs: str | Path = RUNS) -> Result:
     """List the predictions on record with their scores, and count how many losses were inside their intervals.
 
     scaling predictions
@@ -148,6 +116,17 @@ def predictions(*, runs: str | Path = RUNS) -> TrackRecord:
     """
     from scaling.ledger import Ledger
     from scaling.ledger.registered import calibration, registered
+    from scaling.reports.on_record import sentence
 
-    entries = registered(Ledger.open(runs))
-    return TrackRecord({**calibration(entries), "entries": [entry.to_json() for entry in entries]})
+    registrations = registered(Ledger.open(runs))
+    document = {**calibration(registrations), "entries": [entry.to_json() for entry in registrations]}
+    rows = []
+    for entry in document["entries"]:
+        outcome = entry["standing"]
+        if entry["loss"] is not None:
+            inside = {True: ", inside", False: ", outside", None: ""}[entry["covered"]]
+            outcome = f"came out as {entry['loss']:.4f}, error {entry['relative_error']:+.2%}{inside}"
+        made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
+        rows.append([*made, _of_a_new_run(entry), outcome])
+    titles = ["prediction", "on record since", "law", "predicted", "interval", "outcome"]
+    return Result(document, [sentence(document), (titles, rows)])

@@ -1,25 +1,30 @@
-"""Results that hold their JSON document."""
+"""The result of a verb: a JSON document, and the texts and tables that are printed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from scaling.printing import columns, html_table
 
-Table = tuple[list[str], list[list[Any]]]
+Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """A result that holds the `document` of `--json` (docs/json.md); its keys are attributes."""
+    """A result with the `document` of `--json` (docs/json.md), whose keys are attributes. `parts` are the texts and
+    tables that are printed, `code` is the exit code.
+    """
 
     document: Any
+    parts: Sequence[str | Table] = field(default=(), repr=False)
+    code: int = field(default=0, repr=False)
 
     def __getattr__(self, key: str) -> Any:
         document = self.__dict__.get("document", {})  # which is not there yet while a copy is made
-        if key not in document:
+        if not isinstance(document, dict) or key not in document:
             raise AttributeError(f"{type(self).__name__} has no {key!r}")
         return document[key]
 
@@ -28,22 +33,18 @@ class Result:
 
         return spelled(self.document)
 
-    def saved(self, path: str | Path | None, *more: Any) -> Self:
-        """This result, written by its `save` to a file where one is named."""
-        if path is not None:
-            self.save(path, *more)
-        return self
-
-    def _title(self) -> str:
-        """The lines above the table."""
-        return ""
-
     def _table(self) -> Table:
-        """The titles and rows of the table: the keys of the document, where a result has no other."""
+        """The keys of the document, where a result names no other parts."""
         return ["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()]
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (self._title(), columns(*self._table()))))
+        parts = self.parts or [self._table()]
+        return "\n".join(part if isinstance(part, str) else columns(*part) for part in parts)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table())
+        parts = self.parts or [self._table()]
+        return "".join(
+            f"<pre>{html.escape(part)}</pre>" if isinstance(part, str) else html_table(*part) for part in parts
+        )

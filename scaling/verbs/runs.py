@@ -9,17 +9,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, span
-from scaling.verbs.overrides import RUNS, words
-from scaling.verbs.result import Result, Table
+from scaling.verbs.overrides import RUNS
+from scaling.verbs.result import Result
 from scaling.verbs.signature import verb
 from scaling.verbs.train import Run
 
@@ -35,13 +33,13 @@ DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # Unicode braille: 
 RUN_ID = re.compile(r"[0-9a-f]{4,16}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Runs(Result):
     """The status of each run of a ledger; of a study in the order of its plan."""
 
-    ledger: Ledger
+    ledger: Ledger = field(kw_only=True)
 
-    @cached_property
+    @property
     def data(self) -> pandas.DataFrame:
         """A row a run, with its status and each key of its config."""
         import pandas
@@ -51,27 +49,6 @@ class Runs(Result):
         specs = _specs(self.ledger, [row["run"] for row in self.document])
         table = [{**row, **flat(specs.get(row["run"], {}))} for row in self.document]
         return pandas.DataFrame(table, columns=None if table else ["run", "name", "state", "loss"])
-
-    def _title(self) -> str:
-        states = Counter(row["state"] for row in self.document).most_common()
-        counts = ", ".join(f"{count} {state}" for state, count in states)
-        return plural(len(self.document), "run") + (f": {counts}" if counts else "")
-
-    def _table(self) -> Table:
-        now = time.time()
-        cells = [
-            {
-                **row,
-                "name": row["name"] and row["name"][:WIDEST],
-                "step": None if row["step"] is None else f"{row['step']}/{row['steps'] or '?'}",
-                "tokens/s": None if row["tokens_per_second"] is None else f"{row['tokens_per_second']:,.0f}",
-                "last sign": None if row["seen"] is None else f"{span(max(now - row['seen'], 0))} ago",
-                "": row["reason"],
-            }
-            for row in self.document
-        ]
-        titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
-        return titles, [[row[title] for title in titles] for row in cells]
 
 
 @verb
@@ -98,7 +75,22 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
     differing = names(_specs(ledger, [row.run for row in rows if row.name is None]))
     named = {run: printable(name) or None for run, name in differing.items()}
-    return Runs([vars(replace(row, name=named.get(row.run, row.name))) for row in rows], ledger)
+    document = [vars(replace(row, name=named.get(row.run, row.name))) for row in rows]
+    counts = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
+    cells = [
+        {
+            **row,
+            "name": row["name"] and row["name"][:WIDEST],
+            "step": None if row["step"] is None else f"{row['step']}/{row['steps'] or '?'}",
+            "tokens/s": None if row["tokens_per_second"] is None else f"{row['tokens_per_second']:,.0f}",
+            "last sign": None if row["seen"] is None else f"{span(max(time.time() - row['seen'], 0))} ago",
+            "": row["reason"],
+        }
+        for row in document
+    ]
+    titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
+    title = plural(len(rows), "run") + (f": {counts}" if counts else "")
+    return Runs(document, [title, (titles, [[row[title] for title in titles] for row in cells])], ledger=ledger)
 
 
 def _specs(ledger: Ledger, runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -113,29 +105,8 @@ def _specs(ledger: Ledger, runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     return specs
 
 
-class RunRecord(Result):
-    """All that the ledger holds of a run: its `row` in `scaling runs`, result, attempts, spec and history."""
-
-    def __str__(self) -> str:
-        head = [f"run {self.row['run']}", self.row["name"], self.row["state"], self.row["reason"]]
-        parts = [" · ".join(part for part in head if part)]
-        for kind in ("train", "evaluate"):
-            entries = [entry for entry in self.history if entry.get("kind") == kind and entry.get("step", 0) > 0]
-            points = [(entry["step"], entry["loss"]) for entry in entries if math.isfinite(entry.get("loss", math.nan))]
-            if len(points) > 1:
-                parts.append(_curve(points, shutil.get_terminal_size().columns, f"{kind} loss"))
-        if self.result is not None:
-            parts.append(_section("result", self.result))
-        for attempt in self.attempts:
-            ended = {key: value for key, value in (attempt["exit"] or {}).items() if value}
-            known = {key: attempt.get(key) for key in ("host", "claimed")}
-            known |= {key: ended[key] for key in ("outcome", "reason", "ended", "differences") if key in ended}
-            parts.append(_section(f"attempt {attempt['attempt']}", known))
-        return "\n\n".join([*parts, _section("spec", self.spec)])
-
-
 @verb
-def show(run: str | Run, *, runs: str | Path = RUNS) -> RunRecord:
+def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
     """Show one run: its state, result, attempts and settings, and its loss curve.
 
         scaling show 3fa9                 the run whose id begins so
@@ -150,16 +121,21 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> RunRecord:
 
     ledger = Ledger.open(runs)
     name = ledger.find(_id(run))
+    row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": record.number, **record.claim, "exit": record.exit} for record in ledger.attempts(name)]
-    return RunRecord(
-        {
-            "row": vars(ledger.status(name)),
-            "result": ledger.result(name),
-            "attempts": attempts,
-            "spec": ledger.spec(name),
-            "history": ledger.history(name),
-        }
-    )
+    parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
+    for kind in ("train", "evaluate"):
+        entries = [entry for entry in history if entry.get("kind") == kind and entry.get("step", 0) > 0]
+        points = [(entry["step"], entry["loss"]) for entry in entries if math.isfinite(entry.get("loss", math.nan))]
+        parts += [_curve(points, f"{kind} loss")] if len(points) > 1 else []
+    parts += [] if result is None else [_section("result", result)]
+    for attempt in attempts:
+        ended = {key: value for key, value in (attempt["exit"] or {}).items() if value}
+        known = {key: attempt.get(key) for key in ("host", "claimed")}
+        known |= {key: ended[key] for key in ("outcome", "reason", "ended", "differences") if key in ended}
+        parts.append(_section(f"attempt {attempt['attempt']}", known))
+    document = {"row": row, "result": result, "attempts": attempts, "spec": spec, "history": history}
+    return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
 
 
 def _id(run: str | Run) -> str:
@@ -183,27 +159,25 @@ def _compact(value: Any) -> str:
     return text(value)
 
 
-def _curve(points: Sequence[tuple[int, float]], width: int, title: str) -> str:
+def _curve(points: Sequence[tuple[int, float]], title: str) -> str:
     """Loss over the logarithm of the step, each column the mean of the steps that fall into it, drawn in braille."""
+    import numpy as np
+
     margin = 9
-    across, down = 2 * max(width - margin - 1, 10), 4 * HEIGHT
-    first, last = math.log(points[0][0]), math.log(points[-1][0])
-    binned: dict[int, list[float]] = {}
-    for step, loss in points:
-        binned.setdefault(round((math.log(step) - first) / ((last - first) or 1) * (across - 1)), []).append(loss)
-    means = {column: sum(losses) / len(losses) for column, losses in sorted(binned.items())}
-    low, high = min(means.values()), max(means.values())
-    for (left, above), (right, below) in pairwise(list(means.items())):  # straight lines across the first, sparse steps
-        for column in range(left + 1, right):
-            means[column] = above + (below - above) * (column - left) / (right - left)
-    cells = [[0x2800] * (across // 2) for _ in range(HEIGHT)]
-    for column, mean in means.items():
-        line = round((high - mean) / ((high - low) or 1) * (down - 1))
-        cells[line // 4][column // 2] |= DOTS[column % 2][line % 4]
-    labels = {0: f"{high:.4g}", HEIGHT - 1: f"{low:.4g}"}
-    drawn = [f"{labels.get(line, ''):>{margin - 1}} " + "".join(map(chr, cells[line])) for line in range(HEIGHT)]
-    steps = f"{points[0][0]:<{across // 4}}{points[-1][0]:>{across // 2 - across // 4}}"
-    return "\n".join([title, *(line.rstrip("\u2800 ") for line in drawn), " " * margin + steps])
+    across, down = 2 * max(shutil.get_terminal_size().columns - margin - 1, 10), 4 * HEIGHT
+    steps, losses = np.log([step for step, _ in points]), np.array([loss for _, loss in points])
+    places = np.rint((steps - steps[0]) / ((steps[-1] - steps[0]) or 1) * (across - 1)).astype(int)
+    filled = np.unique(places)
+    means = [losses[places == place].mean() for place in filled]
+    low, high = min(means), max(means)
+    cells = np.full((HEIGHT, across // 2), 0x2800)
+    for column in range(filled[0], filled[-1] + 1):  # straight lines across the first, sparse steps
+        line = round((high - np.interp(column, filled, means)) / ((high - low) or 1) * (down - 1))
+        cells[line // 4, column // 2] |= DOTS[column % 2][line % 4]
+    labels = [f"{high:.4g}", *[""] * (HEIGHT - 2), f"{low:.4g}"]
+    drawn = [f"{label:>{margin - 1}} " + "".join(map(chr, line)) for label, line in zip(labels, cells)]
+    ends = f"{points[0][0]:<{across // 4}}{points[-1][0]:>{across // 2 - across // 4}}"
+    return "\n".join([title, *(line.rstrip("\u2800 ") for line in drawn), " " * margin + ends])
 
 
 class Differences(dict[str, tuple[Any, Any]]):
@@ -240,11 +214,9 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
     from scaling.ledger import Ledger
     from scaling.ledger.result import CIRCUMSTANCES, differences
 
-    laid = words(overrides, settings)
-
     def document(name: str) -> Mapping[str, Any]:
         if not RUN_ID.fullmatch(name):
-            return config.load(name, laid).tree
+            return config.load(name, overrides).tree
         ledger = Ledger.open(runs)
         run = ledger.find(name)
         result = {
@@ -271,23 +243,8 @@ def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
         yield key, f"{before} → {after}"
 
 
-class Garbage(Result):
-    """What no run needs any more: `items` were freed, or can be; `kept` could be if no other run started from them."""
-
-    def _title(self) -> str:
-        what = "freed" if self.freed else "can be freed; --free does it" if self.items else "to free"
-        return f"{byte_size(self.bytes)} in {plural(len(self.items), 'place')} {what}"
-
-    def _table(self) -> Table:
-        rows = [(item, item["path"]) for item in self.items]
-        rows += [(item, "kept: other runs start from these weights") for item in self.kept]
-        return ["run", "size", "kind", "path"], [
-            [item["run"], byte_size(item["bytes"]), item["kind"], path] for item, path in rows
-        ]
-
-
 @verb
-def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) -> Garbage:
+def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) -> Result:
     """List the disk space that no run needs any more, and with --free free it.
 
         scaling gc                        what it would free
@@ -311,4 +268,10 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
     waste, kept = collect.sorted_out(ledger, weights)
     total = collect.free(waste) if free else sum(item.bytes for item in waste)
     items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
-    return Garbage({"freed": free, "bytes": total, "items": items, "kept": needed})
+    what = "freed" if free else "can be freed; --free does it" if items else "to free"
+    kinds = [(item, item["path"]) for item in items]
+    kinds += [(item, "kept: other runs start from these weights") for item in needed]
+    rows = [[item["run"], byte_size(item["bytes"]), item["kind"], path] for item, path in kinds]
+    title = f"{byte_size(total)} in {plural(len(items), 'place')} {what}"
+    document = {"freed": free, "bytes": total, "items": items, "kept": needed}
+    return Result(document, [title, (["run", "size", "kind", "path"], rows)])

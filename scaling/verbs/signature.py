@@ -1,8 +1,6 @@
-"""What a parameter of a verb is on the command line, where its type alone does not show it.
+"""Verbs: how the words, options and keywords of a function of `scaling/verbs` are read.
 
-    def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, progress: PYTHON[bool] = True): ...
-
-`cli.py` reads these; a caller in Python does not notice them.
+def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, progress: PYTHON[bool] = True): ...
 """
 
 from __future__ import annotations
@@ -12,19 +10,16 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar
 
+from scaling.errors import ScalingError
 from scaling.schema import check
+from scaling.verbs import COMMANDS, function_name
+from scaling.verbs.overrides import OVERRIDE, words
 
-VERBS = (
-    *("train", "finetune", "study", "plan", "table", "sweep", "fit"),
-    *("fit-curves", "report", "watch", "work", "decide", "predict-run", "predictions", "agent", "pull"),
-    *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness", "predict", "tasks"),
-    *("inspect", "explain", "data list", "data prepare", "data show", "runs", "show", "diff", "gc"),
-    *("generate", "look", "probe", "landscape", "export", "import", "doctor"),
-)
+VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
 """The commands, in the order of `scaling --help`."""
 
 Value = TypeVar("Value")
@@ -39,29 +34,59 @@ class Flag:
     name: str
 
 
-@dataclass(frozen=True)
-class Python:
-    """The parameter has no option: what it takes is an object of Python."""
-
-
-PYTHON = Annotated[Value, Python()]
+PYTHON = Annotated[Value, "python"]
+"""The type of a parameter without an option: its value is an object of Python."""
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Refuse a keyword whose value is not of the annotated type or outside its range, before anything is done."""
-    signature = inspect.signature(function, eval_str=True)
+    """Read `key=value` words and unknown keywords as overrides, and refuse a value outside the annotated range."""
+    annotated = inspect.signature(function, eval_str=True).parameters
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         for name, value in kwargs.items():
-            parameter = signature.parameters.get(name)
+            parameter = annotated.get(name)
             if parameter is None or value is None or isinstance(value, Mapping | list | tuple):
                 continue
             if parameter.kind is parameter.KEYWORD_ONLY:
                 check(spelled(parameter), value, without_none(parameter.annotation))
-        return function(*args, **kwargs)
+        positional, keywords = bound(function, args, kwargs)
+        return function(*positional, **keywords)  # pyright: ignore[reportCallIssue]
 
     return checked
+
+
+def bound(
+    function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a verb: words by their order, then `key=value` words, then unknown keywords as such words."""
+    parameters, options = inspect.signature(function).parameters, dict(keywords)
+    named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    names = [arg for arg in args if not ("overrides" in parameters and _is_override(arg))]
+    overrides = [arg for arg in args if "overrides" in parameters and _is_override(arg)]
+    if "settings" in parameters:
+        overrides += words((), {name: options.pop(name) for name in keywords if name not in parameters})
+    if len(names) > len(named) and not {"words", "others"} & set(parameters):
+        extra, titles = names[len(named)], " ".join(parameter.name.upper() for parameter in named)
+        if "overrides" not in parameters and _is_override(extra):
+            raise ScalingError(f"`scaling {_command(function)}` has no settings", key=extra, fix="leave it out")
+        what = f"expected {titles or 'no words'}, and found one more"
+        raise ScalingError(what, value=extra, key="word", fix="leave it out")
+    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+    if missing := [name.upper() for name in needed[len(names) :] if name not in options]:
+        fix = f"see `scaling {_command(function)} --help`"
+        raise ScalingError(f"expected {' '.join(needed).upper()}", key=missing[0], fix=fix)
+    if overrides:
+        names += [options.pop(parameter.name, parameter.default) for parameter in named[len(names) :]]
+    return [*names, *overrides], options
+
+
+def _is_override(arg: object) -> bool:
+    return isinstance(arg, str) and OVERRIDE.match(arg) is not None
+
+
+def _command(function: Callable[..., Any]) -> str:
+    return next(command for command in VERBS if function_name(command) == function.__name__)
 
 
 def spelled(parameter: inspect.Parameter) -> str:
@@ -81,20 +106,8 @@ def marks(annotation: Any) -> tuple[Any, ...]:
     return getattr(annotation, "__metadata__", ())
 
 
-def function_name(verb: str) -> str:
-    """The name of a verb's function; Python keeps `import` for itself."""
-    return "import_" if verb == "import" else re.sub("[ -]", "_", verb)
-
-
 def documented(function: object) -> tuple[str, dict[str, str]]:
     """A verb's docstring: the text before `Args:`, and the help of each parameter under it."""
     about, _, lines = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    helps: dict[str, str] = {}
-    name = ""
-    for line in lines.splitlines():
-        if match := re.match(r"    (\w+): (.*)", line):
-            name = match[1]
-            helps[name] = match[2]
-        elif name:
-            helps[name] += " " + line.strip()
-    return about.rstrip(), helps
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", lines, re.MULTILINE)
+    return about.rstrip(), {name: " ".join(text.split()) for name, text in entries}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +11,9 @@ from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError, plural
 from scaling.printing import span
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.overrides import RUNS
 from scaling.verbs.plan import StudySource, refuse_budget
+from scaling.verbs.result import Result
 from scaling.verbs.signature import PYTHON, verb
 
 if TYPE_CHECKING:
@@ -29,25 +30,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Study:
+class Study(Result):
     """The findings of a study with the runs that are done, and its page. Printed, it is `scaling report`.
 
     `missing` lists the runs without a result; it is None where all have one. A kept report has no `ledger`.
     """
 
-    findings: Findings
-    page: Path
+    findings: Findings = field(kw_only=True)
+    page: Path = field(kw_only=True)
     ledger: Ledger | None = None
     missing: Unfinished | None = None
 
     @property
     def name(self) -> str:
         return self.findings.question.name
-
-    @property
-    def code(self) -> int:
-        """The exit code of `scaling study`."""
-        return 0 if self.missing is None else self.missing.code
 
     @property
     def points(self) -> pandas.DataFrame:
@@ -73,23 +69,14 @@ class Study:
             album=lambda: dict(findings.pictures),
         )
 
-    @property
-    def on_record(self) -> Mapping[str, Any] | None:
-        """The calibration of the predictions on record in the ledger."""
-        from scaling.ledger.registered import calibration, registered
-
-        return None if self.ledger is None else calibration(registered(self.ledger))
-
     def report(self) -> Path:
         """The study's page, written again from what is done by now."""
         if self.ledger is None:
             return report(str(self.page.parent)).page
         return report(self.name, runs=self.ledger.root).page
 
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling report --json` (docs/json.md)."""
-        record = self.on_record
-        return self.findings.to_json(self.page) | ({} if record is None else {"on_record": record})
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
 
     def _repr_html_(self) -> str:
         return self.points.to_html() if self.findings.law is None else self.fit._repr_html_()
@@ -98,15 +85,12 @@ class Study:
         done = sum(row["status"] == "finished" for row in self.findings.rows)
         return f"Study({self.name}: {done} of {plural(len(self.findings.rows), 'run')} finished)"
 
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
     def _lines(self) -> Iterator[str]:
         from scaling.reports.answer import answer
         from scaling.reports.markup import plain
         from scaling.reports.on_record import sentence
 
-        document, record = self.findings.document or {}, self.on_record
+        document = self.findings.document or {}
         yield self.findings.question.question
         if document:
             yield str(self.fit)
@@ -120,12 +104,22 @@ class Study:
             for error in entropy["excess_errors"]:
                 yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
         yield f"report: {self.page}"
-        if record is not None and (record["predictions"] or record["altered"]):
+        record = self.document.get("on_record", {})
+        if record.get("predictions") or record.get("altered"):
             yield f"on record: {sentence(record)}"
 
 
+def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
+    """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
+    from scaling.ledger.registered import calibration, registered
+
+    record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
+    document, code = findings.to_json(page) | record, 0 if missing is None else missing.code
+    return Study(document, code=code, findings=findings, page=page, ledger=ledger, missing=missing)
+
+
 def _of_task(task: TaskFindings) -> Iterator[str]:
-    """A task in lines: what was predicted for its held-out runs, and what to doubt."""
+    """A task in lines: the predictions for its held-out runs, and what to doubt."""
     from scaling.laws.report import coverage
     from scaling.printing import percent
 
@@ -195,10 +189,10 @@ def study(
     from scaling.studies.record import enter
     from scaling.studies.scale_choice import choose_scale
     from scaling.studies.tasks import task_plan, with_tasks
-    from scaling.studies.view import listener
+    from scaling.studies.view import listener, teller
 
     refuse_budget(adaptive, budget)
-    given, tell, decided = words(overrides, settings), _teller(progress), None
+    given, tell, decided = list(overrides), teller(progress), None
     if adaptive is None:
         plan, why = choose_scale(study, at, given, workers)
         plan = with_tasks(plan, tasks)
@@ -241,14 +235,7 @@ def study(
     if missing is not None:
         tell(f"the study {name} is not done: {missing}")
     mirror(findings, page, ledger, plan)
-    return Study(findings, page, ledger, missing)
-
-
-def _teller(progress: bool) -> Callable[[object], None]:
-    """What prints steps and remarks on standard error; without `progress`, nothing."""
-    from scaling.studies.view import step
-
-    return step if progress else lambda _: None
+    return _study(findings, page, ledger, missing)
 
 
 def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -> ScalingError:
@@ -275,6 +262,7 @@ def report(
         keep: copy the report to the folder KEEP/STUDY, with the study's YAML
     """
     from scaling.ledger import Ledger
+    from scaling.studies.view import teller
 
     if Path(study, "index.html").is_file():
         from scaling.reports.keep import fit_again, is_kept
@@ -284,7 +272,7 @@ def report(
             raise ScalingError("is no kept report", key="STUDY", value=str(folder), fix="`--keep` writes one")
         if keep is not None:
             raise ScalingError("is a kept report already", key="STUDY", value=str(folder), fix="leave out --keep")
-        return Study(*fit_again(folder, _teller(progress)))
+        return _study(*fit_again(folder, teller(progress)))
     ledger = Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
 
@@ -292,35 +280,15 @@ def report(
     from scaling.studies.record import entered
 
     folder = None if keep is None else Path(keep)
-    return Study(*write(ledger, entered(ledger, study), _teller(progress), folder), ledger)
+    return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
 
 
-@dataclass(frozen=True)
-class StudyLook:
+@dataclass(frozen=True, repr=False)
+class StudyLook(Result):
     """A study while its runs go on: how far it is, and its law. Printed, it is a line of `scaling watch`."""
 
-    name: str
-    progress: Progress
-    law: LiveLaw
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling watch --json` (docs/json.md)."""
-        now = self.progress
-        return {
-            "study": self.name,
-            "runs": now.planned,
-            "settled": now.settled,
-            "failed": now.failed,
-            "share": now.share,
-            "seconds_left": now.left,
-            **self.law.to_json(),
-        }
-
-    def __str__(self) -> str:
-        from scaling.studies.view import summary
-
-        left = "" if self.progress.left is None else f", {span(self.progress.left)} left"
-        return f"{summary(self.progress)}{left}; {self.law}"
+    progress: Progress = field(kw_only=True)
+    law: LiveLaw = field(kw_only=True)
 
 
 @verb
@@ -357,6 +325,7 @@ def watch(
     from scaling.studies.live import LiveFit
     from scaling.studies.progress import Watch
     from scaling.studies.record import entered
+    from scaling.studies.view import summary
 
     ledger = Ledger.open(runs)
     fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
@@ -366,7 +335,10 @@ def watch(
             progress = Watch(ledger, plan)
         made = decisions(ledger, study)
         now = progress.look()
-        look = StudyLook(study, now, fitted(plan, made))
+        law, left = fitted(plan, made), "" if now.left is None else f", {span(now.left)} left"
+        document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
+        document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
+        look = StudyLook(document, [f"{summary(now)}{left}; {law}"], progress=now, law=law)
         if str(look) != printed:
             printed = str(look)
             yield look

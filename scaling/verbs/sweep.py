@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, plural
 from scaling.schema import PositiveInt
-from scaling.verbs.overrides import RUNS, words
+from scaling.verbs.overrides import RUNS
 from scaling.verbs.result import Result
 from scaling.verbs.signature import PYTHON, verb
 
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.sweeps.check import Outlook
     from scaling.sweeps.file import Sweep as SweepFile
     from scaling.sweeps.trial import Trial
 
-MISSING = ("failed", "refused")  # outcomes of a trial that are no result
 MOST_TRIALS = 20  # trials without a result that are named
 MOST_RUNS = 5  # runs that are named as not complete, or as having two results
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep that was checked. `outlook` is its cost, `path` its name at W&B where it was registered, and `overrides`
-    hold for its agents. A sweep that ran here has trials, the rows of points.csv, and the folder of that file.
+@dataclass(frozen=True, repr=False)
+class Sweep(Result):
+    """A sweep that was checked, registered, or run here. A sweep that ran here has trials, the rows of points.csv, and
+    the folder of that file.
     """
 
-    file: SweepFile
-    outlook: Outlook
-    path: str | None = None
-    overrides: Sequence[str] = ()
+    file: SweepFile = field(kw_only=True)
     trials: Sequence[Trial] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
     folder: Path | None = None
 
     @property
@@ -46,7 +40,7 @@ class Sweep:
         """The runs with their swept keys, losses, and every definition of N, D and C."""
         import pandas
 
-        return pandas.DataFrame(self.rows)
+        return pandas.DataFrame(self.document if self.trials else ())
 
     @property
     def best(self) -> Trial | None:
@@ -57,69 +51,10 @@ class Sweep:
     @property
     def missing(self) -> list[Trial]:
         """The trials without a result."""
-        return [trial for trial in self.trials if trial.report is None or trial.report.outcome in MISSING]
+        return [trial for trial in self.trials if trial.is_missing]
 
-    @property
-    def code(self) -> int:
-        return 1 if self.missing else 0
-
-    def to_json(self) -> dict[str, Any] | list[Mapping[str, Any]]:
-        """The document of `scaling sweep --json` (docs/json.md)."""
-        return {**vars(self.outlook), "sweep": self.path} if self.folder is None else list(self.rows)
-
-    def _repr_html_(self) -> str | None:
-        return self.points.to_html() if self.trials else None
-
-    def __str__(self) -> str:
-        if self.folder is not None:
-            return self._ended()
-        cost = self.outlook
-        runs = "runs without end" if cost.runs is None else plural(cost.runs, "run")
-        each = ", each" if cost.runs is None else ""
-        about = "" if cost.exact else "about "
-        sizes = f"{cost.smallest:,}" + ("" if cost.smallest == cost.largest else f" to {cost.largest:,}")
-        lines = [
-            f"{self.file.name}: {self.file.method}, {runs} over {', '.join(self.file.parameters)}",
-            f"{sizes} parameters without embeddings; {about}{cost.tokens:.3g} tokens, {cost.flops:.3g} FLOPs{each}",
-        ]
-        if self.file.hyperband is not None:
-            brackets = ", ".join(map(str, self.file.hyperband.brackets[:4]))
-            lines.append(f"hyperband: after evaluation {brackets}, …, the best 1/{self.file.hyperband.eta:g} go on")
-        if self.path is not None:
-            agent = " ".join(["scaling agent", self.path, *self.overrides])
-            agent += "" if self.overrides else f" (or: wandb agent {self.path})"
-            lines.append(f"registered as {self.path}; on each node: {agent}")
-        return "\n".join(lines)
-
-    def _ended(self) -> str:
-        """What came of a sweep that ran here."""
-        from scaling.sweeps.table import name
-
-        outcomes = Counter(trial.report.outcome for trial in self.trials if trial.report is not None)
-        lines = [", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())]
-        if self.best is not None and self.file.metric is not None:
-            value = self.file.metric.sign * self.best.values[-1]
-            lines.append(f"best {self.file.metric.name} {value:.4f}: {name(self.best.cell)}")
-        missing = [f"without a result: {_outcome(trial)}" for trial in self.missing]
-        lines += _first(missing, MOST_TRIALS)
-        if missing:
-            lines.append(f"the same command tries them again; the workers' output is in {self.folder}/workers.log")
-        return "\n".join([*lines, f"points: {self.folder}/points.csv"])
-
-    def __repr__(self) -> str:
-        return f"Sweep({str(self).partition(chr(10))[0]})"
-
-
-class Served(Result):
-    """The number of runs that an agent took from W&B, and why those without a result have none, by their names."""
-
-    @property
-    def code(self) -> int:
-        return 1 if self.failed else 0
-
-    def __str__(self) -> str:
-        lines = [f"{plural(self.taken, 'run')} taken from W&B, {len(self.failed)} without a result"]
-        return "\n".join([*lines, *(f"  {name}: {why}" for name, why in self.failed.items())])
+    def _repr_html_(self) -> str:
+        return self.points.to_html() if self.trials else super()._repr_html_()
 
 
 class Pull(Result):
@@ -132,26 +67,8 @@ class Pull(Result):
 
         return pandas.read_csv(self.document["points"])
 
-    @property
-    def code(self) -> int:
-        return 0 if self.complete else 1
-
     def _repr_html_(self) -> str:
         return self.points.to_html()
-
-    def __str__(self) -> str:
-        found = self.document
-        lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
-        if found["running"]:
-            lines.append(f"{found['running']} still running: the same command brings them when they have ended")
-        if found["foreign"]:
-            lines.append(f"{found['foreign']} not ours, left out")
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["runs"].items())
-        lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
-        missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
-        lines += _first(missing, MOST_RUNS)
-        lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
-        return "\n".join([*lines, f"points: {found['points']}"])
 
 
 @verb
@@ -198,13 +115,23 @@ def sweep(
         raise ScalingError("a study has workers of its own", key="--local", fix=f"scaling work {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
-    given = words(overrides, settings)
-    where = [word for word in given if word.startswith("runs=")]
+    where = [word for word in overrides if word.startswith("runs=")]
     if file is not None:
         checked = capped(read(file), count)
     if local:
-        return _here(checked, given, workers, progress)
-    if others := [word for word in given if word not in where]:
+        from scaling.sweeps import check
+        from scaling.sweeps.search import needs_end
+
+        needs_end(checked)
+        # With no server the runs are not shown anywhere, unless an override asks for it.
+        given = ["log.wandb=disabled", *overrides]
+        looks = check.read(checked, given)
+
+        from scaling.studies.view import teller
+        from scaling.sweeps.local import run  # which imports torch
+
+        return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
+    if others := [word for word in overrides if word not in where]:
         what = "a registered sweep's agents read the file alone"
         raise ScalingError(what, key=others[0], fix="write it into command")
     if study is not None:
@@ -218,66 +145,36 @@ def sweep(
     from scaling.sweeps.register import register
 
     outlook = check.check(checked, check.read(checked, where))
-    return Sweep(checked, outlook, None if dry_run else register(checked), where)
+    path, lines = None if dry_run else register(checked), [outlook.described(checked)]
+    if path is not None:
+        agent = " ".join(["scaling agent", path, *where]) + ("" if where else f" (or: wandb agent {path})")
+        lines.append(f"registered as {path}; on each node: {agent}")
+    return Sweep({**vars(outlook), "sweep": path}, lines, file=checked)
 
 
-def _here(sweep: SweepFile, given: Sequence[str], workers: int | None, progress: bool) -> Sweep:
-    from scaling.sweeps import check
-    from scaling.sweeps.search import needs_end, searched
+def _trained(sweep: SweepFile, trials: Sequence[Trial], table: list[dict[str, Any]], folder: Path) -> Sweep:
+    """The result of a sweep that ran here."""
+    from scaling.sweeps.table import name
 
-    needs_end(sweep)
-    # With no server the runs are not shown anywhere, unless an override asks for it.
-    given = ["log.wandb=disabled", *given]
-    looks = check.read(sweep, given)
-    # What takes seconds to import comes after these checks.
-    from scaling.studies.findings import write_points
-    from scaling.studies.view import step
-    from scaling.sweeps import local
-    from scaling.sweeps.table import rows
-    from scaling.sweeps.trial import Trials
-
-    def ended(trial: Trial) -> None:
-        if progress:
-            done = sum(each.report is not None for each in trials.drawn)
-            step(f"{done} of {sweep.size}  {_outcome(trial)}")
-
-    places = local.places()
-    if workers is not None:
-        places = [places[number % len(places)] for number in range(workers)]
-    folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(given)[:8]}"
-    log = folder / "workers.log"
-    with local.workers(sweep, places[: sweep.size or len(places)], log) as started:
-        outlook = check.check(sweep, looks)
-        check.alone(sweep, looks.first)
-        if progress:
-            step(Sweep(sweep, outlook))
-        trials = Trials(sweep, searched(sweep, folder), ended)
-        local.train(trials, given, started, log)
-    table = rows(trials.drawn)
-    if table:
-        write_points(table, folder / "points.csv")
-    return Sweep(sweep, outlook, None, given, trials.drawn, table, folder)
+    made = Sweep(table, file=sweep, trials=trials, folder=folder)
+    outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
+    lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
+    if made.best is not None and sweep.metric is not None:
+        lines.append(f"best {sweep.metric.name} {sweep.metric.sign * made.best.values[-1]:.4f}: {name(made.best.cell)}")
+    if missing := [f"without a result: {trial}" for trial in made.missing]:
+        lines += _first(missing, MOST_TRIALS)
+        lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
+    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(missing)))
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
 
 
-def _outcome(trial: Trial) -> str:
-    from scaling.sweeps.table import name
-
-    report = trial.report
-    if report is None:
-        return f"{name(trial.cell)}  not trained"
-    loss = "" if report.loss is None else f", loss {report.loss:.4f}"
-    why = f": {report.reason}" if report.reason and report.outcome in MISSING else ""
-    return f"{name(trial.cell)}  {report.outcome}{loss}{why}"
-
-
 @verb
 def agent(
     sweep: str, *overrides: str, count: PositiveInt | None = None, progress: PYTHON[bool] = True, **settings: Any
-) -> Served:
+) -> Result:
     """Train the runs of a registered W&B sweep: one agent for a whole node, which loses no run to a kill or a requeue.
 
         scaling agent me/scaling/abcd1234
@@ -294,16 +191,24 @@ def agent(
     """
     environment = dict(os.environ)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the agent itself reads configs alone: devices are those of its runs
+    try:
+        from scaling.studies.view import teller
+        from scaling.sweeps.agent import Agent
+        from scaling.sweeps.server import Path as Place
+        from scaling.sweeps.server import Server
 
-    from scaling.studies.view import step
-    from scaling.sweeps.agent import Agent
-    from scaling.sweeps.server import Path as Place
-    from scaling.sweeps.server import Server
-
-    given, tell = words(overrides, settings), step if progress else (lambda line: None)
-    serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, tell, count)
-    serving.serve()
-    return Served({"taken": serving.taken, "failed": serving.failed})
+        given = list(overrides)
+        serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, teller(progress), count)
+        serving.serve()
+    finally:
+        if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = devices
+    failed = serving.failed
+    lines = [f"{plural(serving.taken, 'run')} taken from W&B, {len(failed)} without a result"]
+    lines += [f"  {name}: {why}" for name, why in failed.items()]
+    return Result({"taken": serving.taken, "failed": failed}, lines, code=int(bool(failed)))
 
 
 @verb
@@ -336,17 +241,18 @@ def pull(
         study: enter the plan of this study too
         table: enter the runs of this table as a study too
     """
-    given, planned = words(overrides, settings), None
+    planned = None
     if study is not None and table is not None:
         raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
-    if given and study is None and table is None:
-        raise ScalingError("overrides are of a study or a table", key=given[0], fix="name it: --study or --table")
+    if overrides and study is None and table is None:
+        raise ScalingError("overrides are of a study or a table", key=overrides[0], fix="name it: --study or --table")
     if study is not None or table is not None:
         from scaling.studies.plan import plan
         from scaling.studies.question import read as read_study
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table
 
+        given = list(overrides)
         if study is not None:
             asked = read_study(study, None, given)
         else:
@@ -354,7 +260,18 @@ def pull(
             asked = question(file, given)
         planned = plan(asked, given)
 
-    from scaling.studies.view import step
+    from scaling.studies.view import teller
     from scaling.sweeps.pull.pull import pull
 
-    return Pull(pull(source, to, runs, planned, step if progress else (lambda line: None)))
+    found = pull(source, to, runs, planned, teller(progress))
+    lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
+    if found["running"]:
+        lines.append(f"{found['running']} still running: the same command brings them when they have ended")
+    if found["foreign"]:
+        lines.append(f"{found['foreign']} not ours, left out")
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["runs"].items())
+    lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
+    missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
+    lines += _first(missing, MOST_RUNS)
+    lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
+    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from scaling.errors import ScalingError, plural
+from scaling.errors import ScalingError
 from scaling.printing import Table as PrintedTable
 from scaling.printing import TableResult
 from scaling.schema import PositiveInt
-from scaling.verbs.overrides import words
+from scaling.verbs.result import Result
 from scaling.verbs.signature import PYTHON, Flag, verb
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ Rows = Annotated[Sequence[str], Flag("row")]
 Source = Annotated[str | Path | None, Flag("from")]
 
 
-@dataclass(frozen=True)
-class Table:
+@dataclass(frozen=True, repr=False)
+class Table(Result):
     """A table with the results of its runs. `missing` lists the requested runs that are not done."""
 
     formats: ClassVar = ("terminal", "markdown", "latex", "csv", "html")
 
-    printed: Printed
+    printed: Printed = field(kw_only=True)
     results: Results | None = None
     missing: Unfinished | None = None
 
@@ -60,24 +60,11 @@ class Table:
         return runs
 
     @property
-    def baseline(self) -> str:
-        """The row that all others are compared with."""
-        return self.printed.table.baseline
-
-    @property
     def notes(self) -> list[str]:
-        """What the table's figures rest on, and what is missing."""
+        """The notes below the table: the basis of its figures, and what is missing."""
         from scaling.tables.lines import notes
 
         return notes(self.printed)
-
-    @property
-    def code(self) -> int:
-        return 0 if self.missing is None else self.missing.code
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling table --json` (docs/json.md)."""
-        return self.printed.to_json()
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
@@ -85,42 +72,31 @@ class Table:
 
         return FORMS[name](self.printed)
 
-    def _repr_html_(self) -> str:
-        return self.format("html")
-
     def __str__(self) -> str:
         return self.format("terminal").rstrip()
 
-    def __repr__(self) -> str:
-        return f"Table({self.printed.table.name}, {plural(len(self.printed.lines), 'row')})"
+    def _repr_html_(self) -> str:
+        return self.format("html")
 
 
 @dataclass(frozen=True, repr=False)
-class Decisions(TableResult):
+class Decisions(TableResult, Result):
     """How often the better of two rows at one scale is the better at a larger one."""
 
-    table: str
-    decisions: Sequence[Decision]
+    decisions: Sequence[Decision] = ()
 
     @property
     def data(self) -> pandas.DataFrame:
         """A row of the DataFrame is a pair of scales."""
         import pandas
 
-        return pandas.DataFrame([decision.to_json() for decision in self.decisions])
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling decide --json` (docs/json.md)."""
-        return {"table": self.table, "decisions": [decision.to_json() for decision in self.decisions]}
+        return pandas.DataFrame(self.document["decisions"])
 
     def tables(self) -> Sequence[PrintedTable]:
         """The decisions, and how the probability of a winner follows from its lead."""
         from scaling.tables.decision import shown
 
         return shown(self.decisions)
-
-    def __repr__(self) -> str:
-        return f"Decisions({self.table}, {plural(len(self.decisions), 'pair')} of scales)"
 
 
 @verb
@@ -178,7 +154,7 @@ def table(
     of_runs = [("train", train), ("from", source), ("downstream", downstream), ("keep", keep)]
     if counts and (others := [option for option, value in of_runs if value]):
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
-    file, given = read(name).only(list(rows)).seeded(words(overrides, settings))
+    file, given = read(name).only(list(rows)).seeded(list(overrides))
     tasks, results, missing = split(downstream), None, None
     scored = chosen(file.downstream, tasks, file.published)
     if train:
@@ -196,7 +172,8 @@ def table(
         from scaling.reports.keep_table import keep_table
 
         keep_table(show, results, Path(keep))
-    return Table(show, results, missing)
+    code = 0 if missing is None else missing.code
+    return Table(show.to_json(), code=code, printed=show, results=results, missing=missing)
 
 
 @verb
@@ -230,12 +207,12 @@ def decide(
         study: the study to read
         downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
     """
-    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
+    from scaling.tables.decision import decisions, final_of, is_of_study, of_study, shown
     from scaling.tables.downstream import ALL, chosen, split
     from scaling.tables.study import held
     from scaling.tables.table import read
 
-    file, given = read(name).only(list(rows)), words(overrides, settings)
+    file, given = read(name).only(list(rows)), list(overrides)
     if source is not None and Path(source).suffix == ".csv" and is_of_study(Path(source)):
         if against is not None:
             fix = "leave it out: the smaller sizes of a study decide for the largest"
@@ -250,4 +227,8 @@ def decide(
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
-    return Decisions(file.name, tuple(made))
+    parts: list[Any] = []
+    for each in shown(made):
+        parts += [*([""] if parts else []), (each.titles, each.rows), *each.notes]
+    document = {"table": file.name, "decisions": [decision.to_json() for decision in made]}
+    return Decisions(document, parts, decisions=tuple(made))

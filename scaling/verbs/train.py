@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling import config
-from scaling.config import Config
-from scaling.verbs.overrides import RUNS, resolved, words
+from scaling.config import Config, print_remarks
+from scaling.verbs.overrides import RUNS, words
 from scaling.verbs.signature import PYTHON, Flag, verb
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 Overlays = Annotated[Sequence[str], Flag("overlay")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
 
@@ -92,34 +91,29 @@ class Run:
         text = f"run {self.id}: {result['outcome']}" + (" before" if self.already else "")
         if result["loss"] is None:
             return f"{text}: {result['reason']}"
-        if self.differences is not None:
-            text += "; " + _compared(self.differences)
-        excess = f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
-        best = f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
-        unit, score = ("nats", f", {_scored(result)}") if "score" in result else ("nats per token", "")
-        return f"{text}, held-out loss {result['loss']:.4f} {unit}{excess}{score}{best}, {result['tokens']:,} tokens"
+        if self.differences:
+            key, (stands, again) = next(iter(self.differences.items()))
+            more = f" and {len(self.differences) - 1} more keys differ" if len(self.differences) > 1 else ""
+            text += f"; trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"
+        elif self.differences is not None:
+            text += "; trained again, with the same result"
+        unit = "nats" if "score" in result else "nats per token"
+        text += f", held-out loss {result['loss']:.4f} {unit}"
+        if "excess" in result:
+            text += f", {result['excess']:.4f} above the entropy"
+        if "score" in result:
+            main, *others = result["metrics"]
+            low, high = result["intervals"][main]
+            text += f", {main} {result['score']:.4f} (95% interval {low:.4f} to {high:.4f})"
+            text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
+            text += f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else ""
+        if "best_step" in result:
+            text += f", best at step {result['best_step']} of {result['step']}"
+        return f"{text}, {result['tokens']:,} tokens"
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.4f}"
         return f"Run({self.id}, {self.state}{loss})"
-
-
-def _scored(result: Mapping[str, Any]) -> str:
-    """The score of a task with its interval, then the other values of its metric."""
-    name, *others = result["metrics"]
-    low, high = result["intervals"][name]
-    text = f"{name} {result['score']:.4f} (95% interval {low:.4f} to {high:.4f})"
-    text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
-    return text + (f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else "")
-
-
-def _compared(differences: Mapping[str, Any]) -> str:
-    """How training again compares with the kept result, in a line."""
-    if not differences:
-        return "trained again, with the same result"
-    key, (stands, again) = next(iter(differences.items()))
-    more = f" and {len(differences) - 1} more keys differ" if len(differences) > 1 else ""
-    return f"trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"
 
 
 @verb
@@ -149,15 +143,14 @@ def train(
         model: a model, a table's row or a file
         again: train a finished run again and compare the results
     """
-    if any(word.startswith("study=") for word in overrides):
-        from scaling.sweeps.study import planned, prepare
+    from scaling.sweeps.check import resolved
 
-        given = [*([model] if model else []), *words(overrides, settings)]
-        composed = planned(given)
-        prepare(given)
-    else:
-        composed = resolved(model, overrides, settings, overlays)
-    return trained(composed, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    composed = resolved([*([model] if model else []), *overrides], overlays)
+    if any(word.startswith("study=") for word in overrides):
+        from scaling.sweeps.study import prepare
+
+        prepare(overrides)
+    return _trained(composed, again, progress, callbacks, loggers)
 
 
 @verb
@@ -191,21 +184,15 @@ def finetune(
     """
     from scaling.training.finetune import compose
 
-    composed = compose(named(run), task, words(overrides, settings), runs=runs, overlays=overlays)
-    return trained(composed, again=again, progress=progress, callbacks=callbacks, loggers=loggers)
+    composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
+    return _trained(composed, again, progress, callbacks, loggers)
 
 
-def trained(composed: Config, *, again: bool, progress: bool, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Run:
+def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Run:
     """The run that a resolved config describes, trained."""
-    from scaling.training.values import checked
-
-    composed = checked(composed)
-
-    from scaling.training.experiment import assemble
-
-    assembled = assemble(composed)  # what is wrong with it is reported before Lightning is imported
+    assembled = _experiment(composed)  # what is wrong with it is reported before Lightning is imported
     if progress:
-        config.print_remarks([assembled.config])
+        print_remarks([assembled.config])
 
     from scaling.training.progress import teller
     from scaling.training.run import Observers
@@ -223,7 +210,7 @@ def named(run: str | Path | Run) -> str:
     return str(run.path) if isinstance(run, Run) else str(run)
 
 
-def module(model: str | None = None, *overrides: str, overlays: Sequence[str] = (), **settings: Any) -> FamilyModule:
+def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
     """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
 
     It goes into any `lightning.Trainer`, with callbacks, loggers and flags of one's own, next to `scaling.data_module`.
@@ -231,28 +218,28 @@ def module(model: str | None = None, *overrides: str, overlays: Sequence[str] = 
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
     """
+    from scaling.sweeps.check import resolved
     from scaling.training.module import MODULES
 
-    experiment = _experiment(model, overrides, overlays, settings)
+    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
     initial = experiment.initial_model()
     return MODULES[initial.family](experiment, initial)
 
 
-def data_module(model: str | None = None, *overrides: str, overlays: Sequence[str] = (), **settings: Any) -> DataModule:
+def data_module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> DataModule:
     """The batches of a config, those of its evaluation included; the model sets their form.
 
     scaling.data_module("decoder", "size=tiny", data="python")
     """
     from scaling.data.module import DataModule
+    from scaling.sweeps.check import resolved
 
-    experiment = _experiment(model, overrides, overlays, settings)
+    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
     return DataModule(experiment.batches, experiment.validation, experiment.evaluations, stop=experiment.steps)
 
 
-def _experiment(
-    model: str | None, overrides: Sequence[str], overlays: Sequence[str], settings: Mapping[str, Any]
-) -> Experiment:
+def _experiment(config: Config) -> Experiment:
     from scaling.training.experiment import assemble
     from scaling.training.values import checked
 
-    return assemble(checked(resolved(model, overrides, settings, overlays)))
+    return assemble(checked(config))

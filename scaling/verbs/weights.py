@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from scaling.errors import ScalingError
 from scaling.verbs.overrides import RUNS
 from scaling.verbs.result import Result
 from scaling.verbs.signature import Flag, verb
 from scaling.verbs.train import Run, named
-
-
-class Weights(Result):
-    """A `folder` of weights that was written: their `parameters`, and transformers' `architecture` or our `kind`."""
-
-    def __str__(self) -> str:
-        folder, what, parameters = self.document.values()
-        return f"{folder}: {what}, {parameters:,} parameters"
 
 
 @verb
@@ -28,7 +20,7 @@ def export(
     adapter: bool = False,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
-) -> Weights:
+) -> Result:
     """Write a trained model as a folder that transformers loads.
 
         scaling export 3f2a                        a run of the ledger, by the beginning of its id
@@ -56,12 +48,11 @@ def export(
         tensors, written = described.tensors, huggingface.write(folder, described, name)
         if trained.tokenizer is not None:
             huggingface.write_tokenizer(folder, trained.tokenizer, described)
-    count = sum(tensor.numel() for tensor in tensors.values())
-    return Weights({"folder": str(folder), "architecture": written.architecture, "parameters": count})
+    return _written(folder, "architecture", written.architecture, tensors)
 
 
 @verb
-def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | Path | None = None) -> Weights:
+def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | Path | None = None) -> Result:
     """Read a folder that transformers saved, and write it as one of ours: config.yaml and model.safetensors.
 
         scaling import gpt2-folder --to gpt2
@@ -85,8 +76,7 @@ def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | 
     if adapter is not None:
         described = peft.read(adapter, described)
     write(target, Run(described, tokenizer if tokenizer.is_file() else None), str(source / huggingface.CONFIG))
-    count = sum(tensor.numel() for tensor in described.tensors.values())
-    return Weights({"folder": str(target), "kind": described.sections["model"]["kind"], "parameters": count})
+    return _written(target, "kind", described.sections["model"]["kind"], described.tensors)
 
 
 def _new(name: str | Path) -> Path:
@@ -95,3 +85,9 @@ def _new(name: str | Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScalingError("it is there already", file=folder, fix="name another with --to")
     return folder
+
+
+def _written(folder: Path, what: str, name: str, tensors: Any) -> Result:
+    count = sum(tensor.numel() for tensor in tensors.values())
+    document = {"folder": str(folder), what: name, "parameters": count}
+    return Result(document, [f"{folder}: {name}, {count:,} parameters"])

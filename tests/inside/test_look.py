@@ -44,17 +44,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command_prints_scores_and_writes_the_page(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["look", str(folders / "gpt2"), "--text", "a law", "--to", str(tmp_path / "look.html")]) == 0
+    assert main(["look", str(folders / "gpt2"), "a law", "--to", str(tmp_path / "look.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["layer", "head", "entropy", "distance", "previous", "positional", "offset", "induction"]
     assert [line.split()[:2] for line in lines[1:7]] == [[str(n), str(h)] for n in range(3) for h in range(2)]
     assert (tmp_path / "look.html").stat().st_size < 100_000
-    assert main(["look", str(folders / "gpt2"), "a", "law"]) == 0
-    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_the_document_has_each_layer_and_each_head(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["look", str(folders / "t5"), "--text", "a law", "--target", "ein", "--json"]) == 0
+    assert main(["look", str(folders / "t5"), "a law", "--target", "ein", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert document["tokens"] == {"encoder": [*"a law", "[EOS]"], "decoder": ["[PAD]", *"ein"]}
@@ -105,14 +103,14 @@ def test_figures_are_written_of_all_heads_and_of_one(folders: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["gpt2", "--text", "a" * 60], "6[01] tokens are more than the 48"),
-        (["gpt2", "--text", "a law", "--head", "3.0"], "no such head"),
-        (["gpt2", "--text", "a law", "--head", "0.2"], "no such head"),
-        (["gpt2", "--text", "a law", "--to", "a.docx"], "no such kind of file"),
-        (["gpt2", "--text", "a law", "--target", "x"], "reads no target"),
-        (["bert", "--text", "a law", "another"], "the text is given twice"),
-        (["bert"], "there is no text"),
-        (["nowhere", "--text", "a law"], "no ledger"),
+        (["gpt2", "a" * 60], "6[01] tokens are more than the 48"),
+        (["gpt2", "a law", "--head", "3.0"], "no such head"),
+        (["gpt2", "a law", "--head", "0.2"], "no such head"),
+        (["gpt2", "a law", "--to", "a.docx"], "no such kind of file"),
+        (["gpt2", "a law", "--target", "x"], "reads no target"),
+        (["bert", "a law", "another"], "expected RUN TEXT, and found one more"),
+        (["bert"], "expected RUN TEXT"),
+        (["nowhere", "a law"], "no ledger"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_line(

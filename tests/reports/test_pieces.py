@@ -17,7 +17,7 @@ from scaling.reports.axis import scale
 from scaling.reports.colour import counterpart
 from scaling.reports.interval_strip import interval_strip
 from scaling.reports.markup import Html, join, plain, tag
-from scaling.reports.numbers import ends, formula, percent, significant, span
+from scaling.reports.numbers import ends, formula, percent, significant
 from scaling.reports.sections import key
 
 
@@ -93,7 +93,6 @@ def test_an_interval_is_told_with_the_digits_it_leaves():
     assert significant(156730.5, 6501.2, 2815126.1) == "1.6 × 10⁵"
     assert percent(5.378e-5) == "0.0054%"
     assert percent(-0.0123) == "−1.2%"
-    assert span(341) == "5 min 41 s"
 
 
 def test_exponents_are_raised_and_indices_lowered():

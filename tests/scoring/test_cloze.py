@@ -69,7 +69,7 @@ def test_options_are_scored_as_the_family_writes_or_reads_them(family: str, fold
         target = [260, *option, 261] if gap else option + tail
         row = torch.tensor([[0, *target[:-1]]])
         expected = nats(module.logits(Batch(row, row, source=torch.tensor([source])))[0], target)  # type: ignore[operator]
-    assert prompt.nats[0] == pytest.approx(expected, rel=1e-5)
+    assert prompt["nats"][0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_gaps_are_sentinels_of_a_model_that_has_them(folders: Path) -> None:

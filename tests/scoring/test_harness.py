@@ -133,7 +133,7 @@ def test_the_numbers_are_those_of_hf_on_the_exported_run(name: str, local: Local
     shots = None if name == "t5" else 2
     hf = theirs(exported, names, shots)
     ours = scaling.evaluate_harness(local.model(name), *names, shots=shots)
-    found = {(one["task"], one["doc_id"]): one["filtered_resps"] for one in ours.scored}
+    found = {(one["task"], one["index"]): one["responses"] for one in ours.scored}
     expected = {(task, one["doc_id"]): one["filtered_resps"] for task, each in hf["samples"].items() for one in each}
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -189,7 +189,7 @@ def test_a_folder_is_all_of_its_tasks_and_its_groups_have_a_table(local: Local, 
     ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path), limit=4)
     assert set(ours.results) == {"both", "own_choice", "twice", "own_rolling"}
     assert ours.results["both"]["acc,none"] == ours.results["own_choice"]["acc,none"]
-    assert "Groups" in ours.table
+    assert "Groups" in str(ours)
     only = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), limit=4)
     assert set(only.results) == {"both", "own_choice", "twice"}
 
@@ -198,7 +198,7 @@ def test_a_folder_is_all_of_its_tasks_and_its_groups_have_a_table(local: Local, 
 def test_what_is_set_replaces_how_the_task_writes(name: str, local: Local) -> None:
     def written(**settings: Any) -> list[str]:
         ours = scaling.evaluate_harness(local.model(name), local.task("writing"), limit=6, **settings)
-        return [one["filtered_resps"][0] for one in ours.scored]
+        return [one["responses"][0] for one in ours.scored]
 
     greedy, short = written(until=[]), written(max_gen_toks=3, until=[])
     assert all(len(text) > len(first) and text.startswith(first) for text, first in zip(greedy, short))

@@ -83,7 +83,7 @@ def written(folder: Path, **changes: Any) -> str:
 def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
     task = written(tmp_path)
     found = scaling.evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
-    assert isinstance(found, scaling.OptionEvaluation)
+    assert isinstance(found, scaling.Evaluation)
     assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
     # What an option costs alone shows its order too, and what is left of it is how it begins.
     least = {"decoder": (0.95, 0.6), "encoder_decoder": (0.8, 0.5)}[family]

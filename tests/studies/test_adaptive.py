@@ -14,8 +14,8 @@ import pytest
 import scaling
 from scaling.cli import main
 from scaling.errors import ScalingError
-from scaling.laws.next_run import parse_goal
 from scaling.laws import named
+from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
 from scaling.reports.chosen import chosen, sentence
 from scaling.reports.provenance import command

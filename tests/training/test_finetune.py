@@ -281,19 +281,20 @@ def test_what_is_written_is_as_long_without_its_label(pretrained, tmp_path):
     assert answers.values == predict(result["run"], labelled, runs=pretrained[0]).values
 
 
-def test_a_submission_to_glue_has_its_layout(tmp_path):
-    Predictions("class", ("unacceptable", "acceptable"), ["acceptable", "unacceptable"]).save_submission(
-        tmp_path / "CoLA.tsv", "cola"
-    )
-    assert (tmp_path / "CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
-    Predictions("class", ("entailment", "not_entailment"), ["entailment", None]).save_submission(
-        tmp_path / "RTE.tsv", "rte"
-    )
-    assert (tmp_path / "RTE.tsv").read_text() == "index\tprediction\n0\tentailment\n1\tentailment\n"
-    Predictions("number", (), [5.7, -1.0, 2.34567]).save_submission(tmp_path / "STS-B.tsv", "stsb")
-    assert (tmp_path / "STS-B.tsv").read_text() == "index\tprediction\n0\t5.000\n1\t0.000\n2\t2.346\n"
+@pytest.mark.parametrize(
+    ("task", "answer", "labels", "values", "rows"),
+    [
+        ("cola", "class", ("unacceptable", "acceptable"), ["acceptable", "unacceptable"], "0\t1\n1\t0\n"),
+        ("rte", "class", ("entailment", "not_entailment"), ["entailment", None], "0\tentailment\n1\tentailment\n"),
+        ("stsb", "number", (), [5.7, -1.0, 2.34567], "0\t5.000\n1\t0.000\n2\t2.346\n"),
+    ],
+)
+def test_a_submission_to_glue_has_its_layout(tmp_path, task, answer, labels, values, rows):
+    predictions = Predictions({}, values=values, answer=answer, labels=labels)
+    predictions.save_submission(tmp_path / "file.tsv", task)
+    assert (tmp_path / "file.tsv").read_text() == f"index\tprediction\n{rows}"
     with pytest.raises(ScalingError, match="no task of GLUE"):
-        Predictions("class", (), []).save_submission(tmp_path / "x.tsv", "trec")
+        predictions.save_submission(tmp_path / "file.tsv", "trec")
 
 
 BAD = {

@@ -115,9 +115,10 @@ MORE = [
 )
 def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    extension = tmp_path / "saboteur.py"
-    extension.write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
-    monkeypatch.setitem(schema._extensions, str(extension), None)  # the ranks read it, this process does not
+    (tmp_path / "harmless.py").write_text('class Harmless:\n    slot = "optimizer"\n')
+    (tmp_path / "saboteur.py").write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
+    for name in ("harmless.py", "saboteur.py"):  # the ranks read both, this process neither
+        monkeypatch.setitem(schema._extensions, str(tmp_path / name), None)
     config = load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50))
     begun = time.monotonic()
     with pytest.raises(RankFailed) as failed:
