@@ -140,7 +140,7 @@ def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, fl
     rest, tested = points.take(np.flatnonzero(~mask)), points.take(np.flatnonzero(mask))
     forms = [named(name) for name in laws] or candidates(rest)
     choice = choose(rest, forms)
-    every = score(choice.best.fit(rest), tested)
+    every = score(choice.fit(rest), tested)
     inputs = list(dict.fromkeys(name for form in forms for name in form.inputs))
     target = forms[0].target
     losses = rest.numbers(target)
@@ -155,7 +155,7 @@ def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, fl
     few = rest.take(rows)
     assert cost[~mask][rows].sum() <= BUDGET * cost[~mask].sum() * (1 + 1e-9)
     try:
-        tenth = score(choose(few, forms).best.fit(few), tested)
+        tenth = score(choose(few, forms).fit(few), tested)
     except ScalingError:
         tenth = float("nan")
     return every, tenth, int(mask.sum()), choice.best.form.name

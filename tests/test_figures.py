@@ -188,6 +188,7 @@ def test_negative_losses_are_drawn_on_a_plain_axis():
     table = pandas.DataFrame({"N": N, "V": V, "H": H, "loss_u": loss})
     fit = scaling.fit(table, law="vocabulary", starts=24, intervals="t")
     for panel in fit.plot("loss_u_against_N").panels:
+        assert panel.y.range is not None
         low, high = panel.y.range
         assert not panel.y.log
         assert low < high < 0

@@ -26,6 +26,7 @@ FEWEST = 8  # points below which no test has any power
 FALSE_ALARMS = 0.01
 """How often independent errors may show a size that lies off the law."""
 FEWEST_OF_A_SIZE = 3
+SMALL_MODEL = 1e4  # parameters
 SAME_SIZE = 0.01
 """Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
 
@@ -70,12 +71,15 @@ def identify(
     for row, (name, interval) in enumerate(bounds.items()):
         ends = (("below", interval.open_below), ("above", interval.open_above))
         where = " and ".join(word for word, is_open in ends if is_open)
-        if where:
+        parameter = problem.form.parameters[problem.free[row]]
+        if is_exponent(parameter) and interval.estimate <= parameter.lower + 1e-9:
+            sentences.append(f"{name} is {interval.estimate:.3g}: these points show no fall with its column")
+        elif where:
             # The parameter whose estimate moves most with that of this one.
             strength = np.abs(diagnostics.correlation[row])
             partner = problem.free_names[int(np.where(np.arange(p) == row, -1.0, strength).argmax())]
             sentences.append(f"{name} is not separated from {partner} by these points: the interval is open {where}")
-        elif is_exponent(problem.form.parameters[problem.free[row]]) and is_wide(interval):
+        elif is_exponent(parameter) and is_wide(interval):
             low, high = interval.low, interval.high
             sentences.append(
                 f"{name} lies anywhere from {low:.3g} to {high:.3g}: the interval is wider than the estimate"
@@ -125,8 +129,17 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
         _alike_neighbours(residual, predicted),
         _lack_of_fit(residual, problem.columns, len(u)) if problem.shared is None else None,
         _off_size(problem, u),
+        _small_models(problem.columns),
     )
     return tuple(reason for reason in reasons if reason)
+
+
+def _small_models(columns: Columns) -> str | None:
+    """Is N in another unit than parameters, or of toy models?"""
+    largest = columns["N"].max() if "N" in columns else SMALL_MODEL
+    if largest >= SMALL_MODEL:
+        return None
+    return f"N ends at {largest:.4g}: that is no count of parameters of a language model; a target's N is in this unit"
 
 
 def _unequal_errors(residual: np.ndarray, predicted: np.ndarray) -> str | None:

@@ -39,7 +39,8 @@ MOST_POINTS = 100_000
 LINE = 0.02
 """Points whose columns lie this close to one line in logarithms do not separate the columns."""
 RISING = 4.0
-"""Standard errors by which the loss rises with every column before it is refused."""
+"""Standard errors by which the loss rises before it is refused."""
+FEWEST_RISING = 5  # points that show a loss to rise
 DELTAS = (np.inf, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 """Huber's δ from least squares to almost the absolute error, in units of log loss."""
 SENSITIVITY_POINTS = 300
@@ -458,18 +459,16 @@ def _refuse_one_line(form: Form, columns: Columns, place: str | None) -> None:
 
 
 def _refuse_rising(form: Form, columns: Columns, target: np.ndarray, place: str | None) -> None:
-    """A law that can only fall, over a loss that rises with every column, is a mistake in the table."""
+    """A law that can only fall, over a loss that rises with every column and with all of them, is a mistake."""
     logs = _logarithms(form, columns)
     can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
-    if form.target != "loss" or logs is None or can_rise or target.min() <= 0 or len(logs) <= logs.shape[1] + 2:
+    if form.target != "loss" or logs is None or can_rise or target.min() <= 0 or len(logs) < FEWEST_RISING:
         return
     height = np.log(target) - np.log(target).mean()
-    slopes, _, rank, _ = np.linalg.lstsq(logs, height, rcond=None)
-    if rank < logs.shape[1] or slopes.min() <= 0:
-        return
-    noise = np.sum((height - logs @ slopes) ** 2) / (len(logs) - logs.shape[1] - 1)
-    errors = np.sqrt(noise * np.diag(np.linalg.inv(logs.T @ logs)))
-    if np.all(slopes > RISING * errors):
+    size = logs.sum(1)
+    slope = float(size @ height / (size @ size))
+    error = np.sqrt(np.sum((height - slope * size) ** 2) / (len(size) - 2) / (size @ size))
+    if np.all(height @ logs > 0) and slope > RISING * error:
         what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
         fix = "map another column (--map loss=COLUMN), or correct the rows"
         raise ScalingError(what, file=place, key="loss", fix=fix)

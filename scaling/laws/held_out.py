@@ -248,6 +248,15 @@ class Choice:
     def best(self) -> Trial:
         return self.trials[0]
 
+    def fit(self, points: Points, **choices: Any) -> Fit:
+        """The best candidate fitted to points; the next one where it does not converge on these."""
+        for trial in self.trials[:-1]:
+            try:
+                return trial.fit(points, **choices)
+            except ScalingError:
+                continue
+        return self.trials[-1].fit(points, **choices)
+
     def to_json(self) -> dict[str, Any]:
         return {"tests": dict(self.rows), "trials": [trial.to_json() for trial in self.trials]}
 
@@ -344,7 +353,7 @@ def choose_again(points: Points, *, objective: Objective | None = None, seed: in
 
     def refit(mask: np.ndarray) -> Fit:
         rest = points.hold_out(mask)[0]
-        return choose(rest, objective=objective, seed=seed).best.fit(rest, group=group, seed=seed)
+        return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
 
     return refit
 

@@ -139,7 +139,8 @@ def test(findings: Findings, document: Mapping[str, Any]) -> Html:
     names = {row["run"]: row["name"] for row in findings.rows}
     sentences = "These runs took no part in the fit."
     if covered := coverage(document["held_out"]):
-        sentences += f" {covered[0].upper()}{covered[1:]}: that of the mean holds the error of the fit alone."
+        narrower = "The narrower interval of the mean covers only the error of the fit."
+        sentences += f" {covered[0].upper()}{covered[1:]}. {narrower}"
     return join(tag("p", sentences), _shown(held_out(document, names)))
 
 

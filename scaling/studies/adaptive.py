@@ -31,7 +31,7 @@ from scaling.studies.predicted_interval import NOISE, PUBLISHED, outside
 from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.record import enter
-from scaling.studies.run_status import settled
+from scaling.studies.run_status import finished_loss, settled
 from scaling.studies.tasks import with_tasks
 from scaling.training.point import point
 
@@ -287,8 +287,7 @@ class Decider:
         return choose(self.field.goal, self.field.candidates, counted, seen, self.budget - spent, closed=failed)
 
     def _loss(self, row: int) -> float | None:
-        result = self.ledger.result(self.field.runs[row].run)
-        return None if result is None or result["outcome"] != "finished" else result["loss"]
+        return finished_loss(self.ledger, self.field.runs[row].run)
 
     def _look(self, known: Sequence[int]) -> Look:
         if self._seen is None or self._seen[0] != tuple(known):

@@ -17,6 +17,7 @@ from scaling.printing import interval
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
+from scaling.studies.run_status import finished_loss
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,11 @@ class LiveFit:
         self._last: tuple[tuple[str, ...], LiveLaw] | None = None
 
     def __call__(self, plan: Plan, made: Sequence[Decision] = ()) -> LiveLaw:
-        losses = {run.run: loss for run in plan.runs if not run.held_out and (loss := self._loss(run.run)) is not None}
+        found = {run.run: finished_loss(self.ledger, run.run) for run in plan.runs if not run.held_out}
+        losses = {run: loss for run, loss in found.items() if loss is not None}
         if self._last is None or self._last[0] != tuple(losses):
             self._last = tuple(losses), _look(plan, made, losses)
         return self._last[1]
-
-    def _loss(self, run: str) -> float | None:
-        result = self.ledger.result(run)
-        return None if result is None or result["outcome"] != "finished" else result["loss"]
 
 
 def _look(plan: Plan, made: Sequence[Decision], losses: Mapping[str, float]) -> LiveLaw:

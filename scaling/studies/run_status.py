@@ -1,4 +1,4 @@
-"""Settled: when a run of a study is left alone."""
+"""What has become of a run of a study, and when it is left alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ RETRIES = 1  # of a run that failed; a divergence is a result and is not tried a
 def settled(ledger: Ledger, run: str) -> bool:
     """Whether nothing is left to do: it has a result, or has failed too often."""
     return ledger.result(run) is not None or hopeless(ledger, run)
+
+
+def finished_loss(ledger: Ledger, run: str) -> float | None:
+    """The loss of a run that has finished."""
+    result = ledger.result(run)
+    return None if result is None or result["outcome"] != "finished" else result["loss"]
 
 
 def hopeless(ledger: Ledger, run: str) -> bool:

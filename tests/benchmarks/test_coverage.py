@@ -7,7 +7,7 @@ import pytest
 from benchmarks.coverage.__main__ import main
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
-from benchmarks.coverage.studies import CHINCHILLA, TRUTH, value
+from benchmarks.coverage.studies import CHINCHILLA, LOSS, value
 from scaling.errors import ScalingError
 from scaling.laws import Interval
 
@@ -56,7 +56,7 @@ def test_held_out_runs_of_published_studies_are_counted(tmp_path, capsys):
     rng = np.random.default_rng(0)
     N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 1e9, 5), np.geomspace(1e9, 1e11, 5)))
     for study in ("a", "b", "c"):
-        loss = value(CHINCHILLA, TRUTH, {"N": N, "D": D}) * np.exp(0.003 * rng.standard_normal(25))
+        loss = value(CHINCHILLA, LOSS, {"N": N, "D": D}) * np.exp(0.003 * rng.standard_normal(25))
         columns = {
             "N": N,
             "D": D,

@@ -109,6 +109,8 @@ def tables():
     halves = ["a"] * 18 + ["b"] * 18
     on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise, "run": range(20)}
     on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
+    sizes = np.array([10, 20, 50, 100, 300, 1000])
+    toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06, "run": range(6)}
     return {
         "few": ("chinchilla", few, "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more"),
         "constant": ("chinchilla", {**runs, "tokens": [1e9] * 36}, "D=1000000000.0: has one value"),
@@ -121,6 +123,7 @@ def tables():
         ),
         "excluded": ("chinchilla", {**runs, "status": ["diverged"] * 36}, "0 used + 36 excluded + 0 failed = 36"),
         "losses that rise": ("chinchilla", {**runs, "final": L[::-1]}, "the loss rises with N and D"),
+        "six losses that rise": ("chinchilla", toy, "the loss rises with N and D, where chinchilla can only fall"),
         "a rising power law": ("power_law_n", {**runs, "final": N**0.1}, "the loss rises with N"),
         "a loss of zero": ("chinchilla", {**runs, "final": [0, *L[1:]]}, "loss=0.0: must be positive"),
         "a negative loss": ("chinchilla", {**runs, "final": [-1, *L[1:]]}, "correct 1 of 36 rows"),
@@ -133,7 +136,7 @@ def tables():
         "one ratio": ("chinchilla", on_a_line, "all 20 points lie on D = 20 N: chinchilla is not identified"),
         "one curve": ("kaplan_n_d", on_a_curve, "lie on D ∝ N^0.7"),
         "perplexity": ("chinchilla", {**runs, "final": np.exp(2 * L)}, "write --define loss=perplexity to convert it"),
-        "a decimal comma": ("chinchilla", {**runs, "params": ['"1.000,5"'] * 36}, "decimal comma"),
+        "a decimal comma": ("chinchilla", {**runs, "params": ['"1.000,5"'] * 36}, "write a decimal point"),
     }
 
 
@@ -195,6 +198,7 @@ def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
     out, err = capsys.readouterr()
     assert err == ""
     assert ("none is identified" in out) == (kind == "few points")
+    assert ("no count of parameters" in out) == (kind == "other units")
 
 
 def test_a_table_of_whole_curves_is_refused_before_it_takes_minutes(tmp_path, capsys):

@@ -62,7 +62,7 @@ def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
     assert set(choice.rows) == {"cost", "N", "D", "spread"}
     assert choice.best.score == min(trial.score for trial in choice.trials) >= 1
     far = {"N": np.array([2e10]), "D": np.array([2e12])}
-    assert choice.best.fit(points).predict(**far) == pytest.approx(named("farseer").predict(FARSEER, far), rel=0.02)
+    assert choice.fit(points).predict(**far) == pytest.approx(named("farseer").predict(FARSEER, far), rel=0.02)
 
 
 def test_a_simple_truth_chooses_no_worse_law(points):

@@ -57,11 +57,11 @@ def test_the_smallest_grid_of_a_law_identifies_it(law: Any) -> None:
     rows: list[dict[str, float]] = [{}]
     for place, (axis, count) in enumerate(levels.items()):
         values = [(1e4, 3e6, 2e5, 1e3)[place] * 1.7**index for index in range(count)]
-        if axis in getattr(law, "proportions", ()):
+        if axis.startswith("p_"):
             values = [0.05 + 0.4 * index / count for index in range(count)]
         rows = [{**row, axis: value} for row in rows for value in values]
     for given in set(law.axes) - set(law.free_axes):  # the proportion that is left
-        rows = [{**row, given: 1.0 - sum(row[axis] for axis in law.proportions if axis in row)} for row in rows]
+        rows = [{**row, given: 1.0 - sum(value for axis, value in row.items() if axis.startswith("p_"))} for row in rows]
     assert lacking(law, rows) is None
     assert lacking(law, rows[: 3 * len(law.parameter_names) - 1]) is not None
 
