@@ -74,7 +74,7 @@ OPTIONAL = ("tuning",)
 """Sections of a config that may be null."""
 
 LAW = "law"
-"""The slot of scaling laws, which `scaling.laws.Form` objects join by `extend`; no line of a config names one."""
+"""The slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no line of a config names one."""
 
 MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard

@@ -23,9 +23,9 @@ def written(folder: Path, text: str) -> str:
 
 
 LAW = """
-from scaling.laws import Form, Parameter
+from scaling.laws import Law, Parameter
 
-LAW = Form(
+LAW = Law(
     name="sinking",
     formula="L = E + A D^-beta",
     citation="Doe 2026",

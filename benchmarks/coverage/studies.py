@@ -15,7 +15,7 @@ import numpy as np
 from scaling.laws.catalogue import named
 from scaling.laws.curves import Curve, Sizes, covariance, places_of, stacked
 from scaling.laws.design import Candidates
-from scaling.laws.law import Form
+from scaling.laws.law import Law
 from scaling.laws.special_laws import MULTI_POWER
 
 Draw = Callable[[np.random.Generator], tuple[Any, dict[str, float]]]
@@ -38,7 +38,7 @@ DEVIATIONS = {
 LARGEST = {"N": 395264.0, "D": 1.5e6}
 
 
-def value(form: Form, truth: Mapping[str, float], columns: Mapping[str, Any]) -> np.ndarray:
+def value(form: Law, truth: Mapping[str, float], columns: Mapping[str, Any]) -> np.ndarray:
     """Return the law at these columns."""
     columns = {name: np.atleast_1d(np.asarray(column, float)) for name, column in columns.items()}
     return form.predict(np.array([truth[name] for name in form.parameter_names]), columns)

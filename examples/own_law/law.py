@@ -4,9 +4,9 @@ units, bounds and where to start looking. Its derivatives are exact without bein
 
 from __future__ import annotations
 
-from scaling.laws import Form, Parameter
+from scaling.laws import Law, Parameter
 
-DELAYED = Form(  # a power of tokens, of which D_0 count as seen before training began
+DELAYED = Law(  # a power of tokens, of which D_0 count as seen before training began
     name="delayed",
     formula="L = E + A (D + D_0)^-β",
     citation="an example",

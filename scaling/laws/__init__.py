@@ -15,7 +15,7 @@ from scaling.laws.design import design, expected_interval, simulated_intervals
 from scaling.laws.fit import Fit, fit, intervals, predict
 from scaling.laws.held_out import leave_one_scale_out, predict_held_out
 from scaling.laws.intervals import Interval
-from scaling.laws.law import Form, Parameter, composed
+from scaling.laws.law import Law, Parameter, composed
 from scaling.laws.optimum import optimal
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, fit_two_steps, predict_runs
@@ -25,8 +25,8 @@ __all__ = [
     "LAWS",
     "Exponent",
     "Fit",
-    "Form",
     "Interval",
+    "Law",
     "Objective",
     "Parameter",
     "Points",

@@ -11,7 +11,7 @@ from scaling import schema
 from scaling.errors import ScalingError, nearest
 from scaling.laws import special_laws
 from scaling.laws.dual import Dual
-from scaling.laws.law import Columns, Form, Parameter, Rng, coefficient, exponent, floor, number, place
+from scaling.laws.law import Columns, Law, Parameter, Rng, coefficient, exponent, floor, number, place
 
 KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 GADRE = "Gadre et al. 2024, arXiv 2403.08540"
@@ -22,8 +22,8 @@ SMALLEST = 1e-3
 # One column
 
 
-def _power_law(x: str) -> Form:
-    return Form(
+def _power_law(x: str) -> Law:
+    return Law(
         name=f"power_law_{x.lower()}",
         formula="L(x) = A x^-α",
         citation="Hestness et al. 2017, arXiv 1712.00409",
@@ -33,8 +33,8 @@ def _power_law(x: str) -> Form:
     )
 
 
-def _power_law_floor(x: str) -> Form:
-    return Form(
+def _power_law_floor(x: str) -> Law:
+    return Law(
         name=f"power_law_floor_{x.lower()}",
         formula="L(x) = E + A x^-α",
         citation="Henighan et al. 2020, arXiv 2010.14701",
@@ -44,13 +44,13 @@ def _power_law_floor(x: str) -> Form:
     )
 
 
-def _kaplan(x: str) -> Form:
+def _kaplan(x: str) -> Law:
     """L(x) = (x_c / x)^α. As x_c lies far outside the points, it starts where the law passes through their middle."""
 
     def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         theta[:, 0] = np.median(inputs[x]) * np.median(target) ** (1.0 / theta[:, 1])
 
-    return Form(
+    return Law(
         name=f"kaplan_{x.lower()}",
         formula="L(x) = (x_c / x)^α",
         citation=KAPLAN,
@@ -61,7 +61,7 @@ def _kaplan(x: str) -> Form:
     )
 
 
-def _broken(x: str, breaks: int) -> Form:
+def _broken(x: str, breaks: int) -> Law:
     """Broken neural scaling laws, eq. 1. At the i-th break dᵢ the slope changes by cᵢ; fᵢ is how gradual it is."""
     bends = (
         (
@@ -103,7 +103,7 @@ def _broken(x: str, breaks: int) -> Form:
         bends = np.take_along_axis(bends, order[..., None], axis=-2)
         return np.concatenate([theta[..., :3], bends.reshape(*theta.shape[:-1], -1)], axis=-1)
 
-    return Form(
+    return Law(
         name=f"broken_{x.lower()}_{breaks}",
         formula="L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)",
         citation="Caballero et al. 2022, arXiv 2210.14891",
@@ -118,7 +118,7 @@ def _broken(x: str, breaks: int) -> Form:
     )
 
 
-CRITICAL_BATCH = Form(  # of measured critical batches; eq. 1.4
+CRITICAL_BATCH = Law(  # of measured critical batches; eq. 1.4
     name="critical_batch",
     formula="B_crit(L) = B_* L^(-1/α_B)",
     citation=KAPLAN,
@@ -146,7 +146,7 @@ def minimum_compute(compute: ArrayLike, batch: ArrayLike, critical: ArrayLike) -
 
 # Size and data
 
-CHINCHILLA = Form(  # approach 3; eq. 2
+CHINCHILLA = Law(  # approach 3; eq. 2
     name="chinchilla",
     formula="L(N, D) = E + A N^-α + B D^-β",
     citation="Hoffmann et al. 2022, arXiv 2203.15556",
@@ -169,7 +169,7 @@ def _adjust_kaplan_n_d(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.
     theta[:, 1] = np.median(inputs["D"]) * (1.0 - share) * inner
 
 
-KAPLAN_N_D = Form(  # eq. 1.5
+KAPLAN_N_D = Law(  # eq. 1.5
     name="kaplan_n_d",
     formula="L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D",
     citation=KAPLAN,
@@ -192,7 +192,7 @@ def _adjust_kaplan_n_s(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.
 
 
 # S_min is the number of steps at a batch far above the critical one; `minimum_steps` turns steps at batch B into it.
-KAPLAN_N_S = Form(  # eq. 1.6
+KAPLAN_N_S = Law(  # eq. 1.6
     name="kaplan_n_s",
     formula="L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S",
     citation=KAPLAN,
@@ -231,7 +231,7 @@ def _adjust_farseer(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.nda
     theta[:, 0], theta[:, 3] = share, abs(float(np.median(target))) - share
 
 
-FARSEER = Form(
+FARSEER = Law(
     name="farseer",
     formula="L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ",
     citation="Li et al. 2025, arXiv 2506.10972",
@@ -279,7 +279,7 @@ def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, targe
     theta[:, :5] = CHINCHILLA.start(rng, len(theta), inputs, target)
 
 
-DATA_CONSTRAINED = Form(
+DATA_CONSTRAINED = Law(
     name="data_constrained",
     formula="L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))",
     citation="Muennighoff et al. 2023, arXiv 2305.16264",
@@ -296,7 +296,7 @@ DATA_CONSTRAINED = Form(
     adjust=_adjust_data_constrained,
 )
 
-OVER_TRAINING = Form(  # eq. 4
+OVER_TRAINING = Law(  # eq. 4
     name="over_training",
     formula="L(C, M) = E + (a M^η + b M^-η) C^-η",
     citation=GADRE,
@@ -306,7 +306,7 @@ OVER_TRAINING = Form(  # eq. 4
 )
 
 # Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
-SHAPE = Form(
+SHAPE = Law(
     name="shape",
     formula="L(w, l, D) = E + A w^-α + B l^-β + G D^-γ",
     citation="McLeish et al. 2025, arXiv 2502.06857",
@@ -325,7 +325,7 @@ VOCABULARY_SIZE = 16384.0
 # negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
 # paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for each
 # budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
-VOCABULARY = Form(
+VOCABULARY = Law(
     name="vocabulary",
     formula="L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ",
     citation="Tao et al. 2024, arXiv 2407.13623",
@@ -359,7 +359,7 @@ def best_vocabulary(theta: np.ndarray, H: float) -> float:
 # Learning rate, batch and schedule
 
 
-def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str, ...]) -> Form:
+def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str, ...]) -> Law:
     """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
 
     def curve(p: Any, x: Any) -> Dual:
@@ -368,7 +368,7 @@ def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str
             product = product * getattr(x, axis) ** getattr(p, f"b_{axis}")
         return product
 
-    return Form(
+    return Law(
         name="_".join((name, *(axis.lower() for axis in axes))),
         formula=f"{symbol} = A Π x^b_x",
         citation="Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D",
@@ -414,7 +414,7 @@ def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
     return number(name, -3.0, 3.0, (low, high))
 
 
-LEARNING_RATE_BATCH = Form(
+LEARNING_RATE_BATCH = Law(
     name="learning_rate_batch",
     formula="L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)",
     citation="Li et al. 2025, arXiv 2503.04715",
@@ -442,7 +442,7 @@ def best_rate_and_batch(theta: np.ndarray, N: float, D: float) -> tuple[float, f
     return float(rate), float(p["B_0"] * np.exp(p["B_N"] * size + p["B_D"] * data))
 
 
-LAWS: tuple[Form, ...] = (
+LAWS: tuple[Law, ...] = (
     *(_power_law(x) for x in ("C", "N", "D")),
     *(_power_law_floor(x) for x in ("C", "N", "D")),
     *(_kaplan(x) for x in ("N", "D", "C", "C_min")),
@@ -484,19 +484,19 @@ MIXTURES = {"mixture_exponential": special_laws.mixture_exponential, "mixture_jo
 MOST_DOMAINS = 100
 
 
-def laws() -> dict[str, Form]:
+def laws() -> dict[str, Law]:
     """Every law by its name: those of the papers, and those that joined by `--extend`."""
     by_name = {law.name: law for law in LAWS}
     for name, law in schema.joined(schema.LAW).items():
-        if not isinstance(law, Form):
-            fix = "write `NAME = scaling.laws.Form(name=…, formula=…, citation=…, …)` (docs/laws.md)"
+        if not isinstance(law, Law):
+            fix = "write `NAME = scaling.laws.Law(name=…, formula=…, citation=…, …)` (docs/laws.md)"
             raise ScalingError(f"{name} is no law", key="slot", value=schema.LAW, fix=fix)
         if by_name.setdefault(law.name, law) is not law:
             raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your law another name")
     return by_name
 
 
-def named(name: str, *others: str) -> Form:
+def named(name: str, *others: str) -> Law:
     """The law of that name; an error proposes `others` too, the names that a caller takes besides."""
     by_name = laws()
     if name in by_name:

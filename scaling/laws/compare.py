@@ -19,7 +19,7 @@ from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
 from scaling.laws.fit import Fit, fit, intervals
 from scaling.laws.intervals import Interval, Method, measure, student
-from scaling.laws.law import VARIANT, Form, Parameter, Seeds
+from scaling.laws.law import VARIANT, Law, Parameter, Seeds
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import Points
 from scaling.laws.problem import Quantity, derived, prediction
@@ -94,7 +94,7 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
 
 def mean_interval(
     fits: Sequence[Fit],
-    quantity: Callable[[Form], Quantity],
+    quantity: Callable[[Law], Quantity],
     weights: Sequence[float],
     level: float = 0.95,
     method: Method = "profile",
@@ -119,7 +119,7 @@ def mean_interval(
     return Interval(bounds[0].name, centre, centre - below, centre + above, level, "average")
 
 
-def joint(law: Form | str, variants: Sequence[str], differ: Difference) -> Form:
+def joint(law: Law | str, variants: Sequence[str], differ: Difference) -> Law:
     """The joint law of `variants` that differ in the way named.
 
     A parameter that is each variant's own is written `alpha[GLU]`. Where variants differ by compute, each acts like the
@@ -163,7 +163,7 @@ def joint(law: Form | str, variants: Sequence[str], differ: Difference) -> Form:
 
     differences = [f"own {', '.join(name for name in law.parameter_names if name in own)}"] if own else []
     differences += [f"compute of {', '.join(factors)} × k"] if factors else []
-    return Form(
+    return Law(
         name=f"joint_{law.name}",
         formula=f"{law.formula}; {len(variants)} variants, {' and '.join(differences) or 'nothing'} apart",
         citation="the law's own",
@@ -176,7 +176,7 @@ def joint(law: Form | str, variants: Sequence[str], differ: Difference) -> Form:
 
 
 def fit_joint(
-    law: Form | str, points: Points, by: str, differ: Difference, baseline: str | None = None, **choices: Any
+    law: Law | str, points: Points, by: str, differ: Difference, baseline: str | None = None, **choices: Any
 ) -> Fit:
     """Fit one law to the variants in column `by`; factors of compute are relative to `baseline` (the first by name)."""
     variants = sorted({str(label) for label in points[by]})
@@ -212,7 +212,7 @@ class Verdict:
 
 
 def how_variants_differ(
-    law: Form | str, points: Points, by: str, baseline: str | None = None, **choices: Any
+    law: Law | str, points: Points, by: str, baseline: str | None = None, **choices: Any
 ) -> Verdict:
     """Is a variant better by a factor of compute, by its coefficients, by an exponent, or not at all?"""
     fits = {differ: fit_joint(law, points, by, differ, baseline, **choices) for differ in DIFFERENCES}
@@ -289,7 +289,7 @@ def equivalent_compute(
 def _worth(code: int, variant: str, C: float) -> Quantity:
     """k with L_baseline(k C) = L_variant(C), and its derivative by the implicit function theorem."""
 
-    def formula(form: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+    def formula(form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         def loss(code: int, log_k: np.ndarray | float = 0.0, seeds: Seeds = seeds) -> Dual:
             budget = np.full((len(theta), 1), C) * np.exp(log_k)
             return best_loss(form, theta, seeds, Budget(budget, {VARIANT: float(code)}))

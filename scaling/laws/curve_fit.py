@@ -16,7 +16,7 @@ import numpy as np
 from scaling.errors import ScalingError, nearest, plural
 from scaling.laws.curves import Curve, CurveErrors, Sizes, columns_of, covariance, places_of, stacked
 from scaling.laws.intervals import Interval, bound, student
-from scaling.laws.law import Form
+from scaling.laws.law import Law
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
 from scaling.laws.solver import Effort, choose, draw, minimise
 from scaling.laws.special_laws import CURVE_LAWS
@@ -79,7 +79,7 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
 class CurveFit(TableResult):
     """A law of whole curves, how its losses err, and the runs that it predicts. Printed, it is `scaling fit-curves`."""
 
-    form: Form
+    form: Law
     curves: tuple[Curve, ...]
     problem: Problem
     u: np.ndarray
@@ -262,7 +262,7 @@ class CurveFit(TableResult):
 
 def fit_curves(
     curves: Sequence[Curve],
-    law: str | Form = "multi_power",
+    law: str | Law = "multi_power",
     *,
     after: float | None = None,
     level: float = 0.95,
@@ -315,7 +315,7 @@ def fit_curves(
     )
 
 
-def _refuse(curves: Sequence[Curve], form: Form) -> None:
+def _refuse(curves: Sequence[Curve], form: Law) -> None:
     if not curves:
         raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
     sets = sorted({curve.validation for curve in curves if curve.validation})
@@ -327,7 +327,7 @@ def _refuse(curves: Sequence[Curve], form: Form) -> None:
         raise ScalingError(what, key="N", fix="add curves of other sizes, 3 or more in all, or fit one size alone")
 
 
-def _problem(form: Form, curves: Sequence[Curve], reference: float, decay: float) -> Problem:
+def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float) -> Problem:
     """Least squares of all losses, whatever their errors share."""
     inputs = stacked(curves, reference, decay)
     losses = np.concatenate([curve.losses for curve in curves])

@@ -18,7 +18,7 @@ from scaling.errors import ScalingError, plural
 from scaling.laws.fit import fit
 from scaling.laws.held_out import tolerant_objective
 from scaling.laws.intervals import Interval, measure, profile, student
-from scaling.laws.law import Columns, Form
+from scaling.laws.law import Columns, Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Objective, Problem, Quantity, SharedErrors
 from scaling.laws.solver import draw, search
@@ -167,7 +167,7 @@ class Plan:
 
 
 def design(
-    form: Form,
+    form: Law,
     truth: Mapping[str, float],
     candidates: Columns,
     cost: np.ndarray,
@@ -207,7 +207,7 @@ def design(
 
 
 def expected_interval(
-    form: Form,
+    form: Law,
     truth: Mapping[str, float],
     columns: Columns,
     noise: float,
@@ -235,7 +235,7 @@ def expected_interval(
 
 
 def simulated_intervals(
-    form: Form,
+    form: Law,
     truth: Mapping[str, float],
     columns: Columns,
     noise: float,
@@ -268,7 +268,7 @@ def simulated_intervals(
 
 
 def study_without_noise(
-    form: Form, truth: Mapping[str, float], columns: Columns, objective: Objective | None = None
+    form: Law, truth: Mapping[str, float], columns: Columns, objective: Objective | None = None
 ) -> tuple[Problem, np.ndarray]:
     """The problem a study without noise would pose, and the truth in its coordinates."""
     theta = np.array([truth[name] for name in form.parameter_names], float)
@@ -283,7 +283,7 @@ def study_without_noise(
 
 
 def choose_runs(
-    forms: Sequence[Form],
+    forms: Sequence[Law],
     table: Columns,
     observe: Callable[[np.ndarray], np.ndarray],
     cost: np.ndarray,

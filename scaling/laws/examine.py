@@ -17,7 +17,7 @@ from scaling.laws.approaches import Envelope, IsoFlop, Minimum
 from scaling.laws.fit import Fit, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
-from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Form
+from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 from scaling.laws.optimum import (
     FLOPS,
     SERVED,
@@ -96,7 +96,7 @@ def examine(
     return Examination(plain(document), bounds, tested)
 
 
-def check_target(form: Form, target: Mapping[str, float]) -> None:
+def check_target(form: Law, target: Mapping[str, float]) -> None:
     """Refuse what is neither a row of the law's columns nor a budget."""
     if not _is_budget(form, target):
         check_columns(form, target, key="target")
@@ -106,7 +106,7 @@ def check_target(form: Form, target: Mapping[str, float]) -> None:
             raise ScalingError(what, key=f"target {name}", value=target[name], fix=fix)
 
 
-def _is_budget(form: Form, target: Mapping[str, float]) -> bool:
+def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
     """C without N and D, under a law of the loss in these, asks for the compute-optimal run."""
     is_alone = "C" in target and set(target) <= {"C", SERVED}
     return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"

@@ -13,7 +13,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
-from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Form
+from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law
 from scaling.laws.points import Points
 from scaling.laws.problem import (
     Correlation,
@@ -51,7 +51,7 @@ SENSITIVITY_POINTS = 300
 class Fit:
     """The best optimum found, and what is known about it."""
 
-    form: Form
+    form: Law
     points: Points
     problem: Problem
     """The law and its points in the solver's order, which does not depend on that of the table's rows."""
@@ -177,7 +177,7 @@ class Fit:
 
 @np.errstate(all="ignore")  # the solver handles an overflow on the way
 def fit(
-    form: Form | str,
+    form: Law | str,
     points: Points | Mapping[str, Any],
     *,
     objective: Objective | str | None = None,
@@ -221,7 +221,7 @@ def fit(
     return Fit(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
 
 
-def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
+def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
     """The law at named columns that broadcast against each other."""
     check_columns(form, inputs)
     arrays = np.broadcast_arrays(*(np.asarray(inputs[name], float) for name in form.inputs))
@@ -229,7 +229,7 @@ def predict(form: Form, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndar
     return form.predict(theta, flat).reshape(np.shape(theta)[:-1] + arrays[0].shape)
 
 
-def check_columns(form: Form, names: Iterable[str], key: str | None = None) -> None:
+def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
     extra = {EXAMPLES} if form.target in PROPORTIONS else set()
     for name in (names := list(names)):
@@ -274,7 +274,7 @@ def intervals(
     return {quantity.name: known[quantity.name] for quantity in each}
 
 
-def _quantity(form: Form, quantity: str | Quantity) -> Quantity:
+def _quantity(form: Law, quantity: str | Quantity) -> Quantity:
     if isinstance(quantity, Quantity):
         return quantity
     return derived(quantity, form.derived[quantity]) if quantity in form.derived else parameter(form, quantity)
@@ -335,7 +335,7 @@ def sensitivity(fit: Fit) -> Sensitivity:
 
 
 def validated_problem(
-    form: Form,
+    form: Law,
     points: Points,
     objective: Objective,
     weights: np.ndarray | None,
@@ -392,7 +392,7 @@ def validated_problem(
     return problem, order
 
 
-def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
+def _check_fixed(form: Law, fixed: Mapping[str, float]) -> None:
     for name, value in fixed.items():
         if name in form.tied:
             raise ScalingError(f"is tied to {form.tied[name]}", key=name, fix=f"fix {form.tied[name]}")
@@ -407,7 +407,7 @@ def _check_fixed(form: Form, fixed: Mapping[str, float]) -> None:
 
 
 def _refuse_floor(
-    form: Form, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, place: str | None
+    form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, place: str | None
 ) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
     linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
@@ -429,7 +429,7 @@ def _refuse_floor(
             raise ScalingError(what, file=place, key=form.parameters[index].name, value=value, fix=fix)
 
 
-def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
+def _logarithms(form: Law, columns: Columns) -> np.ndarray | None:
     """The columns of a run's size, in logarithms and centred, `[points, columns]`."""
     axes = [columns[name] for name in form.axes]
     if any(axis.min() <= 0 for axis in axes):
@@ -438,7 +438,7 @@ def _logarithms(form: Form, columns: Columns) -> np.ndarray | None:
     return logs - logs.mean(0)
 
 
-def _refuse_one_line(form: Form, columns: Columns, place: str | None) -> None:
+def _refuse_one_line(form: Law, columns: Columns, place: str | None) -> None:
     """On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning."""
     logs = _logarithms(form, columns)
     if logs is None or logs.shape[1] < 2:
@@ -458,7 +458,7 @@ def _refuse_one_line(form: Form, columns: Columns, place: str | None) -> None:
     )
 
 
-def _refuse_rising(form: Form, columns: Columns, target: np.ndarray, place: str | None) -> None:
+def _refuse_rising(form: Law, columns: Columns, target: np.ndarray, place: str | None) -> None:
     """A law that can only fall, over a loss that rises with every column and with all of them, is a mistake."""
     logs = _logarithms(form, columns)
     can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)

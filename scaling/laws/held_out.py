@@ -22,7 +22,7 @@ from scaling.laws.catalogue import laws, named
 from scaling.laws.fit import Fit, fit
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
-from scaling.laws.law import Form
+from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, fit_law, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
@@ -142,7 +142,7 @@ def judge(
 
 
 def predict_held_out(
-    form: Form | str,
+    form: Law | str,
     points: Points,
     mask: np.ndarray,
     *,
@@ -158,7 +158,7 @@ def predict_held_out(
     return judge(fit_law(form, rest, **choices), tested, level, method)
 
 
-def leave_one_scale_out(form: Form | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
+def leave_one_scale_out(form: Law | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
     """Each value of column `scale` predicted from the others; the largest is the extrapolation that matters."""
     values = points.numbers(scale)
     return {float(value): predict_held_out(form, points, values == value, **choices) for value in np.unique(values)}
@@ -213,7 +213,7 @@ def back_test(fit: Fit | TwoStep, level: float = 0.95, refit: Refit | None = Non
 class Trial:
     """One candidate: a law, an objective and a power of the cost as weight; its error in each test."""
 
-    form: Form
+    form: Law
     objective: Objective
     power: float
     errors: Mapping[str, float | None]
@@ -261,7 +261,7 @@ class Choice:
         return {"tests": dict(self.rows), "trials": [trial.to_json() for trial in self.trials]}
 
 
-def candidates(points: Points, target: str | None = None) -> list[Form]:
+def candidates(points: Points, target: str | None = None) -> list[Law]:
     """The laws whose columns the table has, but for those in fewer columns than another that it has.
 
     The target is the first of `loss`, `loss_u` and the scores that the table has.
@@ -317,7 +317,7 @@ def cost_weights(points: Points, power: float) -> np.ndarray | None:
     return None if cost is None or power == 0.0 else (cost / cost.max()) ** power
 
 
-def tolerant_objective(form: Form) -> Objective:
+def tolerant_objective(form: Law) -> Objective:
     """What candidates are fitted under: a penalty that tolerates outliers, in the space of the law's own objective."""
     is_linear = form.objective in ("squared", "huber", "absolute")
     return named_objective("squared") if is_linear else named_objective("log_huber", 1e-2)
@@ -325,7 +325,7 @@ def tolerant_objective(form: Form) -> Objective:
 
 def choose(
     points: Points,
-    forms: Sequence[Form | str] | None = None,
+    forms: Sequence[Law | str] | None = None,
     *,
     objective: Objective | None = None,
     powers: Sequence[float] | None = None,
@@ -358,7 +358,7 @@ def choose_again(points: Points, *, objective: Objective | None = None, seed: in
     return refit
 
 
-def _tests(points: Points, forms: Sequence[Form], cost: np.ndarray | None) -> dict[str, np.ndarray]:
+def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dict[str, np.ndarray]:
     """Which runs each test leaves out: the largest by cost and by each column, by whole levels."""
     fewest = min(len(form.parameters) for form in forms) + 1
     columns = {} if cost is None else {"cost": cost}

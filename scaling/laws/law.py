@@ -138,7 +138,7 @@ def place(name: str, column: str, unit: str) -> Parameter:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Form:
+class Law:
     """A scaling law: its formula as text and as code, its parameters, and the columns that it reads."""
 
     slot: ClassVar[str] = "law"
@@ -166,7 +166,7 @@ class Form:
     """Names that are another parameter's in this fit, and which."""
     variants: tuple[str, ...] = ()
     """The variants of a joint law, in the order of their codes in the column `VARIANT`."""
-    steps: tuple[Form, ...] = ()
+    steps: tuple[Law, ...] = ()
     """The law of the loss and the law of a score given the loss, where the law has two steps."""
 
     @property
@@ -251,7 +251,7 @@ def _middle(values: ArrayLike) -> float:
     return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))
 
 
-def composed(loss: Form, task: Form) -> Form:
+def composed(loss: Law, task: Law) -> Law:
     """score(N, D, …) = task(loss(N, D, …)). Bhagia et al. 2024, arXiv 2412.04403, section 3."""
     if task.inputs != ("loss",):
         raise ScalingError(f"{task.name} is not a law of a task given loss", fix="take task_sigmoid, task_power, …")
@@ -263,7 +263,7 @@ def composed(loss: Form, task: Form) -> Form:
         later = SimpleNamespace(**{name: getattr(p, PREFIX + name) for name in names})
         return task.curve(later, SimpleNamespace(loss=loss.curve(p, x)))
 
-    return Form(
+    return Law(
         name=f"{loss.name},{task.name}",
         formula=f"{loss.formula}, {task.formula}",
         citation="; ".join(dict.fromkeys((loss.citation, task.citation))),
@@ -276,7 +276,7 @@ def composed(loss: Form, task: Form) -> Form:
     )
 
 
-def constrained(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Form:
+def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Law:
     """The law with each parameter of `ties` equal to another and the parameters of `limits` within those bounds."""
     if law.steps:
         (loss, task), (loss_limits, task_limits) = law.steps, _by_step(limits)
@@ -315,7 +315,7 @@ def _by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     return first, {name.removeprefix(PREFIX): stated[name] for name in stated if name not in first}
 
 
-def _roots(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> dict[str, str]:
+def _roots(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> dict[str, str]:
     """For each tied parameter the one that stays free; refuse ties and bounds that make no law."""
     kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
     for option, names in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
@@ -339,7 +339,7 @@ def _roots(law: Form, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> 
     return roots
 
 
-def _varies(law: Form, formula: Callable[[Any], Dual]) -> bool:
+def _varies(law: Law, formula: Callable[[Any], Dual]) -> bool:
     """Whether a derived quantity depends on the points: with α = β, N_opt ∝ C^½ whatever they are."""
     theta = np.array([[0.3 + 0.1 * index for index in range(len(law.parameters))]])
     seeds = {index: {index: np.ones((1, 1))} for index in range(len(law.parameters))}
@@ -367,7 +367,7 @@ def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
 
 
-def upper_level(law: Form, fixed: Mapping[str, float]) -> dict[str, Bounds]:
+def upper_level(law: Law, fixed: Mapping[str, float]) -> dict[str, Bounds]:
     """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
     task, prefix = (law.steps[1], PREFIX) if law.steps else (law, "")
     if task.height is None or task.chance is None:

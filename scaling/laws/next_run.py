@@ -20,7 +20,7 @@ from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_wit
 from scaling.laws.fit import Fit, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import Interval, measure, student
-from scaling.laws.law import VARIANT, Form
+from scaling.laws.law import VARIANT, Law
 from scaling.laws.optimum import Budget, optimal_loss
 from scaling.laws.points import Points
 from scaling.laws.problem import Quantity, derived, parameter, prediction, prior_correlation
@@ -59,7 +59,7 @@ class Goal:
         """The quantity as it was written."""
         return self.text.partition("±")[0].strip()
 
-    def quantity(self, form: Form) -> Quantity:
+    def quantity(self, form: Law) -> Quantity:
         """The quantity under a law; refused where the law does not know it."""
         if not self.place:
             if self.what in form.derived:
@@ -91,7 +91,7 @@ class Goal:
             return "an open interval"
         return f"± {half_width:.3g}" if self.unit == "absolute" else f"± {100 * half_width:.3g}%"
 
-    def _columns(self, form: Form) -> Mapping[str, float]:
+    def _columns(self, form: Law) -> Mapping[str, float]:
         for column in self.place:
             if column not in form.axes:
                 raise self._refused(f"{form.name} has no column {column!r}", nearest(column, form.axes))
@@ -99,7 +99,7 @@ class Goal:
             raise self._refused(f"{form.name} is a law of {', '.join(form.axes)}", f"add {absent[0]}=…")
         return self.place
 
-    def _difference(self, form: Form) -> Quantity:
+    def _difference(self, form: Law) -> Quantity:
         assert self.between is not None
         if not form.variants:
             raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
@@ -153,7 +153,7 @@ def parse_goal(text: str) -> Goal:
 class Belief:
     """A law as it is taken to be, and how much it counts among those in competition."""
 
-    form: Form
+    form: Law
     estimates: Mapping[str, float]
     weight: float = 1.0
 
@@ -171,7 +171,7 @@ class Look:
 
 def look(
     goal: Goal,
-    forms: Sequence[Form],
+    forms: Sequence[Law],
     candidates: Candidates,
     rows: Sequence[int],
     losses: np.ndarray,

@@ -24,7 +24,7 @@ from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.dual import Dual
 from scaling.laws.fit import Fit, fit, intervals
 from scaling.laws.intervals import Interval, Method, is_wide_size
-from scaling.laws.law import Form, Seeds
+from scaling.laws.law import Law, Seeds
 from scaling.laws.problem import Quantity
 
 FLOPS = 6.0
@@ -95,11 +95,11 @@ def optimal(
     return Optimum(C, size, data, loss)
 
 
-def optimal_size(form: Form, budget: Budget) -> Quantity:
+def optimal_size(form: Law, budget: Budget) -> Quantity:
     """N that minimises the law along C = k N D + 2 N T."""
     _require_size_and_data(form)
 
-    def formula(law: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+    def formula(law: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         best = _log_best_size(law, theta, budget)
         # dx*/dθ = -L_xθ / L_xx by the implicit function theorem, x = log N; L_x by differences of exact derivatives.
         below, at, above = (law.evaluate(theta, budget.run(best + shift), seeds) for shift in (-STEP, 0.0, STEP))
@@ -110,16 +110,16 @@ def optimal_size(form: Form, budget: Budget) -> Quantity:
     return Quantity(f"N_opt(C={budget.C:g})", formula, "log")
 
 
-def optimal_loss(form: Form, budget: Budget) -> Quantity:
+def optimal_loss(form: Law, budget: Budget) -> Quantity:
     """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C."""
 
-    def formula(law: Form, theta: np.ndarray, seeds: Seeds) -> Dual:
+    def formula(law: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         return best_loss(law, theta, seeds, replace(budget, C=np.full((len(theta), 1), budget.C)))
 
     return Quantity(f"{form.target}_opt(C={budget.C:g})", formula, "log")
 
 
-def best_loss(form: Form, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
+def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
     """The least loss at budgets `[batch, 1]`. At the minimum the change of N* adds nothing to the derivative."""
     if form.inputs[0] == "C" and "N" not in form.inputs:
         C = np.asarray(budget.C, float)
@@ -129,7 +129,7 @@ def best_loss(form: Form, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Du
     return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
 
 
-def _log_best_size(form: Form, theta: np.ndarray, budget: Budget) -> np.ndarray:
+def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     """log N* `[batch, 1]`: ever finer grids around the best point of the one before, then Newton's method."""
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
     centre, reach = 0.5 * np.log(budget.C / budget.flops), WIDEST
@@ -154,7 +154,7 @@ def _log_best_size(form: Form, theta: np.ndarray, budget: Budget) -> np.ndarray:
     return centre
 
 
-def _require_size_and_data(form: Form) -> None:
+def _require_size_and_data(form: Law) -> None:
     if not {"N", "D"} <= set(form.inputs):
         raise ScalingError(
             f"{form.name} has no frontier: it is not a law in N and D", fix="fit chinchilla, for example"

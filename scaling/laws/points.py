@@ -32,7 +32,7 @@ from scaling.laws.formula import (
     parse,
     word_in,
 )
-from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Form
+from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 
 USUAL_NAMES = MappingProxyType(
     {
@@ -304,7 +304,7 @@ def group_of(points: Points, name: str | None = None) -> str | None:
     return next((run for run in ("run", "run_name") if run in points and 1 < len(set(points[run])) < len(points)), None)
 
 
-def known_chance(form: Form, points: Points) -> dict[str, float]:
+def known_chance(form: Law, points: Points) -> dict[str, float]:
     """The law's parameter of chance at the value of the column `chance`, or at one over that of `options`.
 
     Nothing where the law has no such parameter or the table no such column.

@@ -29,7 +29,7 @@ from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, Fit, fit, intervals, predict
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
-from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Form, composed
+from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Law, composed
 from scaling.laws.points import Points
 from scaling.laws.problem import Objective, prediction
 
@@ -329,7 +329,7 @@ class TwoStep:
         return f"{self.loss}; {self.task}"
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> Law:
         return composed(self.loss.form, self.task.form)
 
     @property
@@ -391,7 +391,7 @@ def _cosine(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def fit_two_steps(
-    form: Form,
+    form: Law,
     points: Points | Mapping[str, Any],
     *,
     objective: Objective | str | None = None,
@@ -410,7 +410,7 @@ def fit_two_steps(
     second = {name.removeprefix(PREFIX): first.pop(name) for name in list(first) if name.startswith(PREFIX)}
     labels = points[group] if isinstance(group, str) else group
 
-    def step(law: Form, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
+    def step(law: Law, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
         return fit(
             law,
             points if mask.all() else points.where(mask),
@@ -428,13 +428,13 @@ def fit_two_steps(
     return TwoStep(loss, step(task_law, scored, second), np.flatnonzero(scored))
 
 
-def fit_law(form: Form | str, points: Points | Mapping[str, Any], **choices: Any) -> Fit | TwoStep:
+def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> Fit | TwoStep:
     """The law fitted to the points, in one step or, where it has two, in two."""
     form = named(form) if isinstance(form, str) else form
     return (fit_two_steps if form.steps else fit)(form, points, **choices)
 
 
-def has_score(form: Form, points: Points) -> np.ndarray:
+def has_score(form: Law, points: Points) -> np.ndarray:
     """Which runs have a score; refused where none has."""
     column, place = points[form.target], points.source or None
     if not np.issubdtype(column.dtype, np.number):

@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
-from scaling.laws.law import SIGNED, Columns, Form, Seeds
+from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
 Expanded = tuple[np.ndarray, Seeds]
 """θ of u, and dθ/du."""
@@ -275,7 +275,7 @@ def _expit(logit: Any) -> Any:
 class Problem:
     """A law, its points and an objective, seen by the solver: coordinates in, residuals and exact Jacobian out."""
 
-    form: Form
+    form: Law
     columns: Mapping[str, np.ndarray]
     observed: np.ndarray
     """The target, in the space of the objective."""
@@ -446,13 +446,13 @@ class Quantity:
     """A number that the parameters decide. Its interval is searched for, and its errors are even, in `scale`."""
 
     name: str
-    formula: Callable[[Form, np.ndarray, Seeds], Dual]
+    formula: Callable[[Law, np.ndarray, Seeds], Dual]
     """The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`."""
     scale: Literal["linear", "log"]
     limits: tuple[float, float] = (-np.inf, np.inf)
     """What it cannot pass, in its scale."""
 
-    def of(self, form: Form, theta: np.ndarray) -> np.ndarray:
+    def of(self, form: Law, theta: np.ndarray) -> np.ndarray:
         """Its value at θ `[..., p]`."""
         flat = np.asarray(theta, float).reshape(-1, len(form.parameters))
         return self.formula(form, flat, {}).value[:, 0].reshape(np.shape(theta)[:-1])
@@ -472,7 +472,7 @@ class Quantity:
         return np.exp(value) if self.scale == "log" else value
 
 
-def parameter(form: Form, name: str) -> Quantity:
+def parameter(form: Law, name: str) -> Quantity:
     """A parameter of the law."""
     if name not in form.parameter_names:
         raise ScalingError(f"{form.name} has no parameter {name!r}", fix=nearest(name, form.parameter_names))
@@ -488,7 +488,7 @@ def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", 
     return Quantity(name, lambda form, theta, seeds: formula(form.named_duals(theta, seeds)), scale)
 
 
-def prediction(form: Form, inputs: Mapping[str, Any], name: str | None = None) -> Quantity:
+def prediction(form: Law, inputs: Mapping[str, Any], name: str | None = None) -> Quantity:
     """The law at one row of columns: `prediction(form, {"N": 1e9, "D": 2e10})`."""
     row = {column: np.atleast_1d(np.asarray(inputs[column], float)) for column in form.inputs}
     label = name or f"{form.target}({', '.join(f'{column}={row[column][0]:g}' for column in form.inputs)})"

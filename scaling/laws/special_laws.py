@@ -11,7 +11,7 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.dual import Dual, sigmoid
-from scaling.laws.law import Columns, Form, Parameter, Rng, coefficient, exponent, floor, number
+from scaling.laws.law import Columns, Law, Parameter, Rng, coefficient, exponent, floor, number
 from scaling.laws.points import Points
 
 CLARK = "Clark et al. 2022, arXiv 2202.01169"
@@ -29,7 +29,7 @@ def _routed_experts(p: Any, x: Any) -> Dual:
 
 
 # N is the size of the dense model that routing leaves active. Where c > 0, experts help less the larger the model.
-ROUTED_EXPERTS = Form(  # eq. 2
+ROUTED_EXPERTS = Law(  # eq. 2
     name="routed_experts",
     formula="log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X",
     citation=CLARK,
@@ -50,7 +50,7 @@ def _routed_experts_floor(p: Any, x: Any) -> Dual:
 
 # Experts count from about X₀ on. After eq. 2 and 7, whose X̂ saturates below and above. Departs from the paper: a floor
 # E in the place of its upper saturation, with which a law without one bends alike.
-ROUTED_EXPERTS_FLOOR = Form(
+ROUTED_EXPERTS_FLOOR = Law(
     name="routed_experts_floor",
     formula="L(N, X) = E + A exp(-a n - b x̂ + c n x̂), n = ln(N/10⁸), x̂ = ln(1 + (X - 1)/X₀)",
     citation=CLARK,
@@ -65,7 +65,7 @@ ROUTED_EXPERTS_FLOOR = Form(
 
 # G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio to those
 # that a token uses.
-GRANULARITY = Form(  # eq. 9
+GRANULARITY = Law(  # eq. 9
     name="granularity",
     formula="L(N, D, G) = E + (g G^-γ + a) N^-α + b D^-β",
     citation="Ludziejewski et al. 2024, arXiv 2402.07871",
@@ -89,7 +89,7 @@ def _active_experts(p: Any, x: Any) -> Dual:
 
 # N counts the parameters that a token uses, X the experts, which enter both terms: more experts act as a larger model
 # and ask for more data. Departs from the paper (eq. 3), whose X̂ saturates: here it is X.
-ACTIVE_EXPERTS = Form(
+ACTIVE_EXPERTS = Law(
     name="active_experts",
     formula="L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)",
     citation="Ludziejewski et al. 2025, arXiv 2502.05172",
@@ -113,7 +113,7 @@ def _sparse_experts(p: Any, x: Any) -> Dual:
 # that a token uses over N, P all parameters over those that it uses, D the tokens of sparse training. After eq. 3 and
 # 5. Departs from the paper, which fits the data's term and the term of N_active = K N and P apart: here N and K have an
 # exponent each, and P helps with ln K (ω < 0), as where several experts answer a token.
-SPARSE_EXPERTS = Form(
+SPARSE_EXPERTS = Law(
     name="sparse_experts",
     formula="L(N, K, P, D) = E + A N^-α K^-γ P^(δ + ω ln K) + B D^-β",
     citation="Liew et al. 2025, arXiv 2502.03009",
@@ -127,7 +127,7 @@ SPARSE_EXPERTS = Form(
 )
 
 # N counts the weights that are not zero, and `density` is the fraction of them.
-SPARSE_WEIGHTS = Form(  # eq. 1
+SPARSE_WEIGHTS = Law(  # eq. 1
     name="sparse_weights",
     formula="L(N, D, κ) = E + (a κ^b + c) N^-α + B D^-β, κ = 1 - sparsity",
     citation="Frantar et al. 2023, arXiv 2309.08520",
@@ -140,7 +140,7 @@ SPARSE_WEIGHTS = Form(  # eq. 1
 )
 
 # The P outputs of the same N parameters are aggregated (ParScale); k is how much of the size a stream is worth.
-PARALLEL_STREAMS = Form(  # eq. 5
+PARALLEL_STREAMS = Law(  # eq. 5
     name="parallel_streams",
     formula="L(N, P) = E + A (N (1 + k ln P))^-α",
     citation="Chen et al. 2025, arXiv 2505.10475",
@@ -153,7 +153,7 @@ PARALLEL_STREAMS = Form(  # eq. 5
 )
 
 # Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
-PRECISION = Form(  # eq. 3
+PRECISION = Law(  # eq. 3
     name="precision",
     formula="L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β",
     citation="Kumar et al. 2024, arXiv 2411.04330",
@@ -173,9 +173,9 @@ def _weighted_sum(p: Any, x: Any, letter: str, first: int, domains: int) -> Dual
 
 
 @cache
-def mixture_exponential(domains: int) -> Form:
+def mixture_exponential(domains: int) -> Law:
     """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
-    return Form(
+    return Law(
         name=f"mixture_exponential_{domains}",
         formula="L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
         citation="Ye et al. 2024, arXiv 2403.16952",
@@ -189,7 +189,7 @@ def mixture_exponential(domains: int) -> Form:
 
 
 @cache
-def mixture_joint(domains: int) -> Form:
+def mixture_joint(domains: int) -> Law:
     """After eq. 4 and 5. The sum is the mixture's worth in text of domain i: each domain teaches the others.
 
     Departs from the paper: the powers of the proportions are 1, and the term of the mixture has its own power of N.
@@ -200,7 +200,7 @@ def mixture_joint(domains: int) -> Form:
         worth = _weighted_sum(p, x, "w", 1, domains) ** -p.gamma * np.exp(p.kappa * size)
         return p.c + worth + p.A * np.exp(-(p.alpha * size))
 
-    return Form(
+    return Law(
         name=f"mixture_joint_{domains}",
         formula="L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸",
         citation="Shukor et al. 2025, arXiv 2507.09404",
@@ -214,7 +214,7 @@ def mixture_joint(domains: int) -> Form:
     )
 
 
-BI_MIX = Form(  # eq. 3; p is the proportion of the domain itself
+BI_MIX = Law(  # eq. 3; p is the proportion of the domain itself
     name="bi_mix",
     formula="L_i(p, D) = p^-α (A D^-β + C)",
     citation="Ge et al. 2024, arXiv 2405.14908",
@@ -224,7 +224,7 @@ BI_MIX = Form(  # eq. 3; p is the proportion of the domain itself
 )
 
 
-def best_mixture(laws: Sequence[tuple[Form, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
+def best_mixture(laws: Sequence[tuple[Law, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
     """The proportions of the lowest Σ_i weight_i L_i, each law of a domain with its parameters; others as N.
 
     Found from the even mixture and from one start near each domain, by sequential quadratic programming.
@@ -260,7 +260,7 @@ def _adjust_task_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: n
 CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
 HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
 
-TASK_SIGMOID = Form(  # eq. 3, with a > 0 and k > 0
+TASK_SIGMOID = Law(  # eq. 3, with a > 0 and k > 0
     name="task_sigmoid",
     formula="Acc(L) = b + a / (1 + exp(k (L - L₀)))",
     citation=BHAGIA,
@@ -278,7 +278,7 @@ TASK_SIGMOID = Form(  # eq. 3, with a > 0 and k > 0
     adjust=_adjust_task_sigmoid,
 )
 
-TASK_EXPONENTIAL = Form(  # eq. 5
+TASK_EXPONENTIAL = Law(  # eq. 5
     name="task_exponential",
     formula="Err(L) = ε - k exp(-γ L)",
     citation="Gadre et al. 2024, arXiv 2403.08540",
@@ -294,7 +294,7 @@ TASK_EXPONENTIAL = Form(  # eq. 5
     curve=lambda p, x: p.epsilon - p.k * np.exp(-p.gamma * x.loss),
 )
 
-TASK_LINEAR = Form(  # the first order of task_power
+TASK_LINEAR = Law(  # the first order of task_power
     name="task_linear",
     formula="bits(L) = m + s L",
     citation=BHAGIA,
@@ -307,7 +307,7 @@ TASK_LINEAR = Form(  # the first order of task_power
     curve=lambda p, x: p.m + p.s * x.loss,
 )
 
-TASK_POWER = Form(  # the shifted power law between two losses with the floor of L at 0 (loss_to_loss)
+TASK_POWER = Law(  # the shifted power law between two losses with the floor of L at 0 (loss_to_loss)
     name="task_power",
     formula="bits(L) = e + s L^g",
     citation=BRANDFONBRENER,
@@ -328,7 +328,7 @@ def _adjust_direct_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target:
     DIRECT_SIGMOID.share_target(theta, rng, inputs, target)
 
 
-DIRECT_SIGMOID = Form(  # task_sigmoid of Chinchilla's law, fitted in one step
+DIRECT_SIGMOID = Law(  # task_sigmoid of Chinchilla's law, fitted in one step
     name="direct_sigmoid",
     formula="Acc(N, D) = b + a / (1 + exp(A N^-α + B D^-β - s))",
     citation=BHAGIA,
@@ -346,7 +346,7 @@ DIRECT_SIGMOID = Form(  # task_sigmoid of Chinchilla's law, fitted in one step
     adjust=_adjust_direct_sigmoid,
 )
 
-DIRECT_BITS = Form(  # eq. 1, of a task's bits per byte
+DIRECT_BITS = Law(  # eq. 1, of a task's bits per byte
     name="direct_bits",
     formula="bits(N, D) = E + A N^-α + B D^-β",
     citation=BHAGIA,
@@ -371,7 +371,7 @@ def _adjust_loss_to_loss(theta: np.ndarray, rng: Rng, inputs: Columns, target: n
 
 
 # E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
-LOSS_TO_LOSS = Form(  # eq. 6
+LOSS_TO_LOSS = Law(  # eq. 6
     name="loss_to_loss",
     formula="L_b = E_b + K (L_a - E_a)^κ",
     citation=BRANDFONBRENER,
@@ -425,7 +425,7 @@ def with_areas(points: Points, schedules: Mapping[str, np.ndarray], decay: float
 
 
 # S₁ is the area under the learning rate up to s and S₂ the annealing area; `with_areas` computes both.
-ANNEALING = Form(  # eq. 1
+ANNEALING = Law(  # eq. 1
     name="annealing",
     formula="L(s) = L₀ + A S₁^-α - C S₂",
     citation=TISSUE,
@@ -439,7 +439,7 @@ FALL = Parameter("C", "nats per token / fall of the rate", "log", 1e-12, 1e12, (
 # S₁ is the area under the learning rate as a fraction of its reference, in tokens, so that at the reference it is D.
 # S₂, the annealing area, has no bound, so that E is the floor under a constant rate, where a term is of its coefficient
 # alone.
-ANNEALED_CURVE = Form(  # eq. 1 with its extension to N
+ANNEALED_CURVE = Law(  # eq. 1 with its extension to N
     name="annealed_curve",
     formula="L(N, s) = E + A N^-α + B S₁^-β - C S₂",
     citation=TISSUE,
@@ -478,7 +478,7 @@ CONSTANT_RATE = {"falls": 0.0, "rates": 1.0, "since": 1.0}
 # With a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate after it and Sₖ the area under the rate since then.
 # Falls are gathered into a few of equal height. C is what the reference rate adds to the loss until it has fallen to
 # nothing, so that E is the floor that final losses have too; the paper's L₀ is E + C.
-MULTI_POWER = Form(  # eq. 3 to 5
+MULTI_POWER = Law(  # eq. 3 to 5
     name="multi_power",
     formula="L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ",
     citation="Luo et al. 2025, arXiv 2503.12811",
@@ -492,5 +492,5 @@ MULTI_POWER = Form(  # eq. 3 to 5
     curve=_multi_power,
 )
 
-CURVE_LAWS: dict[str, Form] = {"multi_power": MULTI_POWER, "annealed_curve": ANNEALED_CURVE}
+CURVE_LAWS: dict[str, Law] = {"multi_power": MULTI_POWER, "annealed_curve": ANNEALED_CURVE}
 """The laws of whole curves by name."""

@@ -25,7 +25,7 @@ from scaling.laws.law import (
     MEANINGS,
     Bounds,
     Columns,
-    Form,
+    Law,
     Parameter,
     bounded,
     coefficient,
@@ -71,7 +71,7 @@ class Written:
     ties: Mapping[str, str] | None = None
 
 
-def law_of(text: str, *others: str) -> Form | Written:
+def law_of(text: str, *others: str) -> Law | Written:
     """The law that a text names or writes: a name, two names for two steps, a formula, or a YAML file.
 
     `others` are names that the caller takes besides, for the error.
@@ -112,7 +112,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(type(end) in (int, float) for end in value)
 
 
-def written_law(law: Written, points: Points) -> Form:
+def written_law(law: Written, points: Points) -> Law:
     """The law of a formula over the columns of `points`.
 
     A name is a column if the left side lists it (`loss(N, D) = …`) or, without such a list, if it is N, D, C or loss,
@@ -148,7 +148,7 @@ def written_law(law: Written, points: Points) -> Form:
     columns = {name: points.numbers(name) for name in inputs}
     with np.errstate(all="ignore"):
         parameters = _parameters(expression, target, unknown, limits, columns)
-    return Form(
+    return Law(
         name=law.name,
         formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
         citation=law.citation,
@@ -160,12 +160,12 @@ def written_law(law: Written, points: Points) -> Form:
 
 
 def constrained_law(
-    law: Form | Written,
+    law: Law | Written,
     points: Points,
     fixed: Mapping[str, float] = MappingProxyType({}),
     ties: Mapping[str, str] = MappingProxyType({}),
     limits: Mapping[str, Bounds] = MappingProxyType({}),
-) -> tuple[Form, dict[str, float]]:
+) -> tuple[Law, dict[str, float]]:
     """The law with its ties and limits, and the parameters to hold: the stated ones, and chance where it is known."""
     if isinstance(law, Written):
         form = written_law(replace(law, bounds={**(law.bounds or {}), **limits}), points)

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.config import load
 from scaling.errors import ScalingError, plural
-from scaling.laws import Form, named
+from scaling.laws import Law, named
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.law import VARIANT
@@ -75,18 +75,18 @@ class Field:
         return [{**point(run.experiment), **variant(run)} for run in self.runs]
 
     @cached_property
-    def forms(self) -> list[Form]:
+    def forms(self) -> list[Law]:
         """The laws in competition: those that know the goal."""
         question = self.plan.question
         variants = dict.fromkeys(row["row"] for row in self.rows if "row" in row)
         if len(variants) > 1:
-            forms: list[Form] = [joint(named(str(question.law)), list(variants), "exponents")]
+            forms: list[Law] = [joint(named(str(question.law)), list(variants), "exponents")]
         else:
             forms = [named(law) for law in question.laws]
         self.goal.quantity(forms[0])
         return [form for form in forms if form is forms[0] or self._knows(form)]
 
-    def _knows(self, form: Form) -> bool:
+    def _knows(self, form: Law) -> bool:
         try:
             self.goal.quantity(form)
         except ScalingError:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import plural
-from scaling.laws import Form, named
+from scaling.laws import Law, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.studies.question import Question
 from scaling.training.experiment import Experiment
@@ -53,7 +53,7 @@ def shortfall(question: Question, fitted: Iterable[Experiment]) -> Shortfall | N
     return lacking(named(question.law), [point(experiment) for experiment in fitted])
 
 
-def lacking(law: Form, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
+def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
     """What is missing of the points to fit, repeats of one point counted once; None where they are enough."""
     if not rows or any(name not in row for row in rows for name in law.inputs):
         return None
@@ -68,7 +68,7 @@ def lacking(law: Form, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
     return Shortfall(len(points), parameters, separable, math.prod(levels.values()), levels)
 
 
-def _rank(law: Form, columns: Mapping[str, np.ndarray]) -> int:
+def _rank(law: Law, columns: Mapping[str, np.ndarray]) -> int:
     """The rank of the law's derivative at the points, the best over random parameters; full if all overflow."""
     theta = law.start(
         np.random.default_rng(0), DRAWS, columns, np.linspace(3.0, 2.0, len(next(iter(columns.values()))))
@@ -83,7 +83,7 @@ def _rank(law: Form, columns: Mapping[str, np.ndarray]) -> int:
     return max(ranks, default=len(law.parameter_names))
 
 
-def smallest_grid(law: Form) -> dict[str, int]:
+def smallest_grid(law: Law) -> dict[str, int]:
     """The values on each axis of the smallest full grid that identifies a law, with the most on its first axis."""
     first, *others = law.free_axes
     levels = dict.fromkeys(others, LEVELS)

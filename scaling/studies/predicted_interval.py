@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.laws import Form, Quantity, design, expected_interval, named, prediction
+from scaling.laws import Law, Quantity, design, expected_interval, named, prediction
 from scaling.laws.problem import SharedErrors, prior_correlation
 from scaling.studies.question import Question
 
@@ -106,7 +106,7 @@ def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | No
 
 
 def _impossible(
-    law: Form, supposed: Mapping[str, float], rows: Sequence[Mapping[str, Any]], vocabularies: Sequence[int]
+    law: Law, supposed: Mapping[str, float], rows: Sequence[Mapping[str, Any]], vocabularies: Sequence[int]
 ) -> str | None:
     """Why no law is as supposed: a model that has learned nothing has a loss of ln V, and none is below zero."""
     if law.target != "loss":
@@ -123,7 +123,7 @@ def _impossible(
 
 
 def _better(
-    law: Form, truth: Mapping[str, float], used: Sequence[Mapping[str, Any]], noise: float, target: Quantity
+    law: Law, truth: Mapping[str, float], used: Sequence[Mapping[str, Any]], noise: float, target: Quantity
 ) -> dict[str, Any] | None:
     """The best grid that costs no more: the same sizes, at budgets between the least and the most."""
     if set(law.inputs) != {"N", "D"}:

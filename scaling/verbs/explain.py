@@ -19,7 +19,7 @@ from scaling.verbs.result import Result
 from scaling.verbs.signature import VERBS, documented, verb
 
 if TYPE_CHECKING:
-    from scaling.laws import Form
+    from scaling.laws import Law
 
 WIDTH = 100
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
@@ -154,7 +154,7 @@ def _files() -> dict[str, dict[str, Any]]:
     }
 
 
-def _law(law: Form) -> dict[str, Any]:
+def _law(law: Law) -> dict[str, Any]:
     return {
         "law": law.name,
         "formula": law.formula,

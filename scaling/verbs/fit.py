@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.laws import Fit as FittedLaw
-    from scaling.laws import Form, Interval, Points, Prediction, TwoStep
+    from scaling.laws import Interval, Law, Points, Prediction, TwoStep
     from scaling.laws.held_out import Refit
     from scaling.laws.optimum import Competitor
     from scaling.laws.written import Written
@@ -338,7 +338,7 @@ def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
 
 
 def _law(
-    chosen: Form | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
+    chosen: Law | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.figures import figures_of_law

@@ -61,7 +61,9 @@ def test_the_smallest_grid_of_a_law_identifies_it(law: Any) -> None:
             values = [0.05 + 0.4 * index / count for index in range(count)]
         rows = [{**row, axis: value} for row in rows for value in values]
     for given in set(law.axes) - set(law.free_axes):  # the proportion that is left
-        rows = [{**row, given: 1.0 - sum(value for axis, value in row.items() if axis.startswith("p_"))} for row in rows]
+        rows = [
+            {**row, given: 1.0 - sum(value for axis, value in row.items() if axis.startswith("p_"))} for row in rows
+        ]
     assert lacking(law, rows) is None
     assert lacking(law, rows[: 3 * len(law.parameter_names) - 1]) is not None
 
