@@ -251,6 +251,7 @@ OPTIMIZERS = {
     ("optimizer.lr=1", "optimizer=SGD"): {"kind": "SGD", "lr": 1},
     ("optimizer.lr=1", "optimizer.lr=2"): {"kind": "AdamW", "lr": 2, "betas": [0.9, 0.95]},
     ("optimizer={'kind': 'SGD', 'lr': 4.0}",): {"kind": "SGD", "lr": 4.0},
+    ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"kind": "SGD", "lr": 2},
     ("--optimizer.lr=None",): {"kind": "AdamW", "lr": None, "betas": [0.9, 0.95]},
     ("optimizer.note={a}: [b] {c}",): {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95], "note": "{a}: [b] {c}"},
 }
