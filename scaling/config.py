@@ -131,7 +131,7 @@ class Config:
 
     def varied(self, values: Mapping[str, Any]) -> Config:
         """The document with other values at dotted keys that it has, as `setting` checks them."""
-        tree = schema.overlay(self.tree, _nested(values))
+        tree = schema.overlay(self.tree, _nested(values.items()))
         return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, COMMAND_LINE)})
 
     def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
@@ -144,10 +144,10 @@ class Config:
             return error
         below = (key for key in self.origin if key.startswith(f"{error.key}."))
         key = error.key if error.key in self.origin else next(below, error.key)
-        while key not in self.origin:
-            if not key:
-                return error
+        while key and key not in self.origin:
             key = key.rpartition(".")[0]
+        if not key:
+            return error
         file, line = _file_and_line(self.origin[key])
         if key != error.key or isinstance(value := self[key], dict | list):
             return error.at(file=file, line=line)
@@ -238,9 +238,10 @@ def load(
     `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
     section that is given whole takes the place of the files'.
     """
-    words = dict(map(_override, overrides))
-    named = {key: words[key] for key in ("model", "row", *NAMED) if not isinstance(words.get(key, {}), dict)}
-    command = _of_words(named)
+    words = list(map(_override, overrides))
+    named = {key: value for key, value in words if key in ("model", "row", *NAMED) and not isinstance(value, dict)}
+    words = [(key, value) for key, value in words if key not in named or isinstance(value, dict)]
+    command = _of_words(named.items())
     name = _name(command, "model") if "model" in named else name
     if name is None and "row" in named:
         raise command.error("row", "a row needs its table", "name it, as in table/narang2021 row=GeLU")
@@ -251,7 +252,7 @@ def load(
         layers = [replace(layer, tree=_without(layer.tree, *filled)) for layer in layers]
         layers.append(_from(filler, dict(filled)))
     layers.append(replace(command, tree=_without(named, "model", "row")))
-    last = [*(_rows(chain, command, str(name)) if "row" in named else ()), _of_words(_without(words, *named))]
+    last = [*(_rows(chain, command, str(name)) if "row" in named else ()), _of_words(words)]
     laid = reduce(_lay, [*layers, *last], Config({}, {}))
     if "model" not in laid.tree:
         raise ScalingError("no model is named", fix=nearest("", names("model")))
@@ -296,7 +297,7 @@ def of_values(place: str, tree: Mapping[str, Any]) -> Config:
 def setting(word: str) -> tuple[str, Any]:
     """The key and the value of an override of a section with fixed keys, checked as `load` checks it."""
     key, value = _override(word)
-    layer, section = _of_words({key: value}), key.partition(".")[0]
+    layer, section = _of_words([(key, value)]), key.partition(".")[0]
     return key, Config({section: _checked(layer, section)}, {})[key]
 
 
@@ -308,7 +309,7 @@ def override(word: str) -> tuple[str, Any]:
 
 def assignments(words: Iterable[str]) -> dict[str, Any]:
     """The tree that words `key=value` make; the later of two equal keys counts."""
-    return strict_yaml.values(_of_words(dict(map(_override, words))).tree)
+    return strict_yaml.values(_of_words(map(_override, words)).tree)
 
 
 # Layers
@@ -336,7 +337,7 @@ def _lay(laid: Config, layer: Config) -> Config:
             laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
             layer = Config(_without(layer.tree, section), _without(layer.origin, section, f"{section}.kind"))
     try:
-        layer = _with_parts(replace(layer, tree=_nested(layer.tree)))
+        layer = _with_parts(replace(layer, tree=_nested(layer.tree.items())))
     except ScalingError as error:
         raise layer.place(error) from None
     tree = dict(laid.tree)
@@ -454,32 +455,35 @@ def _from(place: str, tree: dict[str, Any]) -> Config:
     return Config(tree, dict.fromkeys([*nodes, *words], place))
 
 
-def _nested(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bool = False) -> dict[str, Any]:
     """The tree with every dotted key spelled out: `block.channel: X` as `block: {channel: X}`. It is one layer, so
-    nothing in it replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together, in either order.
+    nothing in it replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together, in either order. A key that is
+    there twice is refused, unless the later wins.
     """
     nested: dict[str, Any] = {}
-    for key, value in tree.items():
+    for key, value in items:
         parts = key.split(".")
         if "" in parts:
             raise ScalingError("a dotted key has an empty part", key=above + key, fix="write it as section.key")
         if isinstance(value, dict):
-            value = _nested(value, f"{above}{key}.")
+            value = _nested(value.items(), f"{above}{key}.")
         for part in reversed(parts):
             value = {part: value}
-        nested = _union(nested, value, above + key)
+        nested = _union(nested, value, above + key, later_wins)
     return nested
 
 
-def _union(first: Any, second: Any, key: str) -> Any:
+def _union(first: Any, second: Any, key: str, later_wins: bool) -> Any:
     if isinstance(first, dict) and isinstance(second, str):
         second = {"kind": second}
     if isinstance(second, dict) and isinstance(first, str):
         first = {"kind": first}
-    if not (isinstance(first, dict) and isinstance(second, dict)):
-        raise ScalingError("the key is there twice", key=key, fix="keep one of them")
-    both = {part: _union(first[part], second[part], key) for part in second if part in first}
-    return {**first, **second, **both}
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = {part: _union(first[part], second[part], key, later_wins) for part in second if part in first}
+        return {**first, **second, **both}
+    if later_wins:
+        return second
+    raise ScalingError("the key is there twice", key=key, fix="keep one of them")
 
 
 def _pruned(config: Config) -> Config:
@@ -567,10 +571,10 @@ def _resolved(config: Config) -> Config:
 # Words of a command line
 
 
-def _of_words(words: Mapping[str, Any]) -> Config:
+def _of_words(words: Iterable[tuple[str, Any]]) -> Config:
     """The layer of a command line."""
     try:
-        return _from(COMMAND_LINE, _nested(words))
+        return _from(COMMAND_LINE, _nested(words, later_wins=True))
     except ScalingError as error:
         raise error.at(file=COMMAND_LINE) from None
 

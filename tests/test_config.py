@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -79,7 +80,7 @@ def shelf(tmp_path, monkeypatch):
     return write
 
 
-def refusal(function, *arguments):
+def refusal(function: Any, *arguments: Any) -> Any:
     """The one line of a refusal with code 2, or the answer."""
     try:
         return function(*arguments)
@@ -251,6 +252,7 @@ OPTIMIZERS = {
     ("optimizer.lr=1", "optimizer=SGD"): {"kind": "SGD", "lr": 1},
     ("optimizer.lr=1", "optimizer.lr=2"): {"kind": "AdamW", "lr": 2, "betas": [0.9, 0.95]},
     ("optimizer={'kind': 'SGD', 'lr': 4.0}",): {"kind": "SGD", "lr": 4.0},
+    ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"kind": "SGD", "lr": 2},
     ("--optimizer.lr=None",): {"kind": "AdamW", "lr": None, "betas": [0.9, 0.95]},
     ("optimizer.note={a}: [b] {c}",): {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95], "note": "{a}: [b] {c}"},
 }

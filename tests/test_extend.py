@@ -11,8 +11,7 @@ import pytest
 
 from scaling import schema
 from scaling.cli import VERBS, main
-from scaling.errors import ScalingError
-from scaling.laws import fit, laws, named
+from scaling.laws import fit
 
 SMALL = Path(__file__).parent / "studies" / "small.yaml"
 
@@ -73,15 +72,9 @@ def test_a_law_of_ones_own_is_fitted_by_its_name(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["estimates"]["beta"] == pytest.approx(0.5, rel=1e-4)
     assert document["citation"] == "Doe 2026"
-    assert "sinking" in laws()
+    assert main(["explain", "law", "--extend", path]) == 0
+    assert "sinking" in capsys.readouterr().out
     assert fit("sinking", {"D": [1e3, 1e4, 1e5, 1e6], "loss": [3.0, 2.5, 2.2, 2.1]}).form.name == "sinking"
-
-
-def test_a_law_of_ones_own_is_explained_and_listed(tmp_path, capsys):
-    path = written(tmp_path, LAW)
-    for name in ("law", "sinking"):
-        assert main(["explain", name, "--extend", path]) == 0
-        assert "Doe 2026" in capsys.readouterr().out
 
 
 BAD = {
@@ -99,11 +92,6 @@ def test_what_cannot_join_is_one_line(name, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert said in err
-
-
-def test_a_name_of_a_law_that_did_not_join_is_refused():
-    with pytest.raises(ScalingError, match="no law"):
-        named("sinking")
 
 
 MINE = (

@@ -173,6 +173,7 @@ def test_groups_are_fitted_by_generalised_least_squares():
     """At its own correlation the gradient of r'V⁻¹r vanishes, computed here from the covariance itself."""
     found = fit("chinchilla", trunks(), group="trunk", objective="log_squared", starts=64)
     trunk, problem = found.points["trunk"][found.order], found.problem
+    assert isinstance(problem.shared, SharedErrors)
     rho = problem.shared.correlation
     covariance = np.where(trunk[:, None] == trunk, rho, 0.0) + (1 - rho) * np.eye(len(trunk))
     error, theta = problem.errors(found.u[None])[0], found.theta

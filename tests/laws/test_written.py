@@ -5,7 +5,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.laws import fit, intervals, named
-from scaling.laws.law import constrained
+from scaling.laws.law import Law, constrained
 from scaling.laws.points import load_points
 from scaling.laws.written import Written, law_of, read_law, written_law
 
@@ -148,16 +148,22 @@ def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
         assert what in str(caught.value)
 
 
+def named_law(text: str) -> Law:
+    law = law_of(text)
+    assert isinstance(law, Law)
+    return law
+
+
 def test_a_text_names_a_law_or_writes_one():
     assert law_of("chinchilla") is named("chinchilla")
-    assert [step.name for step in law_of("two_step").steps] == ["chinchilla", "task_sigmoid"]
+    assert [step.name for step in named_law("two_step").steps] == ["chinchilla", "task_sigmoid"]
     assert [law_of(text) for text in ("E+A", "L = E")] == [Written("E+A"), Written("L = E")]
     with pytest.raises(ScalingError, match="there is no law 'chinchila'; did you mean 'chinchilla'"):
         law_of("chinchila")
 
 
 def test_both_steps_of_a_law_are_tied_and_bounded_under_their_own_names():
-    form = constrained(law_of("two_step"), {"alpha": "beta"}, {"task_k": (1.0, 5.0)})
+    form = constrained(named_law("two_step"), {"alpha": "beta"}, {"task_k": (1.0, 5.0)})
     assert form.tied == {"alpha": "beta"}
     assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
     columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}

@@ -281,8 +281,8 @@ def documents(study, made_study, tmp_path_factory):
         encoder = run("train", "train", "encoder", *short[1:], "data=files", *text)["run"]
         run("train", "train", "encoder_decoder", *short[1:])
         run("generate", "generate", encoder, "--prompt", "a [MASK]")
-        run("look", "look", one, "--text", "1 2")
-        run("look", "look", encoder, "--text", "a [MASK]")
+        run("look", "look", one, "1 2")
+        run("look", "look", encoder, "a [MASK]")
         run("landscape", "landscape", one, "--side", "3", "--windows", "8")
         run("probe", "probe", one, "ranks", "--tokens", "500")
         run("export", "export", one, "--to", "exported")
