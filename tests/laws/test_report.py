@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -180,11 +179,12 @@ def test_the_noise_between_seeds_is_measured(noise):
     seeds = pandas.concat([base.assign(seed=seed, run=base["run"] + f"-{seed}") for seed in range(40)])
     seeds["loss"] += noise * np.random.default_rng(0).standard_normal(len(seeds))
     stated = {"noise": "0.002, over 20 seeds of another study"}
-    answers: Any = scaling.fit(seeds, intervals="none", starts=64, define=stated).checklist.set_index("question")[
-        "answer"
-    ]
-    assert float(answers["How large is the noise between seeds?"].split()[0]) == pytest.approx(noise, rel=0.1)
-    answers: Any = scaling.fit(base, intervals="none", starts=64, define=stated).checklist.set_index("question")[
-        "answer"
-    ]
-    assert answers["How large is the noise between seeds?"] == stated["noise"]
+    measured, told = (
+        scaling.fit(table, intervals="none", starts=64, define=stated)
+        .checklist.set_index("question")
+        .to_dict()["answer"]
+        for table in (seeds, base)
+    )
+    question = "How large is the noise between seeds?"
+    assert float(measured[question].split()[0]) == pytest.approx(noise, rel=0.1)
+    assert told[question] == stated["noise"]
