@@ -276,11 +276,16 @@ def extensions() -> list[str]:
 
 
 def overlay(below: Any, above: Any) -> Any:
-    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind."""
+    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind; `64` and
+    `4k`, which a layer holds as text too, are none.
+    """
+
+    def is_word(value: Any) -> bool:
+        return isinstance(value, str) and (value.isidentifier() or value.startswith("${"))
+
     if not isinstance(above, Mapping):
-        is_kind = isinstance(above, str) and isinstance(below, Mapping) and "kind" in below
-        return {"kind": above} if is_kind else above
-    below = {"kind": below} if isinstance(below, str) else below
+        return {"kind": above} if is_word(above) and isinstance(below, Mapping) and "kind" in below else above
+    below = {"kind": below} if is_word(below) else below
     if "kind" in above or not isinstance(below, Mapping):
         return above
     return {**below, **{key: overlay(below.get(key), value) for key, value in above.items()}}

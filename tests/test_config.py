@@ -488,3 +488,9 @@ def test_reading_configs_imports_nothing_heavy():
     code = "import sys, scaling.config; print({'torch', 'numpy', 'omegaconf', 'lightning'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_number_replaces_the_keys_that_lay_over_a_number(shelf):
+    shelf("a.yaml", "base: plain\ntrain: {batch: {tokens: 25000}}\n")
+    assert load("a.yaml")["train.batch"] == {"tokens": 25000}
+    assert load("a.yaml", ["train.batch=4"])["train.batch"] == 4

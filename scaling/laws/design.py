@@ -73,13 +73,20 @@ class Linear:
     """A law near its parameters, or a surface: what runs at the candidates show of some quantities."""
 
     def __init__(
-        self, rows: np.ndarray, slopes: np.ndarray, trunks: np.ndarray, correlation: float = 0.0, known: float = KNOWN
+        self,
+        rows: np.ndarray,
+        slopes: np.ndarray,
+        trunks: np.ndarray,
+        correlation: float = 0.0,
+        *,
+        known: float = KNOWN,
+        basis: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
-        """`rows` `[candidates, p]` and `slopes` `[quantities, p]` are the derivatives by the parameters."""
-        left, size, right = np.linalg.svd(rows, full_matrices=False)
-        # In coordinates in which the candidates together have the information of that many runs on each.
-        self.rows = left * np.sqrt(len(rows))
-        self.slopes = slopes @ right.T / np.maximum(size, 1e-10 * size[0]) * np.sqrt(len(rows))
+        """`rows` `[candidates, p]` and `slopes` `[quantities, p]` are the derivatives by the parameters; `known` is
+        meant in the coordinates of `basis`, by default the principal ones.
+        """
+        matrix = (basis or principal)(rows)
+        self.rows, self.slopes = rows @ matrix, slopes @ matrix
         self.trunks, self.correlation, self.known = trunks, correlation, known
 
     def variances(self, taken: Sequence[int]) -> tuple[float, np.ndarray]:
@@ -108,6 +115,20 @@ class Linear:
         return now, np.maximum(now - gain, 1e-12 * now)
 
 
+def principal(rows: np.ndarray) -> np.ndarray:
+    """Coordinates in which the candidates together have the information of that many runs on each."""
+    _, size, right = np.linalg.svd(rows, full_matrices=False)
+    return right.T / np.maximum(size, 1e-10 * size[0]) * np.sqrt(len(rows))
+
+
+def scaled(rows: np.ndarray) -> np.ndarray:
+    """Each parameter in the unit that makes its mean square over the candidates one: what is known beforehand then
+    counts most along what the candidates hardly show, which a few runs are not spent on.
+    """
+    size = np.sqrt(np.mean(rows**2, axis=0))
+    return np.diag(1.0 / np.where(size > 0, size, 1.0))
+
+
 def surface(columns: Columns, trunks: np.ndarray) -> Linear:
     """A quadratic surface in the logarithms of the columns, which spreads runs before any law is known."""
     logs = []
@@ -116,7 +137,7 @@ def surface(columns: Columns, trunks: np.ndarray) -> Linear:
         span = np.ptp(values)
         logs.append((values - values.min()) / span * 2.0 - 1.0 if span > 0 else np.zeros_like(values))
     rows = np.column_stack([np.ones(len(logs[0])), *logs, *(value**2 for value in logs)])
-    return Linear(rows, rows, trunks, known=SPREAD)
+    return Linear(rows, rows, trunks, known=SPREAD, basis=scaled)
 
 
 def best_first(
@@ -315,7 +336,7 @@ def choose_runs(
                 fitted.problem.derivative(fitted.u[None], {name: np.asarray(at[name], float) for name in form.inputs})
                 for at in (table, targets)
             )
-            linear = Linear(rows[0, 1:].T, wanted[0, 1:].T, candidates.trunks, known=SPREAD)
+            linear = Linear(rows[0, 1:].T, wanted[0, 1:].T, candidates.trunks, known=SPREAD, basis=scaled)
         except ScalingError:
             linear = spread
         more = _greedy(linear, candidates, allowed, taken=chosen)
