@@ -276,8 +276,8 @@ def extensions() -> list[str]:
 
 
 def overlay(below: Any, above: Any) -> Any:
-    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind; `64` and
-    `4k`, which a layer holds as text too, are none.
+    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind; `64`
+    and `4k`, which a layer holds as text too, are none.
     """
 
     def is_word(value: Any) -> bool:
