@@ -279,10 +279,11 @@ def choose(
     if seen.beliefs:
         now, after = variances(goal, candidates, taken, seen)
         freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
+        order, score = best_first((np.log(now), np.log(after)), cost, affordable)
     else:
         now, after = surface(candidates.columns, candidates.trunks).variances(taken)
         freedom = 0
-    order, score = best_first((now, after), cost, affordable)
+        order, score = best_first((now, after), cost, affordable)
     row = int(order[0])
     return Choice(
         row,
