@@ -142,8 +142,9 @@ class Points:
         return self.used + self.excluded + self.failed
 
     def count(self) -> str:
-        split = f" ({len(self)} fitted, {self.held_out} held out)" if self.held_out else ""
-        return f"{self.used} used{split} + {self.excluded} excluded + {self.failed} failed = {self.planned} planned"
+        others = {"held out": self.held_out, "excluded": self.excluded, "failed": self.failed}
+        more = (f", {count} {kind}" for kind, count in others.items() if count)
+        return plural(len(self), "point") + "".join(more)
 
     def definition(self, name: str) -> str:
         return self.definitions.get(name, NOT_STATED)

@@ -30,7 +30,7 @@ def test_the_held_out_test_and_the_predictions(table, capsys):
     document = fitted(capsys, *words)
     assert document["held_out"]["n"] == 6
     assert document["held_out"]["largest_relative_error"] < 0.02
-    assert document["points"]["count"] == "36 used (30 fitted, 6 held out) + 0 excluded + 0 failed = 36 planned"
+    assert document["points"]["count"] == "30 points, 6 held out"
     for prediction, (N, D) in zip(document["predictions"], ((7e9, 1.4e11), (1e9, 1e12)), strict=True):
         assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.01)
         assert prediction["interval_mean"]["low"] <= loss(N, D) <= prediction["interval_mean"]["high"]

@@ -43,7 +43,7 @@ def test_a_wandb_export_is_read_as_it_is(tmp_path, capsys):
     path = write(tmp_path / "export.csv", table)
     names = ["--map", "N=config.params-config.embedding", "D=tokens", "loss=val/loss"]
     document = fitted(capsys, path, *names, "--intervals", "none")
-    assert document["points"]["count"] == "18 used + 0 excluded + 18 failed = 36 planned"
+    assert document["points"]["count"] == "18 points, 18 failed"
     assert document["points"]["definitions"]["N"] == "config.params-config.embedding"
     assert document["points"]["pooled"] == {}
     assert document["estimates"]["alpha"] == pytest.approx(TRUTH["alpha"], rel=0.1)
@@ -130,7 +130,7 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
             counted = {"N": {"non_embedding": size, "total": 2 * size}, "C": {"exact": 6 * size * tokens}}
             attempt.finish("finished", {"loss": float(runs["final"][i]), "tokens": tokens, **counted})
     document = fitted(capsys, str(tmp_path / "runs"), "--intervals", "none")
-    assert document["points"]["count"] == "36 used + 0 excluded + 0 failed = 36 planned"
+    assert document["points"]["count"] == "36 points"
     assert document["points"]["definitions"]["N"] == "without embeddings"
     ledger.save_plan("mine", {"runs": entries})
     for folder in (tmp_path / "runs", tmp_path / "runs" / "studies" / "mine"):
