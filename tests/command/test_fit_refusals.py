@@ -121,7 +121,11 @@ def tables():
             {**runs, "run": ["same"] * 36, "tokens": [1e9] * 36},
             "1 run is in the table more than once",
         ),
-        "excluded": ("chinchilla", {**runs, "status": ["diverged"] * 36}, "0 used + 36 excluded + 0 failed = 36"),
+        "excluded": (
+            "chinchilla",
+            {**runs, "status": ["diverged"] * 36},
+            "there is no finished run to fit: 0 points, 36 excluded",
+        ),
         "losses that rise": ("chinchilla", {**runs, "final": L[::-1]}, "the loss rises with N and D"),
         "six losses that rise": ("chinchilla", toy, "the loss rises with N and D, where chinchilla can only fall"),
         "a rising power law": ("power_law_n", {**runs, "final": N**0.1}, "the loss rises with N"),

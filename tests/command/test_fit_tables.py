@@ -88,7 +88,7 @@ def test_the_table_s_own_column_holds_runs_out(tmp_path, capsys):
     held = [int(size > 9e8) for size in runs["params"]]
     path = write(tmp_path / "points.csv", {**runs, "held_out": held})
     words = [path, *MAP, "--intervals", "none"]
-    assert fitted(capsys, *words)["points"]["count"].startswith("36 used (30 fitted, 6 held out)")
+    assert fitted(capsys, *words)["points"]["count"].startswith("30 points, 6 held out")
     assert fitted(capsys, *words) | {"points": 0} == fitted(capsys, *words, "--hold-out", "N>9e8") | {"points": 0}
     assert fitted(capsys, *words, "--hold-out", "none")["points"]["held_out"] == 0
     words_of = {0: "False", 1: "True"}

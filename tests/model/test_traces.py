@@ -29,7 +29,8 @@ def trace(case: tuple[str, str]) -> dict[str, Any]:
 
 
 def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return all(a[key] == pytest.approx(b[key], rel=1e-7) for key in ("loss", "gradient"))
+    # Weights are drawn in float32, whose last digit depends on the processor's instructions.
+    return all(a[key] == pytest.approx(b[key], rel=3e-6) for key in ("loss", "gradient"))
 
 
 def test_what_is_computed_changes_only_with_a_version(request):
