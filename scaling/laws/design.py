@@ -10,7 +10,7 @@ Everything here is deterministic.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,13 +80,13 @@ class Linear:
         correlation: float = 0.0,
         *,
         known: float = KNOWN,
-        basis: Callable[[np.ndarray], np.ndarray] | None = None,
+        basis: np.ndarray | None = None,
     ):
         """`rows` `[candidates, p]` and `slopes` `[quantities, p]` are the derivatives by the parameters; `known` is
         meant in the coordinates of `basis`, by default the principal ones.
         """
-        matrix = (basis or principal)(rows)
-        self.rows, self.slopes = rows @ matrix, slopes @ matrix
+        basis = principal(rows) if basis is None else basis
+        self.rows, self.slopes = rows @ basis, slopes @ basis
         self.trunks, self.correlation, self.known = trunks, correlation, known
 
     def variances(self, taken: Sequence[int]) -> tuple[float, np.ndarray]:
@@ -137,7 +137,7 @@ def surface(columns: Columns, trunks: np.ndarray) -> Linear:
         span = np.ptp(values)
         logs.append((values - values.min()) / span * 2.0 - 1.0 if span > 0 else np.zeros_like(values))
     rows = np.column_stack([np.ones(len(logs[0])), *logs, *(value**2 for value in logs)])
-    return Linear(rows, rows, trunks, known=SPREAD, basis=scaled)
+    return Linear(rows, rows, trunks, known=SPREAD, basis=scaled(rows))
 
 
 def best_first(
@@ -332,11 +332,14 @@ def choose_runs(
         known = Points({name: candidates.at(chosen)[name] for name in form.inputs} | {form.target: losses})
         try:
             fitted = fit(form, known, objective=tolerant_objective(form), starts=BATCH_STARTS, seed=seed)
+            # Of the loss itself, whichever space it is fitted in: what counts is the square error there.
+            law = replace(fitted.problem, objective=OBJECTIVES["squared"])
             rows, wanted = (
-                fitted.problem.derivative(fitted.u[None], {name: np.asarray(at[name], float) for name in form.inputs})
+                law.derivative(fitted.u[None], {name: np.asarray(at[name], float) for name in form.inputs})[0, 1:].T
                 for at in (table, targets)
             )
-            linear = Linear(rows[0, 1:].T, wanted[0, 1:].T, candidates.trunks, known=SPREAD, basis=scaled)
+            units = scaled(np.delete(rows, chosen, axis=0))
+            linear = Linear(rows, wanted, candidates.trunks, known=SPREAD, basis=units)
         except ScalingError:
             linear = spread
         more = _greedy(linear, candidates, allowed, taken=chosen)
