@@ -68,7 +68,7 @@ class TableResult:
         return ()
 
     def tables(self) -> Iterable[Table]:
-        raise NotImplementedError
+        return ()
 
     def remarks(self) -> Iterable[str]:
         """Return the lines below the tables."""

@@ -89,8 +89,8 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
                 raise refuse(event.start_mark, f"the tag {event.tag!r} is not read", "write the plain value")
         root: Any = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
-        told = [getattr(error, name, None) for name in ("problem", "context")]
-        what = "not YAML: " + (" ".join(filter(None, told)) or str(getattr(error, "reason", error)))
+        words = [getattr(error, name, None) for name in ("problem", "context")]
+        what = "not YAML: " + (" ".join(filter(None, words)) or str(getattr(error, "reason", error)))
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         if mark is None:
             raise ScalingError(what, file=file) from None

@@ -85,9 +85,9 @@ def refusal(function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except ScalingError as error:
-        told, code = str(error), error.code
-    assert ("\n" in told, code) == (False, 2)
-    return told
+        message, code = str(error), error.code
+    assert ("\n" in message, code) == (False, 2)
+    return message
 
 
 DOCUMENTS = {
@@ -152,9 +152,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("text", REFUSALS, ids=lambda text: ascii(text[:30]))
 def test_what_is_no_strict_yaml_is_refused_in_one_line_with_its_place(text, shelf):
-    told = refusal(document, shelf("a.yaml", text))
-    assert told.startswith("a.yaml")
-    assert REFUSALS[text] in told
+    message = refusal(document, shelf("a.yaml", text))
+    assert message.startswith("a.yaml")
+    assert REFUSALS[text] in message
 
 
 @pytest.mark.parametrize("where", ["absent.yaml", "folder", "pipe", "a\0b.yaml", "x" * 300 + ".yaml"])
@@ -343,8 +343,8 @@ def test_one_key_is_the_norm_of_a_shipped_model(name):
 
 
 def test_a_norm_that_nothing_refers_to_is_refused(shelf):
-    told = refusal(load, "plain", ["model.norm=A", "model.block.norm=B", "model.stack.norm=B"])
-    assert told.startswith("command line: model.norm: nothing in this model refers to it; set model.block.norm")
+    message = refusal(load, "plain", ["model.norm=A", "model.block.norm=B", "model.stack.norm=B"])
+    assert message.startswith("command line: model.norm: nothing in this model refers to it; set model.block.norm")
 
 
 def test_a_key_of_one_norm_is_laid_over_the_norm_of_the_model():
@@ -406,8 +406,8 @@ table/paper row=Bare: paper.yaml:10: rows.Bare=5: expected sections under a row;
 
 @pytest.mark.parametrize("case", MISTAKES.strip().splitlines())
 def test_a_mistake_on_the_command_line_is_one_line(shelf, case):
-    words, _, told = case.partition(": ")
-    assert told.replace("> ", "command line: ", 1) in refusal(load, words.split()[0], words.split()[1:])
+    words, _, message = case.partition(": ")
+    assert message.replace("> ", "command line: ", 1) in refusal(load, words.split()[0], words.split()[1:])
 
 
 def test_a_model_has_to_be_named(shelf):
@@ -437,11 +437,11 @@ base: plain\ndata: loop | loop.yaml:1: data='other': expected its keys here, not
 
 @pytest.mark.parametrize("case", FILES.strip().splitlines())
 def test_a_mistake_in_a_file_names_its_line(shelf, case):
-    text, _, told = case.partition(" | ")
+    text, _, message = case.partition(" | ")
     shelf("mine.yaml", text.replace("\\n", "\n"))
     shelf("yours.yaml", "base: mine\n")
     shelf("loop.yaml", "data: other\n")
-    assert refusal(load, "mine.yaml").startswith(told)
+    assert refusal(load, "mine.yaml").startswith(message)
 
 
 def test_references_are_bounded_when_they_are_written_out(shelf):

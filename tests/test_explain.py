@@ -97,9 +97,9 @@ def test_every_key_law_command_and_shipped_name_is_explained():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [("block.chanel", "there is no slot 'chanel'; did you mean 'channel'?\n"), ("Rotray", "did you mean 'Rotary'?\n")],
 )
-def test_an_unknown_name_is_one_line(name, told, capsys):
+def test_an_unknown_name_is_one_line(name, message, capsys):
     assert main(["explain", name]) == 2
-    assert capsys.readouterr().err.endswith(told)
+    assert capsys.readouterr().err.endswith(message)

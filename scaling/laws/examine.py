@@ -122,11 +122,7 @@ def _law(
     followed = [bounds[name] for name in form.derived if name in bounds]
     unidentified += [each.name for each in followed if is_wide(each)]
     return {
-        "law": form.name,
-        "formula": form.formula,
-        "citation": form.citation,
-        "inputs": form.axes,
-        "target": form.target,
+        **_stated(form),
         "estimates": fit.estimates,
         "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
         "fixed": problem.fixed,
@@ -135,7 +131,6 @@ def _law(
         "objective": fit.objective,
         "objective_kind": problem.objective.name,
         "starts_agreeing": fit.starts_agreeing,
-        "converged": True,
         "n": len(problem.observed),
         "degrees_of_freedom": fit.degrees_of_freedom,
         "residual_scale": fit.diagnostics.residual_scale,
@@ -150,6 +145,17 @@ def _law(
         "ranges": _ranges(fit),
         "clusters": _group(fit, group, level),
         "answers": [_answer(*entry) for entry in _questions(fit, bounds, stated)],
+    }
+
+
+def _stated(form: Law) -> Document:
+    """What a law says of itself."""
+    return {
+        "law": form.name,
+        "formula": form.formula,
+        "citation": form.citation,
+        "inputs": form.axes,
+        "target": form.target,
     }
 
 
@@ -171,17 +177,12 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
         for key in ("not_identified", "unreliable")
     }
     return {
-        "law": form.name,
-        "formula": form.formula,
-        "citation": form.citation,
-        "inputs": form.axes,
-        "target": form.target,
+        **_stated(form),
         **both,
         "tied": loss["tied"] | {PREFIX + name: PREFIX + other for name, other in task["tied"].items()},
         "objective": None,
         "objective_kind": None,
         "starts_agreeing": min(step["starts_agreeing"] for step in steps.values()),
-        "converged": True,
         "n": task["n"],
         "degrees_of_freedom": fit.degrees_of_freedom,
         "correlation": fit.correlation,

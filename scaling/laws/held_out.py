@@ -19,6 +19,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import laws, named
+from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import Fit, fit
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
@@ -33,7 +34,6 @@ YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false
 
 FRACTIONS = (0.2, 0.4)
 """The fractions of the points, the largest by one axis, that a back-test leaves out."""
-POINTS_A_PARAMETER = 3
 BACK_TEST_STARTS = 256
 
 POWERS = (0.0, 0.25, 0.5)

@@ -179,7 +179,7 @@ def test_the_noise_between_seeds_is_measured(noise):
     seeds = pandas.concat([base.assign(seed=seed, run=base["run"] + f"-{seed}") for seed in range(40)])
     seeds["loss"] += noise * np.random.default_rng(0).standard_normal(len(seeds))
     stated = {"noise": "0.002, over 20 seeds of another study"}
-    measured, told = (
+    measured, stated_alone = (
         scaling.fit(table, intervals="none", starts=64, define=stated)
         .checklist.set_index("question")
         .to_dict()["answer"]
@@ -187,4 +187,4 @@ def test_the_noise_between_seeds_is_measured(noise):
     )
     question = "How large is the noise between seeds?"
     assert float(measured[question].split()[0]) == pytest.approx(noise, rel=0.1)
-    assert told[question] == stated["noise"]
+    assert stated_alone[question] == stated["noise"]
