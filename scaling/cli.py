@@ -196,8 +196,8 @@ def _parser(verb: str, function: Callable[..., Any], options: Mapping[str, Optio
     )
     for parameter in (p for p in parameters if p.name in options):
         default = parameter.default
-        is_told = isinstance(default, str | int | float) and default is not False and default != ""
-        shown = helps.get(parameter.name, "") + (f" (default {default})" if is_told else "")
+        is_shown = isinstance(default, str | int | float) and default is not False and default != ""
+        shown = helps.get(parameter.name, "") + (f" (default {default})" if is_shown else "")
         how = {"action": "append", **options[parameter.name][0]}
         parser.add_argument(f"--{spelled(parameter)}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
     parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])

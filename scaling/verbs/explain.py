@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import textwrap
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, nearest
 from scaling.printing import columns
-from scaling.verbs import function_name
 from scaling.verbs.result import Result
-from scaling.verbs.signature import VERBS, documented, verb
+from scaling.verbs.signature import VERBS, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Law
@@ -92,8 +90,7 @@ def _document(name: str | None) -> dict[str, Any]:
     if shipped := _shipped(name):
         return {"name": name, "shipped": shipped}
     if name in VERBS:
-        meaning = documented(getattr(importlib.import_module("scaling"), function_name(name)))[0].partition("\n")[0]
-        return {"command": name, "meaning": meaning, "help": f"scaling {name} --help"}
+        return {"command": name, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
     kinds = [kind for each in slots.values() for kind in each]
     fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *every_law, *kinds])
