@@ -39,10 +39,10 @@ def main(config: str, failure: str, how: str, *extensions: str) -> int:
         leave(stopped.code)
     except ScalingError as error:
         Path(failure).write_text(str(error))
-        return error.code
+        leave(error.code)
     except BaseException:
         Path(failure).write_text(traceback.format_exc())
-        return 1
+        leave(1)
 
 
 if __name__ == "__main__":

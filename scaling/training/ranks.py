@@ -94,12 +94,11 @@ def joined() -> Iterator[Ranks]:
     environment = os.environ
     # Small things (a claim, a signal) go by gloo wherever the gradients go.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        yield Ranks(int(environment["RANK"]), int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"]))
-        distributed.barrier()  # the first holds the others' meeting place, and may not leave before them
-    finally:
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
+    yield Ranks(int(environment["RANK"]), int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"]))
+    # After an error the group stays: to leave it may wait for the others, who wait for this rank.
+    distributed.barrier()  # the first holds the others' meeting place, and may not leave before them
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def pulse() -> None:

@@ -161,8 +161,8 @@ def deferred() -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End a process that was stopped. The interpreter would take seconds to end by itself where torch is loaded and the
-    machine is busy, and no longer handles signals meanwhile.
+    """End a process that was stopped, or a rank that failed. The interpreter would take seconds to end by itself where
+    torch is loaded and the machine is busy, and no longer handles signals meanwhile.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
