@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -13,52 +12,36 @@ from scaling.batch import Batch
 from scaling.data.batches import Batches
 from scaling.data.prefetch import ahead
 
-
-@dataclass
-class Loader:
-    """One rank's batches of the steps from `start` to `stop`. Each iteration begins at `start`."""
-
-    batches: Batches
-    start: int
-    stop: int | None  # None: without end
-    rank: int = 0
-    ranks: int = 1
-    depth: int = 2
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (batch for _, batch in self._numbered(self.start))
-
-    def __len__(self) -> int:
-        if self.stop is None:
-            raise TypeError("these batches have no end")
-        return max(0, self.stop - self.start)
-
-    def _numbered(self, first: int) -> Iterator[tuple[int, Batch]]:
-        return zip(self._steps(first), ahead(self._batch, self._steps(first), self.depth))
-
-    def _batch(self, step: int) -> Batch:
-        return self.batches.batch(step, self.rank, self.ranks)
-
-    def _steps(self, first: int) -> Iterator[int]:
-        return count(first) if self.stop is None else iter(range(first, self.stop))
+HeldOut = tuple[Batches, int]  # the batches of an evaluation, and how many they are
 
 
 @dataclass
-class TrainingLoader(Loader):
-    """A loader whose next iteration goes on where the one before stopped, and begins at `start` after the last step.
-    Lightning's checkpoints keep which step comes next.
+class TrainingLoader:
+    """One rank's batches up to the step `stop`. An iteration goes on where the one before stopped, after the last step
+    at the first. Lightning's checkpoints keep which step comes next.
     """
 
+    batches: Batches
+    stop: int
+    rank: int = 0
+    ranks: int = 1
+
     def __post_init__(self) -> None:
-        self._next = self.start
+        self._next = 0
 
     def __iter__(self) -> Iterator[Batch]:
         # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
-        if self.stop is not None and self._next >= self.stop:
-            self._next = self.start
-        for step, batch in self._numbered(self._next):
+        steps = range(0 if self._next >= self.stop else self._next, self.stop)
+
+        def make(step: int) -> Batch:
+            return self.batches.batch(step, self.rank, self.ranks)
+
+        for step, batch in zip(steps, ahead(make, steps, depth=2)):
             self._next = step + 1
             yield batch
+
+    def __len__(self) -> int:
+        return self.stop
 
     def state_dict(self) -> dict[str, int]:
         return {"next": self._next}
@@ -67,28 +50,48 @@ class TrainingLoader(Loader):
         self._next = state["next"]
 
 
-class DataModule(LightningDataModule):
-    """Training batches from step `start` to `stop`, and the fixed batches of an evaluation."""
+@dataclass
+class EvaluationLoader:
+    """One rank's part of the batches of an evaluation: whole ones, so that each is computed as one rank alone would.
 
-    def __init__(
-        self,
-        train: Batches,
-        validation: Batches,
-        evaluations: int,
-        start: int = 0,
-        stop: int | None = None,
-    ):
+    All ranks have as many, since a sharded model needs all of them at each; where none is left, a spare one.
+    """
+
+    held_out: Callable[[], HeldOut]
+    rank: int = 0
+    ranks: int = 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches, count = self.held_out()
+
+        def make(step: int) -> Batch:
+            return batches.batch(step) if step < count else batches.batch(count - 1).spare()
+
+        yield from ahead(make, range(self.rank, -(-count // self.ranks) * self.ranks, self.ranks), depth=2)
+
+    def __len__(self) -> int:
+        return -(-self.held_out()[1] // self.ranks)
+
+
+class DataModule(LightningDataModule):
+    """A run's training batches up to the step `stop`, and the fixed batches of an evaluation.
+
+    `held_out` gives those of the evaluation at a step, the last one's for None: those that a Trainer validates on,
+    unless a callback sets `evaluated`, the step of the next evaluation.
+    """
+
+    def __init__(self, train: Batches, held_out: Callable[[int | None], HeldOut], stop: int):
         super().__init__()
-        self.train, self.validation, self.evaluations = train, validation, evaluations
-        self.start, self.stop = start, stop
+        self.train, self.held_out, self.stop = train, held_out, stop
+        self.evaluated: int | None = None
 
     def train_dataloader(self) -> TrainingLoader:
-        rank, ranks = self._place()
-        return TrainingLoader(self.train, self.start, self.stop, rank, ranks)
+        return TrainingLoader(self.train, self.stop, *self._place())
 
-    def val_dataloader(self) -> Loader:
-        rank, ranks = self._place()
-        return Loader(self.validation, 0, self.evaluations, rank, ranks)
+    def val_dataloader(self) -> EvaluationLoader:
+        return EvaluationLoader(lambda: self.held_out(self.evaluated), *self._place())
+
+    test_dataloader = predict_dataloader = val_dataloader
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         return batch if device.type == "cpu" else batch.to(device)

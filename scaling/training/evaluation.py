@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,10 @@ import torch
 import torch.distributed as distributed
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.batches import Batches
-from scaling.data.prefetch import ahead
 from scaling.data.source import Source
 from scaling.errors import ScalingError
 from scaling.model.family import Family, targets_of, vectors
-from scaling.training.scores import Outputs
+from scaling.training.scores import Outputs, predicted, scores
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -64,32 +62,8 @@ def evaluation_steps(steps: int, points: int, evenly: bool = False) -> list[int]
     return sorted({max(1, round(steps ** (index / (points - 1)))) for index in range(points)} | {steps})
 
 
-def share(batches: Batches, count: int, rank: int, ranks: int) -> Iterator[Batch]:
-    """One rank's part of `count` batches: whole ones, so that each is computed as one rank alone would.
-
-    All ranks have as many, since a sharded model needs all of them at each; where none is left, a spare one.
-    """
-
-    def make(step: int) -> Batch:
-        if step < count:
-            return batches.batch(step)
-        return batches.batch(count - 1).spare()
-
-    yield from ahead(make, range(rank, -(-count // ranks) * ranks, ranks), depth=2)
-
-
-@torch.no_grad()
-def evaluate(
-    model: Family,
-    batches: Iterable[Batch],
-    source: Source,
-    ranks: int = 1,
-    is_code: bool = True,
-    outputs: Outputs | None = None,
-    domains: Sequence[str] = (),
-    text: np.ndarray | None = None,
-) -> dict[str, Any]:
-    """Losses of a model on held-out batches, every target counted once, summed in float64 and over the ranks.
+class Evaluation:
+    """What a model loses on held-out batches, each added once: every target counts once, in float64, over all ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
@@ -98,66 +72,96 @@ def evaluate(
     `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in the mean what was
     learned of the spans.
     """
-    training = model.training
-    model.eval()
-    total = excess = correct = counted = of_text = text_counted = torch.zeros((), dtype=torch.float64)
-    by_position: torch.Tensor | None = None
-    by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
-    has_truth = classified = False
-    for batch in batches:
+
+    def __init__(
+        self,
+        source: Source,
+        is_code: bool = True,
+        outputs: Outputs | None = None,
+        domains: Sequence[str] = (),
+        text: np.ndarray | None = None,
+    ):
+        self.source, self.is_code, self.outputs, self.domains, self.text = source, is_code, outputs, domains, text
+        names = "losses", "excess", "correct", "targets", "of_text", "texts"
+        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
+        self.by_position: torch.Tensor | None = None
+        self.by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
+        self.has_truth = self.classified = False
+
+    @torch.no_grad()
+    def add(self, model: Family, batch: Batch) -> None:
         targets = targets_of(model.head, batch)
         hidden = vectors(model.head, model(batch), batch)
         losses = model.head.loss(hidden, targets).double()
         bears = targets != IGNORE
-        counted = counted + bears.sum().cpu()
-        total = total + losses.sum().cpu()
-        if text is not None:
-            is_text = bears & torch.from_numpy(text).to(targets.device)[targets.clamp(min=0)]
-            of_text = of_text + losses[is_text].sum().cpu()
-            text_counted = text_counted + is_text.sum().cpu()
-        if domains and batch.domains is not None:
+        self._count(losses=losses, targets=bears)
+        if self.text is not None:
+            is_text = bears & torch.from_numpy(self.text).to(targets.device)[targets.clamp(min=0)]
+            self._count(of_text=losses[is_text], texts=is_text)
+        if self.domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
-            by_domain = by_domain.index_add(1, batch.domains.cpu(), rows)
+            self.by_domain = self.by_domain.index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
-            has_truth = True
-            excess = excess + (losses - batch.truth.double())[bears].sum().cpu()
+            self.has_truth = True
+            self._count(excess=(losses - batch.truth.double())[bears])
         predictions = model.head(hidden)
-        if outputs is not None:
-            outputs.add(model, batch, predictions)
-        classified = predictions.shape[:-1] == targets.shape
-        if classified:
-            correct = correct + (predictions.argmax(-1) == targets)[bears].sum().cpu()
+        if self.outputs is not None:
+            self.outputs.add(model, batch, predictions)
+        self.classified = predictions.shape[:-1] == targets.shape
+        if self.classified:
+            self._count(correct=(predictions.argmax(-1) == targets)[bears])
         if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            by_position = table if by_position is None else _longer(by_position, table)
+            self.by_position = table if self.by_position is None else _longer(self.by_position, table)
+
+    def _count(self, **values: torch.Tensor) -> None:
+        for name, value in values.items():
+            self.sums[name] = self.sums[name] + value.sum().cpu()
+
+    def measured(self, ranks: int = 1) -> dict[str, Any]:
+        """The means over all that was added, here and on the other ranks."""
+        counted = torch.stack(list(self.sums.values()))
+        if ranks > 1:
+            self.by_position = _summed(counted, self.by_position)
+            distributed.all_reduce(self.by_domain)
+        sums = dict(zip(self.sums, counted.tolist(), strict=True))
+        count = sums["targets"]
+        if not count:
+            raise ScalingError(
+                "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
+            )
+        plain = sums["losses"] / count
+        measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
+        if sums["texts"]:
+            measured["loss_text"] = sums["of_text"] / sums["texts"]
+        if self.has_truth and self.source.entropy is not None:
+            measured["excess"] = sums["excess"] / count
+            measured["loss"] = self.source.entropy + measured["excess"]
+            measured["entropy"] = self.source.entropy
+        if self.is_code and self.source.bytes_per_token:
+            measured["bits_per_byte"] = measured["loss"] / math.log(2) / self.source.bytes_per_token
+        if self.classified:
+            measured["accuracy"] = sums["correct"] / count
+        if self.domains:
+            means = zip(self.domains, *self.by_domain.tolist(), strict=True)
+            measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
+        if self.by_position is not None:
+            measured["loss_by_position"] = [
+                value / seen if seen else None for value, seen in self.by_position.T.tolist()
+            ]
+        if self.outputs is not None:
+            measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
+        return measured
+
+
+def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation, ranks: int = 1) -> dict[str, Any]:
+    """What a model loses on batches; the other ranks add theirs."""
+    training = model.training
+    model.eval()
+    for batch in batches:
+        evaluation.add(model, batch)
     model.train(training)
-    sums = torch.stack([total, excess, correct, counted, of_text, text_counted])
-    if ranks > 1:
-        by_position = _summed(sums, by_position)
-        distributed.all_reduce(by_domain)
-    all_losses, all_excess, all_correct, count, all_text, text_count = sums.tolist()
-    if not count:
-        raise ScalingError(
-            "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
-        )
-    plain = all_losses / count
-    measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
-    if text_count:
-        measured["loss_text"] = all_text / text_count
-    if has_truth and source.entropy is not None:
-        measured["excess"] = all_excess / count
-        measured["loss"] = source.entropy + measured["excess"]
-        measured["entropy"] = source.entropy
-    if is_code and source.bytes_per_token:
-        measured["bits_per_byte"] = measured["loss"] / math.log(2) / source.bytes_per_token
-    if classified:
-        measured["accuracy"] = all_correct / count
-    if domains:
-        means = zip(domains, *by_domain.tolist(), strict=True)
-        measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
-    if by_position is not None:
-        measured["loss_by_position"] = [value / seen if seen else None for value, seen in by_position.T.tolist()]
-    return measured
+    return evaluation.measured(ranks)
 
 
 def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:

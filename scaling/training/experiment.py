@@ -19,6 +19,7 @@ from scaling import schema
 from scaling.config import Config
 from scaling.cost import Cost, cost, inspected
 from scaling.data.batches import Batches, check_takes, evaluation, training
+from scaling.data.mixture import names_of
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
@@ -32,12 +33,13 @@ from scaling.model.tuned import tune
 from scaling.nn.contract import Position, Tuning, conforms
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values
-from scaling.training.evaluation import affordable, affordable_evenly, evaluation_steps
+from scaling.training.evaluation import Evaluation, affordable, affordable_evenly, evaluation_steps
 from scaling.training.layer_decay import LayerDecay, depths
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
+from scaling.training.scores import Outputs
 from scaling.training.start import Start
 from scaling.training.teaching import Teaching
 from scaling.training.vocabulary import sized, with_vocabulary
@@ -127,6 +129,10 @@ class Experiment:
         return cost(self.config, trained=None if self.trained == self.names else self.trained)
 
     @property
+    def family(self) -> str:
+        return schema.kinds("model")[self.config["model.kind"]].family  # type: ignore[attr-defined]
+
+    @property
     def held_out(self) -> Source:
         return self.validation.source
 
@@ -141,9 +147,15 @@ class Experiment:
         objective: Any = self.batches.objective
         return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
 
-    def evaluation(self, step: int) -> tuple[Batches, int]:
-        """The held-out batches of the evaluation at a step, and how many they are."""
-        return _first(self.validation, self.windows[step == self.steps])
+    def evaluation(self, step: int | None = None) -> tuple[Batches, int]:
+        """The held-out batches of the evaluation at a step, or of the last, and how many they are."""
+        return _first(self.validation, self.windows[step in (None, self.steps)])
+
+    def evaluator(self, step: int | None = None, rank: int = 0, ranks: int = 1) -> Evaluation:
+        """What counts the losses of the evaluation at a step."""
+        source = self.held_out
+        outputs = Outputs(*self.evaluation(step), rank, ranks) if is_task(source) else None
+        return Evaluation(source, self.is_code, outputs, names_of(source), self.text)
 
     @property
     def evaluated(self) -> dict[int, int]:

@@ -1,42 +1,43 @@
-"""LightningModules: a model with its loss, its optimizer and its schedule.
+"""LightningModules: a model of one family with its loss, its optimizers and its schedule.
 
-`FamilyModule` is for any `lightning.Trainer`: Lightning optimizes, validates, checkpoints and logs. `TrainingModule` is
-what `scaling train` runs. It replaces Lightning's loop where a result must be exact: the loss is the mean over the
-targets of the whole global batch, however it is split over micro batches and ranks; nothing that is not finite reaches
-the weights; and a resumed run repeats the one that was not stopped, bit for bit. Lightning's checkpoints are not atomic
-and drop the random state, its validation rounds the mean over batches, and its loggers and progress bar restart at a
-resume, so the ledger's recorder does these.
+`scaling train` fits them by a `lightning.Trainer`, and so can anyone: the same module, data module and number of ranks
+give the same losses and weights, to the bit. Optimization is manual for what Lightning's automatic one does not do: the
+loss is the mean over the targets of the whole global batch, however it is split over micro batches and ranks; nothing
+that is not finite reaches the weights; and an optimizer of ours may be two of torch's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial, wraps
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import torch
 import torch.distributed
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import LambdaLR
 
-from scaling.batch import IGNORE, Batch
+from scaling.batch import Batch
+from scaling.config import Config, of_values
 from scaling.data import hashing
-from scaling.errors import ScalingError
-from scaling.model.family import Family, Loss, targets_of
-from scaling.model.parameters import parameters
+from scaling.model.family import Family, Loss
 from scaling.nn.contract import Redrawn, conforms
 from scaling.objective import Distil
-from scaling.training import state
-from scaling.training.experiment import Experiment
-from scaling.training.parameter import Parameter
+from scaling.training.checkpoints import MODEL, FolderIO, gather, take
+from scaling.training.experiment import Experiment, assemble
 from scaling.training.precision import Weights
-from scaling.training.sharding import shard, whole
+from scaling.training.processor import flushed
+from scaling.training.sharding import gathered_again, shard, whole
+
+
+class Incomplete(Exception):
+    """A training that has not done what its result would state."""
+
+    def __init__(self, what: str, count: int | None, planned: int):
+        super().__init__(f"{what}: {count} instead of {planned}; the run is not finished")
 
 
 class Diverged(Exception):
@@ -45,15 +46,6 @@ class Diverged(Exception):
     def __init__(self, step: int, what: str, loss: float):
         self.step, self.what, self.loss = step, what, loss
         super().__init__(f"{what} is not finite at step {step}")
-
-
-@dataclass(frozen=True)
-class Update:
-    """What came of one update: the global batch's mean loss, the gradient's norm before clipping, the rate."""
-
-    loss: float
-    norm: float
-    rate: float
 
 
 Arguments = ParamSpec("Arguments")
@@ -77,120 +69,46 @@ def hook(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]
 
 
 class FamilyModule(LightningModule):
-    """A model of one family with its loss, optimizer and schedule, for a `lightning.Trainer` of one's own.
+    """A model of one family with its loss, optimizers and schedule, in any `lightning.Trainer`.
 
-    One batch of the data module is one update of the run, `train.micro_batch` aside, and its `steps` are the run's.
-    Gradients are clipped at `trainer.gradient_clip_val` of the config unless the Trainer has another. It logs
-    `train/loss` and `evaluate/loss`, in nats per token.
+    `config` is a resolved config, as plain dicts too, or the experiment that was made of it. One batch of the data
+    module is one update of the run, and its `steps` are the run's. It logs `train/loss`, `train/gradient_norm`,
+    `train/learning_rate` and what an evaluation measures, as `evaluate/loss` in nats per token.
     """
 
-    def __init__(self, experiment: Experiment, model: Family):
+    def __init__(self, config: Experiment | Config | Mapping[str, Any]):
         super().__init__()
-        config = experiment.config
-        self.experiment, self.model = experiment, model
-        self.clip, self.smoothing = config["trainer.gradient_clip_val"], config["train.smoothing"]
-        self.teacher = None if experiment.teacher is None else experiment.teacher.model().requires_grad_(False)
+        if isinstance(config, Mapping):
+            config = of_values("a checkpoint", config)
+        self.experiment = config if isinstance(config, Experiment) else assemble(config)
+        self.save_hyperparameters({"config": self.experiment.config.tree}, logger=False)
+        self.automatic_optimization = False
+        self.recorded = False  # whether a callback of ours hands what is logged to the loggers, in full
+        self.torch_optimizers: list[torch.optim.Optimizer] = []
+        self.model = self.experiment.initial_model()
+        self.teacher: Family | None = None
+        if self.experiment.teacher is not None:
+            self.teacher = self.experiment.teacher.model().requires_grad_(False)
+        if self.experiment.config["trainer.strategy"] != "fsdp":
+            self.configure_model()
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, map_location: Any = None, **_: Any) -> Self:  # type: ignore[override]
+        """The module of a checkpoint's config with its weights; nothing in the checkpoint is executed."""
+        checkpoint = FolderIO().load_checkpoint(checkpoint_path, map_location)
+        module = cls(**checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY])
+        module.load_state_dict(checkpoint["state_dict"])
+        return module
 
     @property
     def steps(self) -> int:
         """Updates of the whole run, `max_steps` of a Trainer."""
         return self.experiment.steps
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The predictions' logits."""
-        return self.model.logits(batch)
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Any:
-        self._begin(self.trainer.fit_loop.total_batch_idx)
-        loss = self._loss(batch)
-        self.log("train/loss", loss.tokens.detach(), prog_bar=True, batch_size=batch.rows)
-        return loss.total
-
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """`evaluate/loss` is the mean over all targets; where the data's law is known, without the sample's noise."""
-        losses, targets = self.model.losses(batch), targets_of(self.model.head, batch)
-        bears = targets != IGNORE
-        count = max(1, int(bears.sum()))
-        loss = losses.sum() / count
-        if batch.truth is not None and self.experiment.entropy is not None:
-            loss = self.experiment.entropy + (losses - batch.truth)[bears].sum() / count
-        self.log("evaluate/loss", loss, prog_bar=True, batch_size=count, sync_dist=True)
-
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self(batch)
-
-    def configure_optimizers(self) -> Any:
-        learned = [Parameter(spec, tensor) for spec, tensor in parameters(self.model) if tensor.requires_grad]
-        optimizers = self.experiment.optimizer.make(learned, self.experiment.rates)
-        if len(optimizers) > 1:
-            name = type(self.experiment.optimizer).__name__
-            raise ScalingError(
-                f"{name} is {len(optimizers)} optimizers of torch, and Lightning steps one by itself",
-                key="optimizer.kind",
-                value=name,
-                fix="take AdamW, or train by scaling.train",
-            )
-        (optimizer,) = optimizers
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak"]
-        schedule = LambdaLR(optimizer, lambda step: self.experiment.schedule.factor(step, self.steps))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def configure_gradient_clipping(  # type: ignore[override]
-        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
-    ) -> None:
-        limit = self.clip if gradient_clip_val is None else gradient_clip_val
-        self.clip_gradients(optimizer, limit, gradient_clip_algorithm or "norm")
-
-    def _begin(self, step: int) -> None:
-        """All that a step draws is a function of its number."""
-        _reseed(self.experiment.seed, step, self.global_rank)
-        for piece in self.model.modules():
-            if conforms(piece, Redrawn):
-                piece.at_step(step)
-
-    def _loss(self, batch: Batch) -> Loss:
-        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
-        if self.teacher is None:
-            return self.model.loss(batch, self.smoothing)
-        objective = cast(Distil, self.experiment.batches.objective)
-        if self.model.head.answer is not None:
-            teaching = self.experiment.teaching
-            taught = batch if teaching is None else teaching.batch(batch)
-            return objective.task_loss(self.model, batch, self.teacher, taught)
-        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
-
-
-class EncoderModule(FamilyModule):
-    """A masked language model or a classifier."""
-
-
-class DecoderModule(FamilyModule):
-    """A language model."""
-
-
-class EncoderDecoderModule(FamilyModule):
-    """A sequence-to-sequence model."""
-
-
-MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}
-
-
-class TrainingModule(FamilyModule):
-    """One update of a model of any family: its micro batches, the gradient's norm, the schedule, the step."""
-
-    def __init__(self, experiment: Experiment, model: Family, start: int, checkpoint: Path | None = None):
-        super().__init__(experiment, model)
-        self.automatic_optimization = False
-        self.start, self.checkpoint = start, checkpoint
-        self.micro_rows = experiment.config["train.micro_batch"]
-        self.torch_optimizers: list[torch.optim.Optimizer] = []
-        self.updates = 0  # applied by this process
-        if experiment.config["trainer.strategy"] != "fsdp":
-            self.configure_model()
+    # The model and its optimizers
 
     def configure_model(self) -> None:
-        """Shard the model where the strategy has made a mesh of ranks, make its optimizers, take up a checkpoint.
+        """Shard the model where the strategy has made a mesh of ranks, and make its optimizers.
 
         Lightning calls it when the ranks are joined.
         """
@@ -202,61 +120,107 @@ class TrainingModule(FamilyModule):
         self.weights = Weights(self.model, *precisions, sharded, self.experiment.saved)
         self.model = self.weights.trained
         self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rates)
-        if self.checkpoint is not None:
-            state.restore(self.checkpoint, self.saved, self.torch_optimizers)
-            self.weights.restored()
         if config["train.compile"]:
             compile_model(self.model)
 
-    def take_up(self, folder: Path) -> None:
-        """The weights of a checkpoint, and nothing else of it."""
-        state.restore(folder, self.saved)
-        self.weights.restored()
-
-    @property
-    def saved(self) -> list[Parameter]:
-        """The parameters that a checkpoint holds."""
-        return [parameter for parameter in self.weights.every if parameter.spec.name in self.experiment.saved]
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TrainingModule:
-        """To another device, say: with the models that are no part of what is trained."""
-        super()._apply(fn, recurse)
-        for model in self.weights.apart() if self.torch_optimizers else ():
-            model._apply(fn)
-        return self
+    def configure_optimizers(self) -> Any:
+        return self.torch_optimizers
 
     @property
     def sharded(self) -> bool:
         """Whether each rank holds a part of the model only, so that all must take part wherever it is used."""
         return self._device_mesh is not None
 
-    def configure_optimizers(self) -> Any:
-        return self.torch_optimizers
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """To another device, say: with the models that are no part of what is trained."""
+        super()._apply(fn, recurse)
+        for model in self.weights.apart() if self.torch_optimizers else ():
+            model._apply(fn)
+        return self
+
+    def _saved(self) -> dict[str, Tensor]:
+        """The parameters that a checkpoint holds, in float32 where masters are kept."""
+        names = self.experiment.saved
+        return {MODEL + each.spec.name: each.tensor for each in self.weights.every if each.spec.name in names}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return gather(self._saved(), not self.sharded or self.global_rank == 0)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        take(state_dict, self._saved())
+        self.weights.restored()
+
+    # Training
+
+    def on_train_start(self) -> None:
+        self._set_rates(self.trainer.global_step)
 
     @hook
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        """Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's own loop."""
-        step = self.start + batch_idx
+        """One update. Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's automatic optimization."""
+        step = self.trainer.global_step
+        self._check_tokens(batch, step)
         self._begin(step)
-        factor = self.experiment.schedule.factor(step, self.experiment.steps)
+        with flushed():
+            loss, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
+            for what, value in (("the loss", loss), ("the gradient", norm)):
+                if not math.isfinite(value):
+                    raise Diverged(step, what, loss)
+            self._update()
+        logged = {"train/loss": loss, "train/gradient_norm": norm, "train/learning_rate": self._rate(step)}
+        self.log_dict(logged, logger=not self.recorded)
+        self._set_rates(step + 1)
+        return {"loss": torch.tensor(loss), "gradient_norm": norm, "learning_rate": self._rate(step)}
+
+    def _check_tokens(self, batch: Batch, step: int) -> None:
+        """Refuse a batch that is not the step's; those of pairs and examples differ in their tokens."""
+        if self.experiment.batches.objective.takes == "windows":
+            tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
+            planned = self.experiment.tokens(step + 1) - self.experiment.tokens(step)
+            if tokens * self._ranks() != planned:
+                raise Incomplete(f"tokens of step {step + 1}", tokens * self._ranks(), planned)
+
+    def _begin(self, step: int) -> None:
+        """All that a step draws is a function of its number."""
+        _reseed(self.experiment.seed, step, self.global_rank)
+        for piece in self.model.modules():
+            if conforms(piece, Redrawn):
+                piece.at_step(step)
+
+    def _rate(self, step: int) -> float:
+        return self.experiment.schedule.factor(step, self.steps) * self.experiment.optimizer.lr
+
+    def _set_rates(self, step: int) -> None:
+        factor = self.experiment.schedule.factor(step, self.steps)
         for optimizer in self.torch_optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
-        loss, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
-        for what, value in (("the loss", loss), ("the gradient", norm)):
-            if not math.isfinite(value):
-                raise Diverged(step, what, loss)
-        for optimizer in self.torch_optimizers:
+
+    def _update(self) -> None:
+        """A step of all optimizers, which counts as one of Lightning's."""
+        optimizers = self.optimizers()
+        counted = optimizers[0] if isinstance(optimizers, list) else optimizers
+        counted.step()
+        for optimizer in self.torch_optimizers[1:]:
             optimizer.step()
+        for optimizer in self.torch_optimizers:
             optimizer.zero_grad(set_to_none=True)
         self.weights.spread()
-        self.updates += 1
-        self.update = Update(loss, norm, factor * self.experiment.optimizer.lr)
-        return {"loss": torch.tensor(loss), "gradient_norm": norm, "learning_rate": self.update.rate}
+
+    def _loss(self, batch: Batch) -> Loss:
+        """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
+        if self.teacher is None:
+            return self.model.loss(batch, self.experiment.config["train.smoothing"])
+        objective = cast(Distil, self.experiment.batches.objective)
+        if self.model.head.answer is not None:
+            teaching = self.experiment.teaching
+            taught = batch if teaching is None else teaching.batch(batch)
+            return objective.task_loss(self.model, batch, self.teacher, taught)
+        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
-        rows = self.micro_rows or max(1, batch.rows)
+        rows = self.experiment.config["train.micro_batch"] or max(1, batch.rows)
         if rows >= batch.rows and self._ranks() == 1:
             loss = self._loss(batch).total  # all weights are 1: nothing to weigh
             loss.backward()
@@ -284,7 +248,7 @@ class TrainingModule(FamilyModule):
     def _turns(self, batch: Batch, rows: int) -> int:
         """Micro batches of this update: one at least, and on all ranks as many where each needs the shards of all."""
         turns = torch.tensor(max(1, -(-batch.rows // rows)), device=self.device)
-        if self.sharded and self.micro_rows:
+        if self.sharded and self.experiment.config["train.micro_batch"]:
             torch.distributed.all_reduce(turns, op=torch.distributed.ReduceOp.MAX)
         return int(turns)
 
@@ -297,11 +261,12 @@ class TrainingModule(FamilyModule):
 
     def _norm(self) -> Tensor:
         masters = [master for master in self.weights.masters if master.grad is not None]
-        if self.clip is None:
+        clip = self.experiment.config["trainer.gradient_clip_val"]
+        if clip is None:
             return whole(
                 torch.nn.utils.get_total_norm([parameter.grad for parameter in masters if parameter.grad is not None])
             )
-        return whole(torch.nn.utils.clip_grad_norm_(masters, self.clip))
+        return whole(torch.nn.utils.clip_grad_norm_(masters, clip))
 
     def _ranks(self) -> int:
         return self.trainer.world_size
@@ -310,6 +275,54 @@ class TrainingModule(FamilyModule):
         if self._ranks() > 1:
             torch.distributed.all_reduce(value)
         return value
+
+    # Evaluation
+
+    def on_validation_epoch_start(self) -> None:
+        step: int | None = getattr(self.trainer.datamodule, "evaluated", None)  # type: ignore[attr-defined]
+        self.evaluation = self.experiment.evaluator(step, self.global_rank, self._ranks())
+        self.weights.evaluated.eval()
+        self.weights.round_evaluated()
+
+    @hook
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        mixed = self.weights.evaluation == "bf16-mixed"
+        with flushed(), torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):
+            self.evaluation.add(self.weights.evaluated, batch)
+
+    def on_validation_epoch_end(self) -> None:
+        gathered_again(self.weights.evaluated)
+        self.measured = {
+            **self.evaluation.measured(self._ranks()),
+            "evaluation_precision": self.weights.evaluation,
+        }
+        numbers = {f"evaluate/{key}": value for key, value in self.measured.items() if isinstance(value, int | float)}
+        self.log_dict({key: float(value) for key, value in numbers.items()}, logger=not self.recorded)
+
+    on_test_epoch_start, test_step = on_validation_epoch_start, validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The predictions' logits."""
+        return self.weights.evaluated.logits(batch)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self(batch)
+
+
+class EncoderModule(FamilyModule):
+    """A masked language model or a classifier."""
+
+
+class DecoderModule(FamilyModule):
+    """A language model."""
+
+
+class EncoderDecoderModule(FamilyModule):
+    """A sequence-to-sequence model."""
+
+
+MODULES = {"encoder": EncoderModule, "decoder": DecoderModule, "encoder_decoder": EncoderDecoderModule}
 
 
 def compile_model(model: Family, backend: str = "inductor") -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from typing import Literal
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
 from scaling.training.parameter import Parameter
-from scaling.training.sharding import gathered_again, own
+from scaling.training.sharding import own
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 
@@ -77,16 +76,10 @@ class Weights:
             for parameter, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
                 own(rounded).copy_(own(parameter.tensor))
 
-    @contextmanager
-    def scored(self, device: torch.device) -> Iterator[Family]:
-        """The model in the precision that it is evaluated in; weights are rounded once, where they are at all."""
+    def round_evaluated(self) -> None:
+        """Round the weights that are evaluated, where those that are trained are not rounded anyway."""
         if self.evaluated is not self.full and not self.separate:
             self._round()
-        try:
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.evaluation == "bf16-mixed"):
-                yield self.evaluated
-        finally:
-            gathered_again(self.evaluated)
 
     def apart(self) -> list[Family]:
         """The models that are not the trained one."""

@@ -7,8 +7,8 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from lightning.pytorch.callbacks import ModelSummary, ProgressBar
+from lightning.pytorch.strategies import Strategy
 
 from scaling.config import Config
 from scaling.data.module import DataModule
@@ -24,18 +25,18 @@ from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
 from scaling.training import signals
-from scaling.training.completeness import Completeness, belongs
-from scaling.training.early_stop import EndedEarly, Patience
+from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Tell
+from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
 from scaling.training.mirror import Listener, mirrored, report_again
-from scaling.training.module import Diverged, TrainingModule
+from scaling.training.module import MODULES, Diverged, FamilyModule, Incomplete
 from scaling.training.out_of_memory import advice, is_out_of_memory
-from scaling.training.processor import flushed, keep_freed
+from scaling.training.processor import keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, rank_count
-from scaling.training.recorder import Recorder
 from scaling.training.run_name import run_name
+from scaling.training.sharding import own
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
 from scaling.training.threads import chosen, cores, suited
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
 PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
-
-Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -176,11 +175,17 @@ def _claimed(
     with attempt or nullcontext(), _within_memory(experiment, attempt):
         saved = None
         if ledger is not None and attempt is not None:
-            saved = attempt.resume(lambda candidate: belongs(candidate, experiment) and _has_best(attempt, candidate))
+            saved = attempt.resume(lambda candidate: _belongs(candidate, experiment) and _has_best(attempt, candidate))
             if saved is None and not attempt.anew:
                 saved = _branch(ledger, experiment)
         place = ranks.broadcast(None if saved is None else [saved.step, str(saved.folder), saved.note])
         yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
+
+
+def _belongs(checkpoint: Checkpoint, experiment: Experiment) -> bool:
+    """Whether a checkpoint can be of this experiment: of one of its steps, after the tokens of that many steps."""
+    within = checkpoint.step <= experiment.steps or not experiment.horizon
+    return within and checkpoint.note.get("tokens") == experiment.tokens(checkpoint.step)
 
 
 def _has_best(attempt: Attempt, candidate: Checkpoint) -> bool:
@@ -206,7 +211,7 @@ def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
     """The trunk's checkpoint at which this run branches off, where there is one."""
     trunk = experiment.trunk()
     start = None if trunk is None else ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
-    return start if start is not None and belongs(start, experiment) else None
+    return start if start is not None and _belongs(start, experiment) else None
 
 
 def _trained(
@@ -259,48 +264,82 @@ def _fitted(
     whole: ExitStack,
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
-    begin = 0 if start is None else start.step
+    begin, folder = (0, None) if start is None else (start.step, start.folder)
     keep_freed()
     signals.begin_run()
-    with logged(experiment.config, experiment.spec, attempt, observers.loggers) as loggers, flushed():
-        patience = Patience.of(experiment.patience, {} if start is None else start.note)
+    with logged(experiment.config, experiment.spec, attempt) as loggers, _quiet():
+        patience = None if experiment.patience is None else Patience(experiment.patience, ranks.broadcast, _best(start))
         pinned, due = ranks.broadcast(
             [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
         )
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
-        due = due or (patience is not None and patience.step != begin)
-        listeners = [mirror, *loggers] if ranks.first else []
-        tell = observers.tell if ranks.first else []
-        recorder = Recorder(experiment, attempt, tell, pinned, due, listeners, patience, ranks.broadcast)
-        completeness = Completeness(experiment, recorder)
-        trainer = _trainer(experiment, ranks, completeness, recorder, *observers.callbacks)
-        module = TrainingModule(experiment, experiment.initial_model(), begin, None if start is None else start.folder)
-        data = DataModule(
-            experiment.batches, experiment.validation, experiment.evaluations, start=begin, stop=experiment.steps
-        )
+        due = due or (patience is not None and patience.best.step != begin)
+        record = Record(experiment, attempt, [*observers.tell, mirror, *loggers], ranks.first)
+        save = Save(experiment, attempt, pinned, patience)
+        callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], observers.loggers)
+        module = MODULES[experiment.family](experiment)
+        before = _norms(module)
+        # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
+        data = DataModule(experiment.batches, experiment.evaluation, experiment.steps + 1)
         whole.enter_context(signals.deferred())
+        end = begin
         try:
             if begin < experiment.steps and not (patience is not None and patience.exhausted):
-                with suppress(EndedEarly):
-                    trainer.fit(module, data)
-            if experiment.horizon and not recorder.latest:
-                module.configure_model()
-                if patience is None or (due and begin in recorder.evaluated):
-                    recorder.evaluate_now(begin, module, ranks.number, ranks.count)
-                recorder.finish(begin, module, ranks.number, ranks.count)
+                trainer.fit(module, data, ckpt_path=folder)
+                end = trainer.global_step
+            elif experiment.horizon:
+                data.evaluated = begin
+                trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                record.write_evaluation(begin, module.measured)
+                if patience is not None and due and begin in experiment.evaluated:
+                    patience.count(begin, module.measured)
+            best = None if patience is None else patience.best.best_step
+            if experiment.horizon and best is not None and best != end:
+                data.evaluated = best
+                trainer.validate(module, data, ckpt_path=_saved(ranks, attempt, best), verbose=False)
         except Stopped as error:
             # Only ranks that agreed on a step ask one another what the signal means.
             agreed = error.step is not None and error.signal == signal.SIGTERM
             if error.signal == PRUNE or (agreed and ranks.broadcast(mirror.pruned())):
                 signals.meant_the_run()
-                raise Pruned(error.step, recorder.latest) from None
+                raise Pruned(error.step, getattr(module, "measured", {})) from None
             if attempt is not None:
                 attempt.end("stopped", str(error))
             raise
-        completeness.check(module)
-        if experiment.horizon and ranks.first and not math.isfinite(recorder.latest["loss"]):
-            raise Diverged(recorder.end, "the held-out loss", recorder.latest["loss"])
-    return {**recorder.latest, "step": recorder.end}
+        exhausted = patience is not None and patience.exhausted
+        if end != experiment.steps and not exhausted:
+            raise Incomplete("updates applied", end, experiment.steps)
+        if attempt is not None and begin < end != save.step:
+            raise Incomplete("step of the last checkpoint", save.step, end)
+        # The last steps of a resumed run may have a rate of zero; a whole run whose weights stay as drawn is a mistake.
+        if begin == 0 and before == _norms(module):
+            what = f"none of the weights has changed in {end:,} updates"
+            lr = experiment.optimizer.lr
+            raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
+        if not experiment.horizon:
+            return {"step": end}
+        if ranks.first and not math.isfinite(module.measured["loss"]):
+            raise Diverged(end, "the held-out loss", module.measured["loss"])
+    return {**module.measured, **({} if best is None else {"best_step": best}), "step": end}
+
+
+def _best(start: Checkpoint | None) -> Best:
+    """What the checkpoint that training goes on from knows of the evaluations before it."""
+    return Best(**({} if start is None else start.note.get("patience", {})))
+
+
+def _saved(ranks: Ranks, attempt: Attempt | None, step: int) -> str:
+    """The checkpoint of a step, on all ranks."""
+    saved = None if attempt is None else attempt.saved(step)
+    folder = ranks.broadcast(None if saved is None else str(saved.folder))
+    if folder is None:
+        raise Incomplete(f"checkpoint of step {step}, the best", None, 1)
+    return folder
+
+
+def _norms(module: FamilyModule) -> list[float]:
+    return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
@@ -316,31 +355,45 @@ class PlainTrainer(Trainer):
     """
 
 
-def _trainer(experiment: Experiment, ranks: Ranks, *callbacks: Callback) -> Trainer:
-    # Its advice (workers, loggers, tips) is about things that are ours to decide.
-    warnings.filterwarnings("ignore", module="lightning")
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    trainer = PlainTrainer(
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's advice (workers, loggers, tips), which is about things that are ours to decide."""
+    names = ("lightning.pytorch", "lightning.fabric")
+    levels = [logging.getLogger(name).level for name in names]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for name, level in zip(names, levels, strict=True):
+                logging.getLogger(name).setLevel(level)
+
+
+def _trainer(
+    experiment: Experiment, ranks: Ranks, callbacks: Sequence[Callback], loggers: Collection[Logger]
+) -> Trainer:
+    config = experiment.config
+    return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
         num_nodes=ranks.machines,
         strategy=_strategy(experiment, ranks),
-        plugins=[LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
-        precision=PLUGINS[experiment.config["trainer.precision"]],  # type: ignore[arg-type]
-        max_epochs=1,
+        plugins=[FolderIO(), LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
+        precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]
+        max_steps=experiment.steps,
         callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+        logger=list(loggers) or False,
+        log_every_n_steps=config["log.every"],
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+        enable_model_summary=any(isinstance(callback, ModelSummary) for callback in callbacks),
         num_sanity_val_steps=0,
-        limit_val_batches=0,  # the recorder evaluates
+        val_check_interval=experiment.steps + 1,  # `Evaluate` sets when
+        check_val_every_n_epoch=None,
         use_distributed_sampler=False,
+        inference_mode=False,  # what a model keeps of its positions serves training too
     )
-    # It would take SIGTERM, and wait for the other ranks within the handler.
-    trainer._signal_connector.register_signal_handlers = lambda: None
-    return trainer
 
 
 def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
@@ -348,7 +401,7 @@ def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
         return "auto"
     if experiment.config["trainer.strategy"] != "fsdp":
         return "ddp"
-    return ModelParallelStrategy(data_parallel_size=ranks.count, tensor_parallel_size=1)
+    return Sharded(data_parallel_size=ranks.count, tensor_parallel_size=1)
 
 
 def _result(experiment: Experiment, evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,6 +141,12 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
             _process.reset()
 
 
+def take_back() -> None:
+    """Take the signals again, where a Trainer took one: it would wait for the other ranks within the handler."""
+    if _process.listening and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _process.handle)
+
+
 @contextmanager
 def deferred() -> Iterator[None]:
     """Keep a signal that comes within the block for its end, so that the block is not left halfway."""

@@ -222,8 +222,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
     from scaling.training.module import MODULES
 
     experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
-    initial = experiment.initial_model()
-    return MODULES[initial.family](experiment, initial)
+    return MODULES[experiment.family](experiment)
 
 
 def data_module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> DataModule:
@@ -235,7 +234,7 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     from scaling.sweeps.check import resolved
 
     experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
-    return DataModule(experiment.batches, experiment.validation, experiment.evaluations, stop=experiment.steps)
+    return DataModule(experiment.batches, experiment.evaluation, experiment.steps)
 
 
 def _experiment(config: Config) -> Experiment:

@@ -1,0 +1,302 @@
+"""Callbacks: what happens between the updates of a run. They evaluate it, log it, save it, and end it.
+
+Each is a Lightning callback; the order is that of `callbacks`. All act at the boundary of a step, on all ranks alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+
+from scaling.ledger import Attempt
+from scaling.ledger.attempt import KEEP
+from scaling.training import signals
+from scaling.training.evaluation import FORWARD
+from scaling.training.experiment import Experiment
+from scaling.training.module import FamilyModule, hook
+from scaling.training.ranks import pulse, rank_count
+from scaling.training.signals import PRUNE, Stopped
+from scaling.training.throughput import peak
+
+Tell = Callable[[Mapping[str, Any]], None]
+
+UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
+WINDOW = 100  # updates that the running mean and deviation of the loss remember, about
+WIDTH = 6.0  # deviations above the mean: a spike
+
+
+class Evaluate(Callback):
+    """Lets Lightning validate at the steps of the run's evaluations: log-spaced, or even. Where `due`, the step that
+    training goes on from was saved without its evaluation, which is done first.
+    """
+
+    def __init__(self, steps: Collection[int], due: bool = False):
+        self.steps, self.due = frozenset(steps), due
+
+    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        if self.due and trainer.global_step in self.steps:
+            self._announce(trainer, trainer.global_step)
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.restarting = False
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        step = trainer.global_step
+        # Lightning validates where the number of updates is a multiple of this.
+        trainer.val_check_batch = step if step in self.steps else math.inf
+        if step in self.steps:
+            self._announce(trainer, step)
+
+    def _announce(self, trainer: Trainer, step: int) -> None:
+        trainer.datamodule.evaluated = step  # type: ignore[attr-defined]
+
+
+class Record(Callback):
+    """Writes the log of an attempt. Each entry also goes to `tell`, which follows the run for a person and hears after
+    every update and every batch of an evaluation how far it is, and as numbers to the Trainer's loggers.
+
+    Ranks other than the first have no attempt, and write nothing.
+    """
+
+    def __init__(self, experiment: Experiment, attempt: Attempt | None, tell: Collection[Tell], first: bool):
+        self.experiment, self.attempt, self.tell, self.first = experiment, attempt, tell, first
+        self.every = experiment.config["log.every"]
+        self.peak = peak(experiment.config["trainer.precision"])
+        self._begun: int | None = None
+        self._since, self._tokens = time.perf_counter(), 0
+        self._scored = self._batches = 0  # windows of the evaluations so far; batches of the one that goes on
+        self._mean, self._deviation, self._seen = 0.0, 0.0, 0
+
+    def setup(self, trainer: Trainer, module: FamilyModule, stage: str) -> None:  # type: ignore[override]
+        module.recorded = True
+        self.trainer = trainer
+
+    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        self._begun = trainer.global_step
+        done = sum(step <= trainer.global_step for step in self.experiment.evaluated)
+        self._scored = done * self.experiment.windows[False]
+        self._progress(trainer.global_step)
+
+    @hook
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
+    ) -> None:
+        pulse()
+        step, loss = trainer.global_step, float(outputs["loss"])
+        self._progress(step)
+        if (above := self._spike(loss)) is not None:
+            self.write({"kind": "spike", "step": step, "tokens": self.experiment.tokens(step), "above": above})
+        if step % self.every == 0 or step in (self.experiment.steps, (self._begun or 0) + 1):
+            self._log_update(step, loss, outputs)
+
+    def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        self._batches, self._started = 0, time.perf_counter()
+        self._progress(self._evaluated, 0.0)
+
+    def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        pulse()
+        self._batches += 1
+        count = self.experiment.evaluation(self._evaluated)[1]
+        self._progress(self._evaluated, min(1.0, self._batches * trainer.world_size / count))
+
+    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
+        if _fits(trainer):
+            self.write_evaluation(self._evaluated, module.measured)
+
+    @property
+    def _evaluated(self) -> int:
+        return self.trainer.datamodule.evaluated  # type: ignore[attr-defined]
+
+    def write_evaluation(self, step: int, measured: Mapping[str, Any]) -> None:
+        entry = {key: value for key, value in measured.items() if key not in UNLOGGED}
+        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
+        self._scored += self.experiment.windows[step == self.experiment.steps]
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        if not self.first:
+            return
+        if self.attempt is not None:
+            self.attempt.log.write(entry)
+        for tell in self.tell:
+            tell(entry)
+
+    def _progress(self, step: int, evaluated: float | None = None) -> None:
+        """Report the fraction of the run's compute that is done, and of the evaluation that is going on, if one is."""
+        if not self.tell or not self.first:
+            return
+        experiment = self.experiment
+        scored = self._scored + (evaluated or 0.0) * experiment.windows[step == experiment.steps]
+        every = experiment.size.before(experiment.steps) + FORWARD * sum(experiment.evaluated.values())
+        done = (experiment.size.before(step) + FORWARD * scored) / every
+        entry = {"kind": "progress", "step": step, "steps": experiment.steps, "done": done, "evaluated": evaluated}
+        for tell in self.tell:
+            tell(entry)
+
+    def _log_update(self, step: int, loss: float, outputs: Mapping[str, Any]) -> None:
+        now, tokens = time.perf_counter(), self.experiment.tokens(step)
+        speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
+        self._since, self._tokens = now, tokens
+        self.write(
+            {
+                "kind": "train",
+                "step": step,
+                "steps": self.experiment.steps,
+                "tokens": tokens,
+                "loss": loss,
+                "gradient_norm": outputs["gradient_norm"],
+                "learning_rate": outputs["learning_rate"],
+                "tokens_per_second": speed,
+                "mfu": self._utilisation(speed),
+            }
+        )
+
+    def _utilisation(self, tokens_per_second: float | None) -> float | None:
+        if self.peak is None or tokens_per_second is None:
+            return None
+        flops = tokens_per_second * self.experiment.cost.flops_train_per_token
+        return flops / (self.peak * rank_count(self.experiment.config))
+
+    def _spike(self, loss: float) -> float | None:
+        """How far a loss x is above its running mean m, where x > m + 6 s; s is the running mean of |x - m|. A spike
+        counts for neither.
+        """
+        excess = loss - self._mean
+        if self._seen >= WINDOW and excess > WIDTH * self._deviation:
+            return excess
+        self._seen += 1
+        share = max(1 / self._seen, 1 / WINDOW)
+        self._mean += share * excess
+        self._deviation += share * (abs(excess) - self._deviation)
+        return None
+
+
+@dataclass(frozen=True)
+class Best:
+    """What a run knows of its evaluations so far. One is better with a higher `score`, where the run has one, and else
+    with a lower `loss`; one that is not finite is no improvement.
+    """
+
+    step: int | None = None  # of the last evaluation
+    best_step: int | None = None
+    best: float | None = None  # of the score, or of the loss with its sign changed: higher is better
+    since: int = 0  # evaluations since the best one
+
+    def after(self, step: int, measured: Mapping[str, Any]) -> Best:
+        """The same after one more evaluation."""
+        score = measured.get("score")
+        value = -measured["loss"] if score is None else score
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            return Best(step, step, value)
+        return replace(self, step=step, since=self.since + 1)
+
+
+class Patience(Callback):
+    """Ends a run when so many evaluations did not improve. A checkpoint keeps what is known, so that a resumed run ends
+    at the same step.
+
+    Lightning's `EarlyStopping` knows no best step, and not which of loss and score a run has.
+    """
+
+    def __init__(self, limit: int, broadcast: Callable[[Any], Any], best: Best):
+        self.limit, self.broadcast, self.best = limit, broadcast, best
+
+    @property
+    def exhausted(self) -> bool:
+        return self.best.since >= self.limit
+
+    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        if _fits(trainer):
+            self.count(trainer.global_step, module.measured)
+            trainer.should_stop |= self.exhausted
+
+    def count(self, step: int, measured: Mapping[str, Any]) -> None:
+        self.best = self.best.after(step, self.broadcast({key: measured.get(key) for key in ("loss", "score")}))
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self.best)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = Best(**state_dict)
+
+
+class Save(Checkpoint):
+    """Saves the run every so many steps, at `pinned` steps, which others need, at its best one and at its end; a signal
+    is waited for, and saved for. Lightning calls it after the other callbacks.
+    """
+
+    def __init__(
+        self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], patience: Patience | None
+    ):
+        self.experiment, self.attempt, self.pinned, self.patience = experiment, attempt, set(pinned), patience
+        self.every, self.keep = experiment.config["train.checkpoint_every"], experiment.config["train.keep"]
+        self.step = 0  # the last one that was saved
+
+    def on_train_start(self, *_: Any) -> None:
+        signals.take_back()
+
+    def on_validation_start(self, *_: Any) -> None:
+        signals.take_back()
+
+    @hook
+    def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
+        step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device)
+        is_evaluated = step in self.experiment.evaluated
+        if signal and not (is_evaluated and signal == PRUNE):
+            self._leave(trainer, signal, step)
+        if not is_evaluated:
+            self._save_where_due(trainer, step)
+
+    @hook
+    def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
+        signal = signals.agreed(trainer.world_size, module.device)
+        if signal not in (0, PRUNE):
+            self._leave(trainer, signal, trainer.global_step)
+
+    @hook
+    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        if not _fits(trainer):
+            return
+        signal = signals.agreed(trainer.world_size, module.device)
+        if signal:
+            self._leave(trainer, signal, trainer.global_step)
+        self._save_where_due(trainer, trainer.global_step)
+
+    def _save_where_due(self, trainer: Trainer, step: int) -> None:
+        is_best = self.patience is not None and self.patience.best.best_step == step
+        is_last = step == self.experiment.steps or trainer.should_stop
+        if step % self.every == 0 or step in self.pinned or is_best or is_last:
+            self.save(trainer, step)
+
+    def _leave(self, trainer: Trainer, signal: int, step: int) -> None:
+        try:
+            signals.stop(signal, step)
+        except Stopped:
+            if _fits(trainer):
+                self.save(trainer, step)
+            raise
+
+    def save(self, trainer: Trainer, step: int) -> None:
+        note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
+        before = step - step % self.every
+        pinned = [before - back * self.every for back in range(self.keep if self.keep > KEEP else 0)]
+        if self.patience is not None:
+            note["patience"] = asdict(self.patience.best)
+            pinned += [] if self.patience.best.best_step is None else [self.patience.best.best_step]
+        with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
+            trainer.save_checkpoint(folder)
+        self.step = step
+
+
+def _fits(trainer: Trainer) -> bool:
+    """Whether it trains, and does not evaluate alone."""
+    return trainer.state.fn == TrainerFn.FITTING

@@ -1,0 +1,132 @@
+"""Checkpoints: how a Trainer's state is written as a folder of plain files, without pickles.
+
+weights.safetensors      parameters by name, in float32 where masters are kept
+optimizer.safetensors    the optimizers' tensors, as OPTIMIZER/PARAMETER/NAME
+trainer.json             all else: the loops, the callbacks, the config
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
+from torch import Tensor
+
+from scaling.errors import ScalingError
+from scaling.interop import weights
+from scaling.training.sharding import laid_out, whole
+
+WEIGHTS, OPTIMIZER, TRAINER = "weights.safetensors", "optimizer.safetensors", "trainer.json"
+MODEL = "model."  # the place of the model in a LightningModule
+
+
+class FolderIO(TorchCheckpointIO):
+    """A checkpoint whose path is a folder is written as files that hold no code; any other, as of one's own
+    `ModelCheckpoint`, is torch's.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        folder = Path(path)
+        if not folder.is_dir():
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        rest = dict(checkpoint)
+        parameters, optimizers = rest.pop("state_dict"), rest.pop("optimizer_states")
+        tensors = {
+            f"{number}/{parameter}/{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+            for number, optimizer in enumerate(optimizers)
+            for parameter, state in optimizer["state"].items()
+            for key, value in state.items()
+        }
+        rest["groups"] = [optimizer["param_groups"] for optimizer in optimizers]
+        weights.save(folder / WEIGHTS, {name.removeprefix(MODEL): tensor for name, tensor in parameters.items()})
+        weights.save(folder / OPTIMIZER, tensors)
+        (folder / TRAINER).write_text(json.dumps(_plain(rest, "")))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        folder = Path(path)
+        if not folder.is_dir():
+            return super().load_checkpoint(path, map_location, weights_only)
+        checkpoint: dict[str, Any] = _restored(json.loads((folder / TRAINER).read_text()))
+        optimizers = [{"state": {}, "param_groups": groups} for groups in checkpoint.pop("groups")]
+        for place, tensor in weights.read(folder / OPTIMIZER).items():
+            number, parameter, key = place.split("/")
+            optimizers[int(number)]["state"].setdefault(int(parameter), {})[key] = tensor
+        parameters = {MODEL + name: tensor for name, tensor in weights.read(folder / WEIGHTS).items()}
+        return {**checkpoint, "state_dict": parameters, "optimizer_states": optimizers}
+
+
+def _plain(value: Any, place: str) -> Any:
+    """A value as JSON holds it: a tensor, which is small here, by its type and its numbers."""
+    if isinstance(value, Tensor):
+        return {"tensor": str(value.dtype).removeprefix("torch."), "values": value.tolist()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{place}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{place}.{number}") for number, item in enumerate(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ScalingError(
+        f"a checkpoint holds plain values, and {place.strip('.')} is a {type(value).__name__}",
+        fix="return plain values and tensors from the callback's state_dict",
+    )
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"tensor", "values"}:
+            return torch.tensor(value["values"], dtype=getattr(torch, value["tensor"]))
+        return {key: _restored(item) for key, item in value.items()}
+    return [_restored(item) for item in value] if isinstance(value, list) else value
+
+
+class Sharded(ModelParallelStrategy):
+    """FSDP2 by Lightning's strategy, whose checkpoints are those of one rank: gathered, and laid out when read."""
+
+    lightning_module_state_dict = Strategy.lightning_module_state_dict
+    load_model_state_dict = Strategy.load_model_state_dict
+    save_checkpoint = Strategy.save_checkpoint
+    load_checkpoint = Strategy.load_checkpoint
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        state = optimizer.state_dict()
+        gathered = {number: gather(tensors, self.is_global_zero) for number, tensors in state["state"].items()}
+        return {**state, "state": gathered}
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        Strategy.load_optimizer_state_dict(self, checkpoint)
+        for optimizer in self.optimizers:
+            for parameter, state in optimizer.state.items():
+                for key, value in state.items():
+                    state[key] = laid_out(value, parameter) if value.ndim else value
+
+
+def gather(tensors: Mapping[str, Any], keep: bool = True) -> dict[str, Any]:
+    """Full tensors by name; where they are not kept, a rank only helps others to gather what is sharded."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach()) if isinstance(tensor, Tensor) else tensor
+        if keep:
+            gathered[name] = full
+    return gathered
+
+
+@torch.no_grad()
+def take(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
+    """Copy weights into the parameters of the same names; what is missing, too many or of another shape is refused."""
+    wrong = [f"{name} is missing" for name in parameters if name not in state]
+    wrong += [f"{name} is not the model's" for name in state if name not in parameters]
+    wrong += [
+        f"{name} has shape {list(state[name].shape)}, not {list(tensor.shape)}"
+        for name, tensor in parameters.items()
+        if name in state and state[name].shape != tensor.shape
+    ]
+    if wrong:
+        raise ScalingError("; ".join(wrong), fix="these are the weights of another model")
+    for name, tensor in parameters.items():
+        tensor.copy_(laid_out(state[name], tensor))
