@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from scaling.training import experiment, recorder, signals
+from scaling.training import experiment, signals
+from scaling.training.callbacks import Save
 from scaling.training.signals import Stopped
 from tests.studies.test_unfinished import write
 from tests.training.conftest import fork, left, same, unbroken, words  # noqa: F401
@@ -79,37 +80,36 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
 
 
 def in_the_last_evaluation() -> None:
-    before = recorder._beating
+    before = Save.on_validation_batch_end
 
-    def beating(batches, device, step, ranks):
-        for batch in before(batches, device, step, ranks):
-            yield batch
-            if step == 12:
-                os.kill(os.getpid(), signal.SIGTERM)
+    def ended(self, trainer, *rest):
+        if trainer.global_step == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+        before(self, trainer, *rest)
 
-    recorder._beating = beating
+    Save.on_validation_batch_end = ended
 
 
 def in_an_evaluation() -> None:
-    before = recorder._beating
+    before = Save.on_validation_start
 
-    def beating(batches, device, step, ranks):
-        if step == 6:
+    def started(self, trainer, *rest):
+        if trainer.global_step == 6:
             os.kill(os.getpid(), signal.SIGTERM)
-        yield from before(batches, device, step, ranks)
+        before(self, trainer, *rest)
 
-    recorder._beating = beating
+    Save.on_validation_start = started
 
 
 def in_the_last_save() -> None:
-    before = recorder.Recorder._save
+    before = Save.save
 
-    def save(self, step, module):
-        before(self, step, module)
+    def save(self, trainer, step):
+        before(self, trainer, step)
         if step == 12:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    recorder.Recorder._save = save
+    Save.save = save
 
 
 def in_the_publication() -> None:

@@ -18,6 +18,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from scaling.ledger import Attempt
 from scaling.ledger.attempt import KEEP
+from scaling.ledger.result import flat
 from scaling.training import signals
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
@@ -129,6 +130,9 @@ class Record(Callback):
             self.attempt.log.write(entry)
         for tell in self.tell:
             tell(entry)
+        numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
+        for logger in self.trainer.loggers:
+            logger.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, entry["step"])
 
     def _progress(self, step: int, evaluated: float | None = None) -> None:
         """Report the fraction of the run's compute that is done, and of the evaluation that is going on, if one is."""

@@ -294,6 +294,7 @@ def _fitted(
                 record.write_evaluation(begin, module.measured)
                 if patience is not None and due and begin in experiment.evaluated:
                     patience.count(begin, module.measured)
+            exhausted = patience is not None and patience.exhausted
             best = None if patience is None else patience.best.best_step
             if experiment.horizon and best is not None and best != end:
                 data.evaluated = best
@@ -307,7 +308,6 @@ def _fitted(
             if attempt is not None:
                 attempt.end("stopped", str(error))
             raise
-        exhausted = patience is not None and patience.exhausted
         if end != experiment.steps and not exhausted:
             raise Incomplete("updates applied", end, experiment.steps)
         if attempt is not None and begin < end != save.step:
@@ -383,6 +383,7 @@ def _trainer(
         plugins=[FolderIO(), LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
         precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]
         max_steps=experiment.steps,
+        max_epochs=1,
         callbacks=list(callbacks),
         logger=list(loggers) or False,
         log_every_n_steps=config["log.every"],

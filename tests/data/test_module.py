@@ -22,32 +22,42 @@ def parts():
     return training(train, objective, BatchSize.of(6), 0), *evaluation(validation, objective, 5)
 
 
-def test_loaders_without_a_trainer(parts):
-    from scaling.data.module import DataModule, Loader
+def data(parts, stop):
+    from scaling.data.module import DataModule
 
-    module = DataModule(*parts, start=4)
+    train, *held_out = parts
+    return DataModule(train, lambda step: tuple(held_out), stop)
+
+
+def test_loaders_without_a_trainer(parts):
+    module = data(parts, 7)
     first = next(iter(module.train_dataloader()))
-    assert torch.equal(first.tokens, parts[0].batch(4).tokens)
+    assert torch.equal(first.tokens, parts[0].batch(0).tokens)
     assert sum(batch.rows for batch in module.val_dataloader()) == 200 // 9
-    second = list(Loader(parts[0], 3, 5, rank=1, ranks=2))
-    assert [batch.rows for batch in second] == [3, 3]
-    assert torch.equal(second[0].tokens, parts[0].batch(3, 1, 2).tokens)
+
+
+def test_a_rank_reads_its_rows(parts):
+    from scaling.data.module import TrainingLoader
+
+    second = list(TrainingLoader(parts[0], 5, rank=1, ranks=2))
+    assert [batch.rows for batch in second] == [3] * 5
+    assert torch.equal(second[3].tokens, parts[0].batch(3, 1, 2).tokens)
 
 
 def test_every_epoch_reads_all_batches_although_its_end_is_not_asked_for(parts):
     from scaling.data.module import TrainingLoader
 
-    loader = TrainingLoader(parts[0], 2, 5)
+    loader = TrainingLoader(parts[0], 3)
     for _ in range(2):
         epoch = itertools.islice(loader, len(loader))
-        assert all(torch.equal(batch.tokens, parts[0].batch(step).tokens) for step, batch in enumerate(epoch, 2))
-        assert loader.state_dict() == {"next": 5}
+        assert all(torch.equal(batch.tokens, parts[0].batch(step).tokens) for step, batch in enumerate(epoch))
+        assert loader.state_dict() == {"next": 3}
 
 
 def test_a_training_loader_goes_on_where_it_stopped(parts):
     from scaling.data.module import TrainingLoader
 
-    loader, other = TrainingLoader(parts[0], 0, 5), TrainingLoader(parts[0], 0, 5)
+    loader, other = TrainingLoader(parts[0], 5), TrainingLoader(parts[0], 5)
     list(itertools.islice(loader, 3))
     other.load_state_dict(loader.state_dict())
     for each in (loader, other):
@@ -56,8 +66,6 @@ def test_a_training_loader_goes_on_where_it_stopped(parts):
 
 def test_a_trainer_takes_every_step_once(parts, tmp_path):
     from lightning.pytorch import LightningModule, Trainer
-
-    from scaling.data.module import DataModule
 
     seen: list[torch.Tensor] = []
     validated: list[int] = []
@@ -87,7 +95,7 @@ def test_a_trainer_takes_every_step_once(parts, tmp_path):
         num_sanity_val_steps=0,
         default_root_dir=tmp_path,
     )
-    trainer.fit(Model(), datamodule=DataModule(*parts, start=2, stop=7))
+    trainer.fit(Model(), datamodule=data(parts, 5))
     assert len(seen) == 5
-    assert all(torch.equal(tokens, parts[0].batch(step).tokens) for step, tokens in enumerate(seen, start=2))
+    assert all(torch.equal(tokens, parts[0].batch(step).tokens) for step, tokens in enumerate(seen))
     assert sum(validated) == 200 // 9

@@ -95,14 +95,14 @@ class Finder:
 
         def loaded(module):
             load(module)
-            before = module.TrainingModule.training_step
+            before = module.FamilyModule.training_step
 
             def broken(self, batch, number):
                 if self.experiment.seed == 1 and Path({flag!r}).exists():
                     raise ValueError("the piece broke")
                 return before(self, batch, number)
 
-            module.TrainingModule.training_step = broken
+            module.FamilyModule.training_step = broken
 
         spec.loader.exec_module = loaded
         return spec

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 
 from scaling.batch import IGNORE, Batch
 from scaling.config import Config, load
+from scaling.data.module import DataModule
 from scaling.decode import Greedy, generate, prompt
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.tables.count import counts
 from scaling.tables.table import read
-from scaling.training import state
+from scaling.training.checkpoints import FolderIO
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.module import TrainingModule
-from scaling.training.parametrization import initialise
+from scaling.training.module import FamilyModule
 from tests.decode import slow
 
 TABLE = read("narang2021")
@@ -85,34 +84,50 @@ class Trained:
         return self.experiment.batches.batch(STEPS)
 
 
-def steps(module: TrainingModule, first: int, last: int) -> Iterator[float]:
-    for step in range(first, last):
-        module.training_step(module.experiment.batches.batch(step), step - first)
-        yield module.update.loss
+class Watch(Callback):
+    """The losses, the parameters that no step has moved, and the state after half of the steps."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.losses = folder, []
+
+    def on_train_start(self, trainer, module):
+        self.start = {name: parameter.detach().clone() for name, parameter in module.model.named_parameters()}
+        self.still = set(self.start)
+
+    def on_train_batch_end(self, trainer, module, outputs, *_):
+        self.losses.append(float(outputs["loss"]))
+        # Each step is looked at: a number that moves by its rate's whole length may be back at the end.
+        self.still -= {n for n, one in module.model.named_parameters() if not torch.equal(one, self.start[n])}
+        if trainer.global_step == HALF:
+            trainer.save_checkpoint(self.folder)
 
 
-def begun(experiment: Experiment, trainer: Trainer, start: int = 0, checkpoint: Path | None = None) -> TrainingModule:
-    model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
-    module = TrainingModule(experiment, model, start, checkpoint)
-    module.trainer = trainer
+def fitted(experiment: Experiment, watch: Watch, checkpoint: Path | None = None) -> FamilyModule:
+    trainer = Trainer(
+        max_steps=STEPS,
+        callbacks=[watch],
+        plugins=[FolderIO()],
+        accelerator="cpu",
+        logger=False,
+        limit_val_batches=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    module = FamilyModule(experiment)
+    data = DataModule(experiment.batches, experiment.evaluation, STEPS + 1)
+    trainer.fit(module, data, ckpt_path=checkpoint)
     return module
 
 
 @pytest.fixture(scope="module", params=ROWS)
-def trained(request, trainer, tmp_path_factory) -> Trained:
+def trained(request, tmp_path_factory) -> Trained:
     folder = tmp_path_factory.mktemp("row")
     experiment = assemble(configured(request.param, folder))
-    module = begun(experiment, trainer)
+    watch = Watch(folder)
+    module = fitted(experiment, watch)
     assert isinstance(module.model, EncoderDecoder)
-    start = {name: parameter.detach().clone() for name, parameter in module.model.named_parameters()}
-    still, losses = set(start), []
-    for step in range(STEPS):
-        if step == HALF:
-            state.save(folder, module.weights.parameters, module.torch_optimizers)
-        losses += steps(module, step, step + 1)
-        # Each step is looked at: a number that moves by its rate's whole length may be back at the end.
-        still -= {name for name, one in module.model.named_parameters() if not torch.equal(one, start[name])}
-    return Trained(experiment, module.model, still, folder, losses)
+    return Trained(experiment, module.model, watch.still, folder, watch.losses)
 
 
 def hidden(model: EncoderDecoder, batch: Batch) -> torch.Tensor:
@@ -125,9 +140,10 @@ def test_every_part_learns(trained):
     assert trained.still == set()
 
 
-def test_a_resumed_run_is_the_whole_to_the_bit(trained, trainer):
-    resumed = begun(trained.experiment, trainer, HALF, trained.half)
-    assert list(steps(resumed, HALF, STEPS)) == trained.losses[HALF:]
+def test_a_resumed_run_is_the_whole_to_the_bit(trained, tmp_path):
+    watch = Watch(tmp_path)
+    resumed = fitted(trained.experiment, watch, trained.half)
+    assert watch.losses == trained.losses[HALF:]
     found = dict(resumed.model.named_parameters())
     assert all(torch.equal(found[name], tensor) for name, tensor in trained.model.named_parameters())
 

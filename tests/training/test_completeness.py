@@ -15,7 +15,7 @@ from scaling.data.batches import Batches
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import read, seal
-from scaling.training import evaluation
+from scaling.training.evaluation import Evaluation
 from scaling.training.run import train
 from tests.training.conftest import left, words
 
@@ -95,9 +95,9 @@ def test_data_that_end_early_fail_the_run(run: Run, tmp_path: Path, monkeypatch:
 
 
 def test_a_loader_that_ends_early_fails_the_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from scaling.data.module import Loader
+    from scaling.data.module import TrainingLoader
 
-    monkeypatch.setattr(Loader, "_steps", lambda self, first: iter(range(first, 5)))
+    monkeypatch.setattr(TrainingLoader, "__len__", lambda self: 5)
     with pytest.raises(Exception, match="updates applied: 5 instead of 12"):
         run()
     assert ends(tmp_path / "runs") == ["failed"]
@@ -128,14 +128,13 @@ def test_a_rate_that_moves_no_weight_is_refused(run: Run, tmp_path: Path):
 
 
 def test_an_evaluation_without_targets_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    share = evaluation.share
+    add = Evaluation.add
 
-    def emptied(*given: Any):
-        for batch in share(*given):
-            batch.targets.fill_(-100)
-            yield batch
+    def emptied(self: Evaluation, model: Any, batch: Any):
+        batch.targets.fill_(-100)
+        add(self, model, batch)
 
-    monkeypatch.setattr("scaling.training.recorder.share", emptied)
+    monkeypatch.setattr(Evaluation, "add", emptied)
     with pytest.raises(ScalingError, match="no target"):
         run()
     assert ends(tmp_path / "runs") == ["failed"]
@@ -143,7 +142,7 @@ def test_an_evaluation_without_targets_is_refused(run: Run, tmp_path: Path, monk
 
 def test_a_model_that_breaks_at_its_last_update_has_diverged(run: Run, monkeypatch: pytest.MonkeyPatch):
     """The loss of each step is finite, that of the evaluation after them is not."""
-    monkeypatch.setattr("scaling.training.recorder.evaluate", lambda *_: {"loss": float("nan"), "targets": 1})
+    monkeypatch.setattr(Evaluation, "measured", lambda *_: {"loss": float("nan"), "targets": 1})
     result = run(evaluate__points=1)
     assert result["outcome"] == "diverged"
     assert result["loss"] is None

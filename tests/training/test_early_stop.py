@@ -15,9 +15,9 @@ from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop.run import read
 from scaling.ledger import Ledger
-from scaling.training import recorder
-from scaling.training.early_stop import Patience
-from scaling.training.evaluation import evaluation_steps
+from scaling.training.callbacks import Best
+from scaling.training.checkpoints import FolderIO
+from scaling.training.evaluation import Evaluation, evaluation_steps
 from tests.training.conftest import Done, done, same, words
 from tests.training.test_resume import after, die
 
@@ -103,16 +103,14 @@ def before_the_result() -> None:
 
 def in_evaluation(number: int) -> Callable[[], None]:
     def prepare() -> None:
-        recorder.evaluate = after(number, recorder.evaluate)
+        Evaluation.measured = after(number, Evaluation.measured)
 
     return prepare
 
 
 def in_save(number: int) -> Callable[[], None]:
     def prepare() -> None:
-        from scaling.training import state
-
-        state.save = after(number, state.save)
+        FolderIO.save_checkpoint = after(number, FolderIO.save_checkpoint)
 
     return prepare
 
@@ -150,15 +148,14 @@ def test_patience_and_its_evaluations_name_the_run(tmp_path, run):
 
 
 def test_a_higher_score_is_better_and_a_lower_loss():
-    patience = Patience(limit=2)
+    best = Best()
     for step, loss in enumerate([3.0, 2.0, 2.5, math.nan], 1):
-        patience = patience.after(step, {"loss": loss})
-    assert (patience.best_step, patience.since, patience.exhausted) == (2, 2, True)
-    patience = Patience(limit=2)
+        best = best.after(step, {"loss": loss})
+    assert (best.best_step, best.since) == (2, 2)
+    best = Best()
     for step, score in enumerate([0.5, 0.7, 0.7], 1):
-        patience = patience.after(step, {"loss": 1.0 / step, "score": score})
-    assert (patience.best_step, patience.best, patience.exhausted) == (2, 0.7, False)
-    assert Patience.of(2, json.loads(json.dumps(patience.note))) == patience
+        best = best.after(step, {"loss": 1.0 / step, "score": score})
+    assert (best.best_step, best.best, best.since) == (2, 0.7, 1)
 
 
 def test_evaluations_that_are_compared_are_on_the_same_windows(tmp_path):

@@ -13,10 +13,11 @@ from hypothesis import strategies as some
 from scaling.batch import IGNORE
 from scaling.config import load as configured
 from scaling.data.batches import evaluation
+from scaling.data.module import EvaluationLoader
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.schema import kinds
-from scaling.training.evaluation import evaluate, evaluation_steps, share
+from scaling.training.evaluation import Evaluation, evaluate, evaluation_steps
 from scaling.training.experiment import assemble, varied
 from scaling.training.parametrization import initialise
 from scaling.training.point import point
@@ -49,7 +50,7 @@ def evaluated():
     experiment = assemble(load(words("unused", parametrization__kind="GPT2", data__validation=500)))  # type: ignore[arg-type]
     model = initialise(experiment.model(), experiment.parametrization, 0)
     batches = [experiment.validation.batch(step) for step in range(experiment.evaluations)]
-    return experiment, model, batches, evaluate(model, batches, experiment.held_out)
+    return experiment, model, batches, evaluate(model, batches, Evaluation(experiment.held_out))
 
 
 def test_it_is_the_mean_over_every_target(evaluated):
@@ -70,7 +71,7 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     experiment = assemble(configured("encoder_decoder", told))
     model = initialise(experiment.model(), experiment.parametrization, 0)
     batch = experiment.validation.batch(0).micro(0, 4)
-    found = evaluate(model, [batch], experiment.held_out, text=experiment.text)
+    found = evaluate(model, [batch], Evaluation(experiment.held_out, text=experiment.text))
     with torch.no_grad():
         losses = model.eval().losses(batch).double()
     objective: Any = experiment.batches.objective
@@ -96,7 +97,7 @@ def test_the_excess_is_paired_with_the_truth(evaluated):
 def test_how_the_batches_are_cut_does_not_matter(evaluated):
     experiment, model, batches, found = evaluated
     cut = [batch.micro(start, start + 3) for batch in batches for start in range(0, batch.rows, 3)]
-    again = evaluate(model, cut, experiment.held_out)
+    again = evaluate(model, cut, Evaluation(experiment.held_out))
     assert again["loss"] == pytest.approx(found["loss"], rel=1e-7)
     assert again["accuracy"] == found["accuracy"]
 
@@ -106,7 +107,7 @@ def test_ranks_share_every_batch_once(ranks, evaluated):
     experiment, *_ = evaluated
     batches, count = evaluation(experiment.held_out, experiment.batches.objective, 8)
     assert count == 4
-    parts = [list(share(batches, count, rank, ranks)) for rank in range(ranks)]
+    parts = [list(EvaluationLoader(lambda: (batches, count), rank, ranks)) for rank in range(ranks)]
     assert len({len(part) for part in parts}) == 1, "a sharded model needs all ranks at each batch"
     in_turn = [part[turn] for turn in range(len(parts[0])) for part in parts]
     for step in range(count):
@@ -118,7 +119,7 @@ def test_ranks_share_every_batch_once(ranks, evaluated):
 def test_it_leaves_the_model_as_it_was(evaluated):
     experiment, model, batches, found = evaluated
     model.train()
-    assert evaluate(model, batches, experiment.held_out)["loss"] == found["loss"]
+    assert evaluate(model, batches, Evaluation(experiment.held_out))["loss"] == found["loss"]
     assert model.training
 
 
@@ -127,7 +128,7 @@ def test_bits_a_byte(evaluated):
 
     _, model, batches, _ = evaluated
     plain = [batch.micro(0, batch.rows) for batch in batches]
-    found = evaluate(model, plain, SimpleNamespace(entropy=None, bytes_per_token=2.5))  # type: ignore[arg-type]
+    found = evaluate(model, plain, Evaluation(SimpleNamespace(entropy=None, bytes_per_token=2.5)))  # type: ignore[arg-type]
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) / 2.5)
 
 
@@ -155,7 +156,8 @@ def test_losses_that_are_no_code_have_no_bits_a_byte(evaluated):
     from types import SimpleNamespace
 
     _, model, batches, _ = evaluated
-    found = evaluate(model, batches, SimpleNamespace(entropy=None, bytes_per_token=2.5), is_code=False)  # type: ignore[arg-type]
+    source: Any = SimpleNamespace(entropy=None, bytes_per_token=2.5)
+    found = evaluate(model, batches, Evaluation(source, is_code=False))
     assert "bits_per_byte" not in found
 
 

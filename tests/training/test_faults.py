@@ -10,7 +10,7 @@ import pytest
 
 from scaling.errors import DISK
 from scaling.ledger import Ledger
-from scaling.training import recorder
+from scaling.training.callbacks import Save
 from tests.disk import fill
 from tests.training.conftest import left, same, words
 from tests.training.test_resume import after
@@ -25,7 +25,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(step, leave, small_disk, fork
     told = words(small_disk / "runs")
 
     def full_from_there() -> None:
-        before, steps = recorder.Recorder.on_train_batch_end, [0]
+        before, steps = Save.on_train_batch_end, [0]
 
         def filled(*given, **named):
             steps[0] += 1
@@ -33,7 +33,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(step, leave, small_disk, fork
                 fill(small_disk, leave)
             return before(*given, **named)
 
-        recorder.Recorder.on_train_batch_end = filled
+        Save.on_train_batch_end = filled
 
     code = fork(told, full_from_there).wait()
     if code != 0:  # there may have been room enough for what was left to write
@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(step, leave, small_disk, fork
 
 def killed_after_two_checkpoints(told: list[str], fork) -> None:
     def prepare() -> None:
-        recorder.Recorder.on_train_batch_end = after(9, recorder.Recorder.on_train_batch_end)
+        Save.on_train_batch_end = after(9, Save.on_train_batch_end)
 
     assert fork(told, prepare).wait() == -signal.SIGKILL
 

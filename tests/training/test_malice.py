@@ -176,19 +176,19 @@ def test_a_name_is_only_a_name(name, key, tmp_path, fork):
 
 
 def diverging() -> None:
-    before = module.TrainingModule._backward
-    module.TrainingModule._backward = lambda self, batch: before(self, batch) * float("nan")  # type: ignore[method-assign]
+    before = module.FamilyModule._backward
+    module.FamilyModule._backward = lambda self, batch: before(self, batch) * float("nan")  # type: ignore[method-assign]
 
 
 def failing() -> None:
     def broken(self, batch):
         raise RuntimeError("broken on purpose")
 
-    module.TrainingModule._backward = broken  # type: ignore[method-assign]
+    module.FamilyModule._backward = broken  # type: ignore[method-assign]
 
 
 def dying() -> None:
-    module.TrainingModule.training_step = after(6, module.TrainingModule.training_step)  # type: ignore[method-assign]
+    module.FamilyModule.training_step = after(6, module.FamilyModule.training_step)  # type: ignore[method-assign]
 
 
 # What is set, what happens, the code it ends with: 99 where an exception goes through a test's child.

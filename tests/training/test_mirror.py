@@ -87,12 +87,12 @@ def test_a_process_keeps_its_own_settings_of_wandb(monkeypatch):
 
 
 def test_a_kill_with_the_mirror_on_loses_nothing(tmp_path, fork, unbroken):
-    from scaling.training import recorder
+    from scaling.training.evaluation import Evaluation
     from tests.training.test_resume import after
 
     def prepare() -> None:
         os.environ.pop("WANDB_MODE", None)
-        recorder.evaluate = after(2, recorder.evaluate)
+        Evaluation.measured = after(2, Evaluation.measured)
 
     told = words(tmp_path / "runs", log__wandb="offline")
     assert fork(told, prepare).wait() == -signal.SIGKILL

@@ -91,7 +91,7 @@ def test_it_trains_and_resumes(kind, tmp_path, run, fork):
     import os
     import signal
 
-    from scaling.training import recorder
+    from scaling.training.callbacks import Record
     from tests.training.conftest import left
 
     changes = {"optimizer.kind": kind, "trainer.max_steps": 6, "train.checkpoint_every": 3}
@@ -100,14 +100,14 @@ def test_it_trains_and_resumes(kind, tmp_path, run, fork):
     told = words(tmp_path / "broken", **changes)
 
     def at_four() -> None:
-        before = recorder.Recorder._log_training
+        before = Record.on_train_batch_end
 
-        def fatal(self, step, update):
-            before(self, step, update)
-            if step == 4:
+        def fatal(self, trainer, *rest):
+            before(self, trainer, *rest)
+            if trainer.global_step == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        recorder.Recorder._log_training = fatal
+        Record.on_train_batch_end = fatal
 
     assert fork(told, at_four).wait() == -signal.SIGKILL
     assert fork(told).wait() == 0

@@ -16,7 +16,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
 from scaling.training.experiment import Experiment, assemble, counted
 from scaling.training.layer_decay import depths
-from scaling.training.module import TrainingModule
+from scaling.training.module import FamilyModule
 from scaling.training.parts import trained
 from scaling.training.run import train
 from scaling.training.supervisor import supervise
@@ -88,8 +88,8 @@ def test_gradients_are_where_they_should_be(name, parts, tmp_path):
         return
     line = parts if isinstance(parts, str) else "{last: 2}" if isinstance(parts, dict) else "['*.norm.*']"
     found = experiment(name, **{"train.parts": line, **changes})
-    model = found.initial_model()
-    module = TrainingModule(found, model, 0)
+    module = FamilyModule(found)
+    model = module.model
     model.loss(found.batches.batch(0)).total.backward()
     with_gradient = {spec.name for spec, one in parameters(model) if one.grad is not None}
     assert with_gradient == found.trained
@@ -184,7 +184,7 @@ def test_what_is_frozen_has_no_float32_copy_that_nothing_reads(evaluation, dtype
         "start.run": base,
     }
     found = assemble(load(config(runs, **told)))
-    module = TrainingModule(found, found.initial_model(), 0)
+    module = FamilyModule(found)
     types = {one.spec.name: one.tensor.dtype for one in module.weights.every}
     assert types.pop("head.weight") == torch.float32
     assert set(types.values()) == {dtype}
@@ -210,7 +210,7 @@ def test_frozen_weights_stay_under_bfloat16(evaluation, tmp_path):
 
 def rates(found: Experiment) -> dict[str, float]:
     """Each parameter's peak learning rate, by its group."""
-    module = TrainingModule(found, found.initial_model(), 0)
+    module = FamilyModule(found)
     names = {id(one.tensor): one.spec.name for one in module.weights.parameters}
     return {
         names[id(one)]: group["peak"]

@@ -17,7 +17,7 @@ from scaling.studies.plan import Plan, plan
 from scaling.studies.question import read
 from scaling.studies.work import work
 from scaling.training.experiment import assemble
-from scaling.training.module import TrainingModule
+from scaling.training.module import FamilyModule
 from scaling.training.run import train_run
 from tests.training.conftest import Child, Done, done, left, load, same, words
 
@@ -113,14 +113,14 @@ def a_stale_worker_wakes(step: int, runs: Path) -> tuple[dict[str, Any], Ledger]
     ledger = Ledger.create(runs)
 
     def sleeper() -> None:
-        before = TrainingModule.training_step
+        before = FamilyModule.training_step
 
         def stopped(self, batch, number):
             if number == step - 1:
                 os.kill(os.getpid(), signal.SIGSTOP)
             return before(self, batch, number)
 
-        TrainingModule.training_step = stopped  # type: ignore[method-assign]
+        FamilyModule.training_step = stopped  # type: ignore[method-assign]
         train_run(experiment, Ledger.open(runs, LEASE, Machine("north", "a boot", "pid:[1]")))
 
     def other() -> None:

@@ -17,10 +17,9 @@ import torch
 
 from scaling import schema
 from scaling.ledger import Ledger
-from scaling.training.evaluation import evaluate, share
+from scaling.training.evaluation import Evaluation, evaluate
 from scaling.training.experiment import assemble
-from scaling.training.module import TrainingModule
-from scaling.training.parametrization import initialise
+from scaling.training.module import FamilyModule
 from scaling.training.supervisor import SILENCE, RankFailed, supervise
 from tests.training.conftest import load, words
 from tests.training.test_step import logged
@@ -30,16 +29,16 @@ STILL = {"model.block.mixer.dropout": 0}
 # Ranks that go wrong at a step in the way they are told to.
 SABOTEUR = """
 import os, signal, time
-from scaling.training.module import TrainingModule
+from scaling.training.module import FamilyModule
 
-before = TrainingModule.training_step
+before = FamilyModule.training_step
 
 def broken(self, batch, number):
     if number == {step} and os.environ["RANK"] in "{ranks}":
         {deed}
     return before(self, batch, number)
 
-TrainingModule.training_step = broken
+FamilyModule.training_step = broken
 
 class Unused:
     slot = "optimizer"
@@ -75,9 +74,9 @@ def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp
     """The same weights, evaluated here on all batches."""
     experiment = assemble(load(words(tmp_path / "unused", **STILL, **LONG)))
     assert experiment.evaluations == 3
-    model = initialise(experiment.model(), experiment.parametrization, 0)
-    trained = TrainingModule(experiment, model, 0, checkpoint).model
-    alone = evaluate(trained, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+    trained = FamilyModule.load_from_checkpoint(checkpoint).model
+    batches = map(experiment.validation.batch, range(experiment.evaluations))
+    alone = evaluate(trained, batches, Evaluation(experiment.held_out))
     assert result["targets"] == alone["targets"] == 140_000 // 17 * 16
     assert result["accuracy"] == alone["accuracy"]
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-12)

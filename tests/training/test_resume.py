@@ -15,7 +15,10 @@ import pytest
 from scaling.ledger import Ledger
 from scaling.ledger import checkpoint as checkpoints
 from scaling.ledger.log import entries
-from scaling.training import module, recorder, state
+from scaling.training import module
+from scaling.training.callbacks import Save
+from scaling.training.checkpoints import FolderIO
+from scaling.training.evaluation import Evaluation
 from tests.training.conftest import Done, left, same, words
 
 
@@ -39,7 +42,7 @@ def after(calls: int, function: Callable) -> Callable:
 
 
 def in_save() -> None:
-    state.save = after(2, state.save)
+    FolderIO.save_checkpoint = after(2, FolderIO.save_checkpoint)
 
 
 def in_publication_of_a_checkpoint() -> None:
@@ -47,7 +50,7 @@ def in_publication_of_a_checkpoint() -> None:
 
 
 def in_evaluation() -> None:
-    recorder.evaluate = after(2, recorder.evaluate)
+    Evaluation.measured = after(2, Evaluation.measured)
 
 
 def before_the_result() -> None:
@@ -88,7 +91,7 @@ def at_file_operation(number: int) -> Callable[[], None]:
     """Death at a file operation, counted from the start of the second save."""
 
     def prepare() -> None:
-        seen, saves, before = [0], [0], recorder.Recorder._save
+        seen, saves, before = [0], [0], Save.save
 
         def count(event: str, _: object) -> None:
             if saves[0] == 2 and event.startswith(("open", "os.", "shutil.")):
@@ -96,12 +99,12 @@ def at_file_operation(number: int) -> Callable[[], None]:
                 if seen[0] == number:
                     die()
 
-        def counted(self, step, module):
+        def counted(self, trainer, step):
             saves[0] += 1
-            before(self, step, module)
+            before(self, trainer, step)
             saves[0] += saves[0] == 2
 
-        recorder.Recorder._save = counted
+        Save.save = counted
         sys.addaudithook(count)
 
     return prepare
@@ -156,7 +159,7 @@ def five_kills(tmp_path: Path, fork: Callable, unbroken: Done, seed: int) -> Non
         step = draw.randint(1, 4)
 
         def at_step(step: int = step) -> None:
-            recorder.Recorder.on_train_batch_end = after(step, recorder.Recorder.on_train_batch_end)
+            Save.on_train_batch_end = after(step, Save.on_train_batch_end)
 
         assert fork(told, at_step).wait() in (-signal.SIGKILL, 0)
     assert fork(told).wait() == 0
@@ -194,14 +197,14 @@ def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, u
     told = words(tmp_path / "runs")
 
     def at_that_step() -> None:
-        before = module.TrainingModule.training_step
+        before = module.FamilyModule.training_step
 
         def heard(self, batch, batch_idx):
             if batch_idx == step - 1:
                 os.kill(os.getpid(), number)
             return before(self, batch, batch_idx)
 
-        module.TrainingModule.training_step = heard
+        module.FamilyModule.training_step = heard
 
     assert fork(told, at_that_step).wait() == SIGNALS[number]
     ledger = Ledger.open(tmp_path / "runs")

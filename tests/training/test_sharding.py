@@ -94,16 +94,16 @@ def test_sharded_ranks_learn_as_ddp(name, changes, tmp_path):
 
 # An end without warning at step 8, when the last checkpoint is that of step 6.
 BROKEN = """
-from scaling.training.module import TrainingModule
+from scaling.training.module import FamilyModule
 
-before = TrainingModule.training_step
+before = FamilyModule.training_step
 
 def broken(self, batch, number):
     if number == 7:
         raise ValueError("an end")
     return before(self, batch, number)
 
-TrainingModule.training_step = broken
+FamilyModule.training_step = broken
 
 class Unused:
     slot = "channel"

@@ -13,7 +13,7 @@ from safetensors.torch import load as tensors_of
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training import module
-from scaling.training.evaluation import evaluate, share
+from scaling.training.evaluation import Evaluation, evaluate
 from scaling.training.experiment import assemble
 from tests.training.conftest import left, load, words
 
@@ -78,7 +78,8 @@ def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(trai
         parameter.data.copy_(weights[name])
     model = model.to(torch.bfloat16) if scored == "bf16-true" else model
     with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16-mixed"):
-        alone = evaluate(model, share(experiment.validation, experiment.evaluations, 0, 1), experiment.held_out)
+        batches = map(experiment.validation.batch, range(experiment.evaluations))
+        alone = evaluate(model, batches, Evaluation(experiment.held_out))
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
 
 
@@ -110,7 +111,7 @@ def test_nan_is_caught_before_the_update(step, how, what, tmp_path, run, monkeyp
     """The weights at the end are those of the step before, and the run is a result."""
     held = {}
 
-    def poisoned(self: module.TrainingModule, batch, *rest, before=module.TrainingModule._backward):
+    def poisoned(self: module.FamilyModule, batch, *rest, before=module.FamilyModule._backward):
         loss = before(self, batch, *rest)
         at = held.setdefault("calls", 0)
         held["calls"] += 1
@@ -122,10 +123,10 @@ def test_nan_is_caught_before_the_update(step, how, what, tmp_path, run, monkeyp
             self.weights.masters[0].grad[0] = float("inf")  # type: ignore[index]
         return loss
 
-    def tensors(trained: module.TrainingModule) -> list[torch.Tensor]:
+    def tensors(trained: module.FamilyModule) -> list[torch.Tensor]:
         return [*trained.model.parameters(), *trained.weights.masters]
 
-    monkeypatch.setattr(module.TrainingModule, "_backward", poisoned)
+    monkeypatch.setattr(module.FamilyModule, "_backward", poisoned)
     result = run(**how)
     assert result["outcome"] == "diverged"
     assert result["step"] == step
@@ -166,14 +167,14 @@ def test_the_batch_may_grow(tmp_path, run):
 
 
 def test_a_spike_is_recorded(tmp_path, run, monkeypatch):
-    def jumped(self, batch, before=module.TrainingModule._backward):
+    def jumped(self, batch, before=module.FamilyModule._backward):
         loss = before(self, batch)
         return loss + 5 if module_step(self) == 120 else loss
 
     def module_step(self) -> int:
         return self.trainer.fit_loop.batch_idx
 
-    monkeypatch.setattr(module.TrainingModule, "_backward", jumped)
+    monkeypatch.setattr(module.FamilyModule, "_backward", jumped)
     run(trainer__max_steps=140, log__every=50)
     ledger = Ledger.open(tmp_path / "runs")
     spikes = [entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike"]
@@ -186,7 +187,7 @@ def test_out_of_memory_suggests_what_would_fit(tmp_path, run, monkeypatch):
         raise torch.OutOfMemoryError("tried to allocate 1 PiB")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.TrainingModule, "_backward", full)
+        patch.setattr(module.FamilyModule, "_backward", full)
         with pytest.raises(ScalingError, match="micro_batch=2") as error:
             run()
     assert error.value.code == 1
