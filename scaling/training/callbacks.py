@@ -24,6 +24,7 @@ from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.module import FamilyModule, hook
 from scaling.training.ranks import pulse, rank_count
+from scaling.training.sharding import own
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.throughput import peak
 
@@ -245,8 +246,9 @@ class Save(Checkpoint):
         self.every, self.keep = experiment.config["train.checkpoint_every"], experiment.config["train.keep"]
         self.step = 0  # the last one that was saved
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         signals.take_back()
+        self.norms = norms(module)
 
     def on_validation_start(self, *_: Any) -> None:
         signals.take_back()
@@ -299,6 +301,11 @@ class Save(Checkpoint):
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
         self.step = step
+
+
+def norms(module: FamilyModule) -> list[float]:
+    """By which weights that have moved are told from those that have not."""
+    return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
 
 
 def _fits(trainer: Trainer) -> bool:

@@ -1,7 +1,7 @@
 """Checkpoints: how a Trainer's state is written as a folder of plain files, without pickles.
 
 weights.safetensors      parameters by name, in float32 where masters are kept
-optimizer.safetensors    the optimizers' tensors, as OPTIMIZER/PARAMETER/NAME
+optimizer.safetensors    the optimizers' tensors, as PARAMETER/NAME
 trainer.json             all else: the loops, the callbacks, the config
 """
 
@@ -23,6 +23,7 @@ from scaling.training.sharding import laid_out, whole
 
 WEIGHTS, OPTIMIZER, TRAINER = "weights.safetensors", "optimizer.safetensors", "trainer.json"
 MODEL = "model."  # the place of the model in a LightningModule
+LEARNED = "learned"  # of a Trainer's checkpoint: the names of the parameters of each optimizer, in its order
 
 
 class FolderIO(TorchCheckpointIO):
@@ -38,9 +39,9 @@ class FolderIO(TorchCheckpointIO):
         rest = dict(checkpoint)
         parameters, optimizers = rest.pop("state_dict"), rest.pop("optimizer_states")
         tensors = {
-            f"{number}/{parameter}/{key}": value if isinstance(value, Tensor) else torch.tensor(value)
-            for number, optimizer in enumerate(optimizers)
-            for parameter, state in optimizer["state"].items()
+            f"{names[number]}/{key}": value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+            for names, optimizer in zip(checkpoint[LEARNED], optimizers, strict=True)
+            for number, state in optimizer["state"].items()
             for key, value in state.items()
         }
         rest["groups"] = [optimizer["param_groups"] for optimizer in optimizers]
@@ -54,9 +55,11 @@ class FolderIO(TorchCheckpointIO):
             return super().load_checkpoint(path, map_location, weights_only)
         checkpoint: dict[str, Any] = _restored(json.loads((folder / TRAINER).read_text()))
         optimizers = [{"state": {}, "param_groups": groups} for groups in checkpoint.pop("groups")]
+        owners = {name: (one, at) for one, names in enumerate(checkpoint[LEARNED]) for at, name in enumerate(names)}
         for place, tensor in weights.read(folder / OPTIMIZER).items():
-            number, parameter, key = place.split("/")
-            optimizers[int(number)]["state"].setdefault(int(parameter), {})[key] = tensor
+            name, _, key = place.rpartition("/")
+            optimizer, number = owners[name]
+            optimizers[optimizer]["state"].setdefault(number, {})[key] = tensor
         parameters = {MODEL + name: tensor for name, tensor in weights.read(folder / WEIGHTS).items()}
         return {**checkpoint, "state_dict": parameters, "optimizer_states": optimizers}
 

@@ -26,7 +26,7 @@ from scaling.data import hashing
 from scaling.model.family import Family, Loss
 from scaling.nn.contract import Redrawn, conforms
 from scaling.objective import Distil
-from scaling.training.checkpoints import MODEL, FolderIO, gather, take
+from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.precision import Weights
 from scaling.training.processor import flushed
@@ -149,6 +149,13 @@ class FamilyModule(LightningModule):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         take(state_dict, self._saved())
         self.weights.restored()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        names = {id(parameter.tensor): parameter.spec.name for parameter in self.weights.parameters}
+        checkpoint[LEARNED] = [
+            [names[id(tensor)] for group in optimizer.param_groups for tensor in group["params"]]
+            for optimizer in self.torch_optimizers
+        ]
 
     # Training
 

@@ -25,18 +25,17 @@ from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.result import Outcome
 from scaling.training import signals
-from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Tell
+from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import logged
 from scaling.training.mirror import Listener, mirrored, report_again
-from scaling.training.module import MODULES, Diverged, FamilyModule, Incomplete
+from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, rank_count
 from scaling.training.run_name import run_name
-from scaling.training.sharding import own
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
 from scaling.training.threads import chosen, cores, suited
@@ -279,7 +278,6 @@ def _fitted(
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
         trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], observers.loggers)
         module = MODULES[experiment.family](experiment)
-        before = _norms(module)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, experiment.steps + 1)
         whole.enter_context(signals.deferred())
@@ -313,7 +311,7 @@ def _fitted(
         if attempt is not None and begin < end != save.step:
             raise Incomplete("step of the last checkpoint", save.step, end)
         # The last steps of a resumed run may have a rate of zero; a whole run whose weights stay as drawn is a mistake.
-        if begin == 0 and before == _norms(module):
+        if begin == 0 and save.norms == norms(module):
             what = f"none of the weights has changed in {end:,} updates"
             lr = experiment.optimizer.lr
             raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
@@ -336,10 +334,6 @@ def _saved(ranks: Ranks, attempt: Attempt | None, step: int) -> str:
     if folder is None:
         raise Incomplete(f"checkpoint of step {step}, the best", None, 1)
     return folder
-
-
-def _norms(module: FamilyModule) -> list[float]:
-    return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
