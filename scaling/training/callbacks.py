@@ -64,13 +64,21 @@ class Evaluate(Callback):
 
 class Record(Callback):
     """Writes the log of an attempt. Each entry also goes to `tell`, which follows the run for a person and hears after
-    every update and every batch of an evaluation how far it is, and as numbers to the Trainer's loggers.
+    every update and every batch of an evaluation how far it is, to `listeners`, and its numbers to Lightning's loggers.
 
     Ranks other than the first have no attempt, and write nothing.
     """
 
-    def __init__(self, experiment: Experiment, attempt: Attempt | None, tell: Collection[Tell], first: bool):
-        self.experiment, self.attempt, self.tell, self.first = experiment, attempt, tell, first
+    def __init__(
+        self,
+        experiment: Experiment,
+        attempt: Attempt | None,
+        first: bool,
+        tell: Collection[Tell] = (),
+        listeners: Collection[Tell] = (),
+    ):
+        self.experiment, self.attempt, self.first = experiment, attempt, first
+        self.tell, self.listeners = tell, listeners
         self.every = experiment.config["log.every"]
         self.peak = peak(experiment.config["trainer.precision"])
         self._begun: int | None = None
@@ -129,7 +137,7 @@ class Record(Callback):
             return
         if self.attempt is not None:
             self.attempt.log.write(entry)
-        for tell in self.tell:
+        for tell in (*self.tell, *self.listeners):
             tell(entry)
         numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
         for logger in self.trainer.loggers:

@@ -273,7 +273,7 @@ def _fitted(
         )
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.best.step != begin)
-        record = Record(experiment, attempt, [*observers.tell, mirror, *loggers], ranks.first)
+        record = Record(experiment, attempt, ranks.first, observers.tell, [mirror, *loggers])
         save = Save(experiment, attempt, pinned, patience)
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
         trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], observers.loggers)
