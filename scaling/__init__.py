@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from scaling.errors import ScalingError as ScalingError
     from scaling.laws.curve_fit import CurveFit as CurveFit
     from scaling.schema import extend as extend
+    from scaling.training.module import DecoderModule as DecoderModule
+    from scaling.training.module import EncoderDecoderModule as EncoderDecoderModule
+    from scaling.training.module import EncoderModule as EncoderModule
     from scaling.verbs.data import *
     from scaling.verbs.doctor import *
     from scaling.verbs.evaluate import *
@@ -59,6 +62,7 @@ _MORE = {
 
 _HOMES = {"Cost": "cost", "CurveFit": "laws.curve_fit", "Result": "verbs.result", "ScalingError": "errors"}
 _HOMES |= {"extend": "schema", "__version__": "version"}
+_HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
 for _module, _commands in COMMANDS.items():
     _HOMES |= dict.fromkeys((*map(function_name, _commands), *_MORE.get(_module, ())), f"verbs.{_module}")
 

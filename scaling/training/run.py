@@ -71,6 +71,13 @@ class Pruned(Exception):
         super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
 
 
+class Ended(Exception):
+    """A callback of the user's ended the run before its last step."""
+
+    def __init__(self, step: int):
+        super().__init__(f"a callback ended it at step {step}; without that callback it goes on")
+
+
 def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
     """The result of the run that a config describes: the published one, or that of training it now.
 
@@ -226,6 +233,12 @@ def _trained(
             outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
             outcome, result = "pruned", {"loss": None, **error.evaluation, "step": error.step, "reason": str(error)}
+        except Ended as error:
+            mirror.end({"outcome": "stopped", "reason": str(error)})
+            if attempt is None:
+                return {}
+            attempt.end("stopped", str(error))
+            return {"run": attempt.run_id}
         if attempt is None:
             return {}
         if outcome == "finished":
@@ -307,6 +320,8 @@ def _fitted(
                 attempt.end("stopped", str(error))
             raise
         if end != experiment.steps and not exhausted:
+            if trainer.should_stop and observers.callbacks:
+                raise Ended(end)
             raise Incomplete("updates applied", end, experiment.steps)
         if attempt is not None and begin < end != save.step:
             raise Incomplete("step of the last checkpoint", save.step, end)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 
 import lightning
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 import scaling
@@ -135,14 +136,52 @@ def test_an_optimizer_of_two_counts_its_steps_once(tmp_path):
     assert own.global_step == len(losses.seen) == STEPS
 
 
+def test_the_module_of_a_checkpoint_is_made_of_its_config(tmp_path):
+    words = (*WORDS, f"runs={tmp_path}")
+    module, save = scaling.module("decoder", *words), ModelCheckpoint(dirpath=tmp_path, filename="last")
+    trainer(tmp_path, save).fit(module, scaling.data_module("decoder", *words))
+    run = scaling.train("decoder", *words, progress=False)
+    assert type(module).__name__ == "DecoderModule"
+    assert module.hparams["config"]["size"]["width"] == module.experiment.config["size.width"]
+    torch.load(tmp_path / "last.ckpt", weights_only=True)  # plain values and tensors
+    (folder,) = run.path.glob(f"**/checkpoints/{STEPS:012d}")
+    for path in (tmp_path / "last.ckpt", folder):
+        again = type(module).load_from_checkpoint(path)
+        for one, other in zip(again.model.parameters(), module.model.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
 def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
-    losses, logger = Losses(), CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
-    words = (*WORDS, f"runs={tmp_path / 'runs'}", "log.every=1")
-    run = scaling.train("decoder", *words, progress=False, callbacks=[losses], loggers=[logger])
-    log = run.log[run.log["kind"] == "train"]
-    assert losses.seen == pytest.approx(list(log["loss"]))
-    lines = (tmp_path / "own" / "metrics.csv").read_text().splitlines()
-    assert {"train/loss", "evaluate/loss"} <= set(lines[0].split(","))
+    """They see the losses and the evaluations, and change nothing of the run."""
+    losses = Losses()
+    save = ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
+    logger = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
+    words = (*WORDS, "log.every=1", "evaluate.points=3")
+    plain = scaling.train("decoder", *words, f"runs={tmp_path / 'plain'}", progress=False)
+    callbacks = [losses, save, LearningRateMonitor("step"), EarlyStopping("evaluate/loss", patience=9)]
+    where = f"runs={tmp_path / 'runs'}"
+    run = scaling.train("decoder", *words, where, progress=False, callbacks=callbacks, loggers=[logger])
+    assert run.loss == plain.loss
+    assert losses.seen == list(run.log[run.log["kind"] == "train"]["loss"])
+    assert float(save.best_model_score) == pytest.approx(min(run.log[run.log["kind"] == "evaluate"]["loss"]))
+    with (tmp_path / "own" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    rates = [float(row["lr-AdamW/pg1"]) for row in rows if row.get("lr-AdamW/pg1")]
+    assert rates == pytest.approx(list(run.log[run.log["kind"] == "train"]["learning_rate"]))
+    evaluated = [float(row["evaluate/loss"]) for row in rows if row["evaluate/loss"]]
+    assert evaluated == pytest.approx(list(run.log[run.log["kind"] == "evaluate"]["loss"]))
+    again = scaling.DecoderModule.load_from_checkpoint(save.best_model_path)
+    assert again.steps == STEPS
+
+
+def test_a_run_that_a_callback_ends_is_stopped_and_goes_on(tmp_path):
+    words = (*WORDS, "evaluate.points=12", "evaluate.spacing=even", f"runs={tmp_path}")
+    end = EarlyStopping("evaluate/loss", patience=1, min_delta=100.0)
+    run = scaling.train("decoder", *words, progress=False, callbacks=[end])
+    assert (run.state, run.result) == ("stopped", None)
+    assert str(run) == f"run {run.id}: stopped"
+    assert 1 < max(run.log["step"].dropna()) < STEPS
+    assert scaling.train("decoder", *words, progress=False).state == "finished"
 
 
 def test_callbacks_cannot_join_other_processes(tmp_path):
