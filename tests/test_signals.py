@@ -82,10 +82,10 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
 def in_the_last_evaluation() -> None:
     before = Save.on_validation_batch_end
 
-    def ended(self, trainer, *rest):
+    def ended(self, trainer, module, *rest):
         if trainer.global_step == 12:
             os.kill(os.getpid(), signal.SIGTERM)
-        before(self, trainer, *rest)
+        before(self, trainer, module, *rest)
 
     Save.on_validation_batch_end = ended
 

@@ -102,8 +102,8 @@ def test_it_trains_and_resumes(kind, tmp_path, run, fork):
     def at_four() -> None:
         before = Record.on_train_batch_end
 
-        def fatal(self, trainer, *rest):
-            before(self, trainer, *rest)
+        def fatal(self, trainer, module, outputs, *rest):
+            before(self, trainer, module, outputs, *rest)
             if trainer.global_step == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
 

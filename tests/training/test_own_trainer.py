@@ -163,7 +163,8 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
     run = scaling.train("decoder", *words, where, progress=False, callbacks=callbacks, loggers=[logger])
     assert run.loss == plain.loss
     assert losses.seen == list(run.log[run.log["kind"] == "train"]["loss"])
-    assert float(save.best_model_score) == pytest.approx(min(run.log[run.log["kind"] == "evaluate"]["loss"]))
+    assert save.best_model_score is not None
+    assert save.best_model_score.item() == pytest.approx(min(run.log[run.log["kind"] == "evaluate"]["loss"]))
     with (tmp_path / "own" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     rates = [float(row["lr-AdamW/pg1"]) for row in rows if row.get("lr-AdamW/pg1")]
