@@ -35,8 +35,8 @@ class Incomplete(Exception):
 
 
 class Recorder(Callback):
-    """Writes one attempt's log and checkpoints. `tell` and `listeners` receive every log entry too; `tell`, which
-    follows the run for a person, hears also after every update and every batch of an evaluation how far it is.
+    """Hands entries of the log to `loggers` and `tell`, and writes checkpoints. `tell`, which follows the run for a
+    person, hears also after every update and every batch of an evaluation how far it is.
 
     Ranks other than the first have no attempt: they agree on signals, take their part of evaluations, and help to
     gather a model that is sharded.
@@ -52,13 +52,13 @@ class Recorder(Callback):
         tell: Collection[Callable[[Mapping[str, Any]], None]] = (),
         pinned: Collection[int] = (),
         due: bool = False,
-        listeners: Collection[Callable[[Mapping[str, Any]], None]] = (),
+        loggers: Callable[[Mapping[str, Any]], None] = lambda entry: None,
         patience: Patience | None = None,
         broadcast: Callable[[Any], Any] = lambda value: value,
     ):
         config = experiment.config
         self.experiment, self.attempt, self.due = experiment, attempt, due
-        self.tell, self.listeners = tell, listeners
+        self.tell, self.loggers = tell, loggers
         self.log_every, self.checkpoint_every = config["log.every"], config["train.checkpoint_every"]
         self.evaluated = experiment.evaluated
         self._windows = sum(self.evaluated.values())
@@ -113,9 +113,7 @@ class Recorder(Callback):
             raise EndedEarly
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        if self.attempt is not None:
-            self.attempt.log.write(entry)
-        for tell in (*self.tell, *self.listeners):
+        for tell in (self.loggers, *self.tell):
             tell(entry)
 
     def _report_progress(self, step: int, evaluated: float | None = None) -> None:

@@ -28,14 +28,12 @@ from scaling.training.completeness import Completeness, belongs
 from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import logged
-from scaling.training.mirror import Listener, mirrored, report_again
+from scaling.training.loggers import Loggers, logged, report_again
 from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import flushed, keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, rank_count
 from scaling.training.recorder import Recorder
-from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
 from scaling.training.threads import chosen, cores, suited
@@ -126,10 +124,10 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
         if claim is None:
             return False
         attempt, start = claim
-        with mirrored(experiment, attempt) as mirror, _whole() as whole:
-            _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+        with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
+            _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
             reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
-            mirror.end({"outcome": "stopped", "reason": reason})
+            loggers.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:
                 attempt.end("stopped", reason)
     return True
@@ -158,7 +156,7 @@ def _started(experiment: Experiment, again: bool = False, observers: Observers =
             "take trainer.devices=1",
         )
     # Ranks read a saved config, which no longer has what the command line set.
-    config = experiment.config.varied({"log.name": run_name(experiment)})
+    config = experiment.config.varied({"log.name": experiment.name})
     threads = suited(experiment, max(1, cores() // ranks))
     supervise(config, ranks, None if experiment.horizon else experiment.steps, again, threads=threads)
     return True
@@ -215,9 +213,9 @@ def _trained(
     """Train, and publish what comes out; ranks other than the first return nothing."""
     started = time.perf_counter()
     outcome: Outcome = "finished"
-    with mirrored(experiment, attempt) as mirror, _whole() as whole:
+    with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
         try:
-            result = _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+            result = _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
         except Diverged as error:
             outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
@@ -236,7 +234,7 @@ def _trained(
             "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
         }
         verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
-        mirror.end(verdict.stands)
+        loggers.end(verdict.stands)
     return dict(verdict.stands)
 
 
@@ -255,23 +253,22 @@ def _fitted(
     attempt: Attempt | None,
     start: Checkpoint | None,
     observers: Observers,
-    mirror: Listener,
+    loggers: Loggers,
     whole: ExitStack,
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
     begin = 0 if start is None else start.step
     keep_freed()
     signals.begin_run()
-    with logged(experiment.config, experiment.spec, attempt, observers.loggers) as loggers, flushed():
+    with flushed():
         patience = Patience.of(experiment.patience, {} if start is None else start.note)
         pinned, due = ranks.broadcast(
             [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
         )
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.step != begin)
-        listeners = [mirror, *loggers] if ranks.first else []
         tell = observers.tell if ranks.first else []
-        recorder = Recorder(experiment, attempt, tell, pinned, due, listeners, patience, ranks.broadcast)
+        recorder = Recorder(experiment, attempt, tell, pinned, due, loggers, patience, ranks.broadcast)
         completeness = Completeness(experiment, recorder)
         trainer = _trainer(experiment, ranks, completeness, recorder, *observers.callbacks)
         module = TrainingModule(experiment, experiment.initial_model(), begin, None if start is None else start.folder)
@@ -291,7 +288,7 @@ def _fitted(
         except Stopped as error:
             # Only ranks that agreed on a step ask one another what the signal means.
             agreed = error.step is not None and error.signal == signal.SIGTERM
-            if error.signal == PRUNE or (agreed and ranks.broadcast(mirror.pruned())):
+            if error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned())):
                 signals.meant_the_run()
                 raise Pruned(error.step, recorder.latest) from None
             if attempt is not None:
