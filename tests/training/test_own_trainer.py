@@ -136,7 +136,7 @@ def test_an_optimizer_that_lightning_cannot_step_is_refused(tmp_path):
 def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
     losses, logger = Losses(), CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
     words = (*WORDS, f"runs={tmp_path / 'runs'}", "log.every=1")
-    run = scaling.train("decoder", *words, progress=False, callbacks=[losses], loggers=[logger])
+    run = scaling.train("decoder", *words, progress=False, callbacks=[losses], logger=[logger])
     log = run.log[run.log["kind"] == "train"]
     assert losses.seen == pytest.approx(list(log["loss"]))
     lines = (tmp_path / "own" / "metrics.csv").read_text().splitlines()
