@@ -5,7 +5,6 @@ Whatever W&B does here takes a bounded time, and changes nothing of what was fou
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 from scaling.ledger import Ledger
 from scaling.studies.findings import Findings
 from scaling.studies.plan import Plan
-from scaling.training.wandb_settings import mode, settings
+from scaling.training.wandb_settings import mode, settings, tried
 
-logger = logging.getLogger(__name__)
+REPORTED = "the report has everything"
 
 
 def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
@@ -28,15 +27,15 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
         "job_type": "study",
         "config": {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)},
     }
-    try:
+
+    def show() -> None:
         run = _opened(ledger, plan, given)
-        if run is None:
-            return
-        run.summary.update(headline(findings))
-        run.log(_shown(findings, page))
-        run.finish()
-    except Exception as error:
-        logger.warning("W&B: %s; the report has everything", " ".join(str(error).split())[:200])
+        if run is not None:
+            run.summary.update(headline(findings))
+            run.log(_shown(findings, page))
+            run.finish()
+
+    tried("W&B", show, REPORTED)
 
 
 def _shown(findings: Findings, page: Path) -> dict[str, Any]:
@@ -68,12 +67,12 @@ class LiveMirror:
     """The looks at a study while its runs go on, as a run of W&B in the study's group."""
 
     def __init__(self, ledger: Ledger, plan: Plan):
-        self._run, self._logged = None, -1
-        name = f"{plan.question.name} (live)"
-        try:
-            self._run = _opened(ledger, plan, {"name": name, "job_type": "watch"})
-        except Exception as error:
-            logger.warning("W&B: %s", " ".join(str(error).split())[:200])
+        self._run: Any = None
+        self._logged = -1
+        tried("W&B", lambda: self._open(ledger, plan), REPORTED)
+
+    def _open(self, ledger: Ledger, plan: Plan) -> None:
+        self._run = _opened(ledger, plan, {"name": f"{plan.question.name} (live)", "job_type": "watch"})
 
     def log(self, look: Mapping[str, Any]) -> None:
         """One look, where a further run has finished."""
@@ -84,11 +83,12 @@ class LiveMirror:
         for key in ("interval", "interval_of_one_look"):
             ends = look[key] or {}
             values |= {f"watch/{key}/{end}": ends.get(end) for end in ("estimate", "low", "high")}
-        self._run.log({key: value for key, value in values.items() if value is not None})
+        shown = {key: value for key, value in values.items() if value is not None}
+        tried("W&B", lambda: self._run.log(shown), REPORTED)
 
     def end(self) -> None:
         if self._run is not None:
-            self._run.finish()
+            tried("W&B", self._run.finish, REPORTED)
 
 
 def headline(findings: Findings) -> dict[str, Any]:

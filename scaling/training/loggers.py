@@ -5,7 +5,6 @@ The ledger is the record. A logger that fails, W&B's or another, is one warning,
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -21,7 +20,7 @@ from scaling.ledger.log import Log
 from scaling.ledger.result import flat
 from scaling.training.point import point
 from scaling.training.signals import PRUNE
-from scaling.training.wandb_settings import AGENT, SWEEP, mode, settings, shown
+from scaling.training.wandb_settings import AGENT, SWEEP, mode, settings, shown, tried
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -30,8 +29,6 @@ STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks ever
 KINDS = ("train", "evaluate", "spike")  # of entries that loggers get
 ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
 LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
-
-logger = logging.getLogger(__name__)
 
 
 class JsonlLogger(Logger):
@@ -259,13 +256,3 @@ def named(entry: Mapping[str, Any]) -> dict[str, Any]:
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among metrics, nested ones under dotted names."""
     return {name: value for name, value in flat(metrics).items() if isinstance(value, int | float)}
-
-
-def tried(name: str, call: Callable[[], Any]) -> bool:
-    """Whether the call succeeds; an error is one warning."""
-    try:
-        call()
-    except Exception as error:
-        logger.warning("%s: %s; the run goes on without it", name, " ".join(str(error).split())[:200])
-        return False
-    return True

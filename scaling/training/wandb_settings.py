@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import netrc
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ SILENT: dict[str, Any] = {
     "x_save_requirements": False,
     **dict.fromkeys(TEXTS, ""),
 }
+
+logger = logging.getLogger(__name__)
 
 
 def settings(**further: Any) -> wandb.Settings:
@@ -77,3 +80,13 @@ def shown(value: Any) -> Any:
     if "://" in value:
         return re.sub(r"//[^/@]*@", "//", value)
     return Path(value).name if value.startswith(("/", "~")) else value
+
+
+def tried(name: str, call: Callable[[], Any], otherwise: str = "the run goes on without it") -> bool:
+    """Whether the call succeeds; an error is one warning."""
+    try:
+        call()
+    except Exception as error:
+        logger.warning("%s: %s; %s", name, " ".join(str(error).split())[:200], otherwise)
+        return False
+    return True

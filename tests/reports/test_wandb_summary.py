@@ -36,7 +36,7 @@ def test_trouble_is_one_line(study, monkeypatch, caplog):
     ledger, found, findings, page = study
     monkeypatch.setattr(wandb_summary, "mode", lambda config: "offline")
     monkeypatch.setattr(wandb, "init", init)
-    with caplog.at_level(logging.WARNING, "scaling.reports.wandb_summary"):
+    with caplog.at_level(logging.WARNING, "scaling.training.wandb_settings"):
         mirror(findings, page, ledger, found)
     (record,) = caplog.records
     assert "\n" not in record.getMessage()

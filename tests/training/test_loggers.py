@@ -85,7 +85,7 @@ def test_a_logger_that_fails_is_one_warning(tmp_path, run, unbroken, monkeypatch
     monkeypatch.setattr(loggers, "CSVLogger", Full)
     run(log__loggers="[csv]")
     same(left(tmp_path / "runs"), unbroken)
-    told = [record.message for record in caplog.records if record.name == "scaling.training.loggers"]
+    told = [record.message for record in caplog.records if record.name == "scaling.training.wandb_settings"]
     assert told == ["Full: no room for it; the run goes on without it"]
 
 
