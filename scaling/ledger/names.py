@@ -1,59 +1,51 @@
-"""Names: runs called by what differs between them, `lr=0.001 seed=2`."""
+"""Names of runs: the one of the config, or what the command line set, `Decoder 6,464 lr=0.001 seed=2`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from scaling.ledger.document import text
-from scaling.ledger.result import flat
+from scaling.ledger.identity import UNCOUNTED
+from scaling.strict_yaml import COMMAND_LINE
 
-CHOSEN_WHOLE = ("size", "data")  # sections whose keys change together: one of those that split the runs alike is enough
-MISSING = object()
+if TYPE_CHECKING:
+    from scaling.config import Config
 
-
-def names(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """A name for each run: the keys of its spec whose values are not the same in all of them.
-
-    Trunks, which have no schedule of their own and no evaluation, are compared with one another alone.
-    """
-    leaves = {run: flat(spec) for run, spec in specs.items()}
-    trunks = {run: own for run, own in leaves.items() if own.get("schedule.kind") == "trunk"}
-    runs = {run: own for run, own in leaves.items() if run not in trunks}
-    return {**_named(runs), **{run: f"trunk {name}".rstrip() for run, name in _named(trunks).items()}}
+LONGEST = 120  # letters; W&B takes 128
 
 
-def _named(leaves: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    keys = _distinguished(leaves)
-    return {run: " ".join(assignments({key: own.get(key) for key in keys})) for run, own in leaves.items()}
+def run_name(config: Config, parameters: int) -> str:
+    """`log.name`, or the family, the number of parameters, and what the command line set."""
+    if config["log.name"]:
+        return config["log.name"]
+    given = {
+        key: config[key]
+        for key, origin in config.origin.items()
+        if origin == COMMAND_LINE and not _is_uncounted(key) and not isinstance(config[key], dict)
+    }
+    head = f"{config['model.kind']} {parameters:,}"
+    # The number of parameters stands for the size, so where not all has room its keys go first.
+    ordered = dict(sorted(given.items(), key=lambda item: item[0].partition(".")[0] not in ("size", "data")))
+    words = assignments(ordered)
+    while len(" ".join([head, *words])) > LONGEST - 2:
+        words = words[1:]
+    return " ".join([head, *(["…"] if len(words) < len(given) else []), *words])
 
 
 def assignments(values: Mapping[str, Any]) -> list[str]:
-    """`key=value` words, each key by its last part where no other ends so."""
+    """`key=value` words, each key by its last part where no other ends so; a table's row by its name alone."""
     last = [key.rpartition(".")[2] for key in values]
     short = {key: end if last.count(end) == 1 else key for key, end in zip(values, last, strict=True)}
-    return [f"{short[key]}={_spelled(value)}" for key, value in values.items()]
+    return [spelled(value) if key == "row" else f"{short[key]}={spelled(value)}" for key, value in values.items()]
 
 
-def _distinguished(leaves: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The keys that differ, those that can be read before hashes and lists."""
-    splits: dict[tuple[Any, ...], str] = {}
-    for key in dict.fromkeys(key for own in leaves.values() for key in own):
-        spelled = [_spelled(own.get(key, MISSING)) for own in leaves.values()]
-        if len(set(spelled)) > 1:
-            section = key.partition(".")[0]
-            seen: dict[str, int] = {}
-            split = tuple(seen.setdefault(value, len(seen)) for value in spelled)
-            place = (section, split) if section in CHOSEN_WHOLE else (key,)
-            splits.setdefault(place, key)
-    return sorted(splits.values(), key=lambda key: _length(key, leaves.values()) > 16)
-
-
-def _length(key: str, leaves: Iterable[Mapping[str, Any]]) -> int:
-    return max(len(_spelled(own.get(key))) for own in leaves)
-
-
-def _spelled(value: Any) -> str:
-    if value is MISSING:
-        return "–"
+def spelled(value: Any) -> str:
+    """A value in a name: text as it is, whole numbers as such, others to four digits."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return value if isinstance(value, str) else text(value)
+
+
+def _is_uncounted(key: str) -> bool:
+    return key in UNCOUNTED or key.partition(".")[0] in (*UNCOUNTED, "evaluate")

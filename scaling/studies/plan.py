@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from scaling.config import load
 from scaling.data.mixture import shares_of
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger, run_ids
+from scaling.ledger.names import assignments
 from scaling.studies.grid import Cell
 from scaling.studies.question import Question, compared, flat
 from scaling.training.values import VARIED
@@ -79,7 +81,9 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
     windows: dict[Any, Any] = {}  # of an evaluation, from the files, by the row of a table
 
     def words_of(cell: Cell) -> Words:
-        words = (f"log.group={question.name}", *question.overrides(cell), *overrides)
+        labels = [f"study={question.name}", *([f"row={cell['row']}"] if "row" in cell else [])]
+        log = (f"log.group={question.name}", f"log.name={json.dumps(_name(cell))}", f"log.tags={json.dumps(labels)}")
+        words = (*log, *question.overrides(cell), *overrides)
         words, row = words if data == "prepared" else stood_in(words), cell.get("row")
         if row not in windows:
             windows[row] = load(question.base, words)["evaluate.windows"] or "all"
@@ -181,8 +185,8 @@ def _flops(experiment: Experiment, first: int) -> float:
 
 
 def _name(cell: Cell) -> str:
-    """A run among its study's: `width=16 heads=1 tokens=500k`."""
-    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in flat(cell).items())
+    """A run among its study's: `width=16 heads=1 tokens=500k`, `GeLU seed=0`."""
+    return " ".join(assignments(flat(cell)))
 
 
 def _distinct(runs: Sequence[Run]) -> None:

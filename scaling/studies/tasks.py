@@ -5,6 +5,7 @@ A run that begins with another's weights has the hash of these in its id, so its
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -58,7 +59,7 @@ def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan
     """
     question = plan.question
     runs = [
-        _task_run(ledger, run, task, _words(run, settings, inherited))
+        _task_run(ledger, run, task, _words(run, task, settings, inherited))
         for run in plan.runs
         for task, settings in question.tasks.items()
         if (result := ledger.result(run.run)) is not None and result["outcome"] == "finished"
@@ -78,16 +79,19 @@ def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Seque
 
     experiment = run.experiment
     runs = experiment.config["runs"]
-    config = composed(planned(experiment.spec, runs), task, _words(run, settings, inherited), runs=runs)
+    config = composed(planned(experiment.spec, runs), task, _words(run, task, settings, inherited), runs=runs)
     return assemble(replace(config, tree={**config.tree, "start": None}))
 
 
-def _words(run: Run, settings: Mapping[str, Any], inherited: Sequence[str]) -> tuple[str, ...]:
+def _words(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence[str]) -> tuple[str, ...]:
     """The overrides of a finetuning of the run."""
-    log = [word for word in run.overrides if word.startswith("log.") and not word.startswith("log.group=")]
+    log = [
+        word for word in run.overrides if word.startswith("log.") and not word.startswith(("log.group=", "log.name="))
+    ]
     given = {word.partition("=")[0] for word in log}
     return (
         f"log.group={_group(run)}{BESIDE}",
+        f"log.name={json.dumps(_name(run, task))}",
         *log,
         *(word_of(key, run.experiment.config[key]) for key in inherited if key not in given),
         *(word_of(key, value) for key, value in flat(settings).items()),
@@ -105,13 +109,17 @@ def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> Ta
         flops=experiment.tokens(experiment.steps) * experiment.cost.flops_train_per_token,
         trunk=None,
         assembled=partial(_itself, experiment),
-        name=f"{run.name} task={name_of(task)}",
+        name=_name(run, task),
         overrides=words,
         held_out=run.held_out,
         start=run.run,
         task=task,
         labels=len(labels) if answer in ("class", "tags") and labels else None,
     )
+
+
+def _name(run: Run, task: str) -> str:
+    return f"{run.name} task={name_of(task)}"
 
 
 def _group(run: Run) -> str:

@@ -29,8 +29,8 @@ from scaling.sweeps.assignment import Assignment, Roster
 from scaling.sweeps.check import experiment
 from scaling.sweeps.command import words_of
 from scaling.sweeps.server import Path, Server
-from scaling.training.mirror import AGENT, SWEEP
 from scaling.training.signals import PRUNE, deferred, received
+from scaling.training.wandb_settings import AGENT, SWEEP
 
 BEAT = 5.0  # seconds between heartbeats, as of W&B's own agent
 LOOK = 0.1  # seconds between looks at the run

@@ -28,7 +28,6 @@ from scaling.strict_yaml import read_text
 from scaling.sweeps.command import FIX, words_of
 from scaling.sweeps.distribution import Choice, Distribution, distribution
 from scaling.sweeps.hyperband import Hyperband, hyperband
-from scaling.training.mirror import METRICS
 
 METHODS = ("grid", "random", "bayes")
 KEYS: dict[str, Any] = {
@@ -56,6 +55,13 @@ NEEDED = {
     "command": FIX,
 }
 MOST_RUNS = 100_000
+# The names under which runs log numbers: KIND/KEY.
+METRICS = (
+    *(f"train/{key}" for key in ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "mfu")),
+    *(f"evaluate/{key}" for key in ("loss", "loss_plain", "loss_text", "bits_per_byte", "accuracy")),
+    *(f"evaluate/{key}" for key in ("excess", "entropy", "targets", "score")),
+    "spike/above",
+)
 
 Cell = dict[str, Any]
 

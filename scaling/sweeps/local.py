@@ -7,6 +7,7 @@ of a second. The ledger holds the runs: the same command again finds what is don
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -150,7 +151,10 @@ def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
     trial = worker.trial = trials.following()
     if trial is not None:
         trial.values = []
-        say(worker.pipe, [*trials.sweep.overrides(trial.cell), f"log.name={name(trial.cell)}", *words])
+        sweep = trials.sweep.name
+        log = {"group": sweep, "name": name(trial.cell), "tags": [f"sweep={sweep}"]}
+        named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
+        say(worker.pipe, [*trials.sweep.overrides(trial.cell), *named, *words])
 
 
 def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from scaling.ledger.names import assignments
 from scaling.training.point import COLUMNS, plain
 
 
 def name(cell: Mapping[str, Any]) -> str:
-    """A run's name within its sweep: what sets it apart, whole numbers spelled as such."""
-    return " ".join(f"{key}={plain(value)}" for key, value in sorted(cell.items()))
+    """A run's name within its sweep: what sets it apart."""
+    return " ".join(assignments(dict(sorted(cell.items()))))
 
 
 def row(

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 MISSING, FINISHED = "missing", "finished"  # a run's status before it has ended, and once it came to its end
 EARLY = 1 / 8  # of the steps: 65,536 of 524,288
-OWN = ("row", "seed", "log.group", "runs")  # words in which the runs of one setting differ
+OWN = ("row", "seed", "log.group", "log.name", "log.tags", "runs")  # words in which the runs of one setting differ
 
 
 @dataclass(frozen=True)

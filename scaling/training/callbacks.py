@@ -18,7 +18,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from scaling.ledger import Attempt
 from scaling.ledger.attempt import KEEP
-from scaling.ledger.result import flat
 from scaling.training import signals
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
@@ -63,22 +62,14 @@ class Evaluate(Callback):
 
 
 class Record(Callback):
-    """Writes the log of an attempt. Each entry also goes to `tell`, which follows the run for a person and hears after
-    every update and every batch of an evaluation how far it is, to `listeners`, and its numbers to Lightning's loggers.
+    """Hands entries of the log to `log` and `tell`, which follows the run for a person, and hears also after every
+    update and every batch of an evaluation how far it is.
 
-    Ranks other than the first have no attempt, and write nothing.
+    Ranks other than the first have no loggers, and tell nobody.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        attempt: Attempt | None,
-        first: bool,
-        tell: Collection[Tell] = (),
-        listeners: Collection[Tell] = (),
-    ):
-        self.experiment, self.attempt, self.first = experiment, attempt, first
-        self.tell, self.listeners = tell, listeners
+    def __init__(self, experiment: Experiment, log: Tell, tell: Collection[Tell] = ()):
+        self.experiment, self.log, self.tell = experiment, log, tell
         self.every = experiment.config["log.every"]
         self.peak = peak(experiment.config["trainer.precision"])
         self._begun: int | None = None
@@ -133,19 +124,12 @@ class Record(Callback):
         self._scored += self.experiment.windows[step == self.experiment.steps]
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        if not self.first:
-            return
-        if self.attempt is not None:
-            self.attempt.log.write(entry)
-        for tell in (*self.tell, *self.listeners):
+        for tell in (self.log, *self.tell):
             tell(entry)
-        numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
-        for logger in self.trainer.loggers:
-            logger.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, entry["step"])
 
     def _progress(self, step: int, evaluated: float | None = None) -> None:
         """Report the fraction of the run's compute that is done, and of the evaluation that is going on, if one is."""
-        if not self.tell or not self.first:
+        if not self.tell:
             return
         experiment = self.experiment
         scored = self._scored + (evaluated or 0.0) * experiment.windows[step == experiment.steps]

@@ -26,6 +26,7 @@ from scaling.data.store import root
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, from_os, plural
 from scaling.interop.run import Run, read
+from scaling.ledger.names import run_name
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, parameters
@@ -147,6 +148,13 @@ class Experiment:
         objective: Any = self.batches.objective
         return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
 
+    @cached_property
+    def name(self) -> str:
+        """What the run is shown under, in the ledger and by loggers; of a trunk, without its branches' budgets."""
+        name = run_name(self.config, self.cost.parameters_non_embedding)
+        budgets = tuple(f"{key.rpartition('.')[2]}=" for key in values.BUDGET)
+        return name if self.horizon else " ".join(w for w in ("trunk", *name.split(" ")) if not w.startswith(budgets))
+
     def evaluation(self, step: int | None = None) -> tuple[Batches, int]:
         """The held-out batches of the evaluation at a step, or of the last, and how many they are."""
         return _first(self.validation, self.windows[step in (None, self.steps)])
@@ -182,6 +190,7 @@ class Experiment:
         train = {key: tree["train"][key] for key in ("batch", "documents", "smoothing")}
         trainer = {key: tree["trainer"][key] for key in ("precision", "gradient_clip_val")}
         spec = {
+            "name": self.name,
             **{key: tree[key] for key in counted},
             "schedule": self._schedule,
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},

@@ -1,105 +1,258 @@
-"""Loggers: a run's entries shown by other Lightning loggers in addition to the log, each in its own thread.
+"""Lightning's loggers of a run: its log, W&B, those that the config names, and a person's own.
 
-The ledger is the record; whatever happens here, the training is the same.
+The ledger is the record. A logger that fails, W&B's or another, is one warning, and the training is the same.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from functools import partial
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.config import Config
-from scaling.errors import nearest
-from scaling.ledger import Attempt
+from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+
+from scaling.ledger import Attempt, Ledger
+from scaling.ledger.log import Log
 from scaling.ledger.result import flat
-from scaling.training.background import BackgroundListener, Entry
+from scaling.training.point import point
+from scaling.training.signals import PRUNE
+from scaling.training.wandb_settings import AGENT, SWEEP, mode, settings, shown, tried
 
 if TYPE_CHECKING:
-    from lightning.pytorch.loggers import Logger
+    from scaling.training.experiment import Experiment
 
-PATIENCE = 20.0  # seconds that a logger may take to finish
-
-
-def _csv(config: Config, attempt: Attempt, folder: Path) -> Logger:
-    from lightning.pytorch.loggers import CSVLogger
-
-    return CSVLogger(folder.parent, name=folder.name, version="", flush_logs_every_n_steps=1)
+STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
+KINDS = ("train", "evaluate", "spike")  # of entries that loggers get
+ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
+LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
 
 
-def _tensorboard(config: Config, attempt: Attempt, folder: Path) -> Logger:
-    from lightning.pytorch.loggers import TensorBoardLogger
+class JsonlLogger(Logger):
+    """Writes metrics as lines of log.jsonl: `train/loss` of step 3 is `loss` in `{"kind": "train", "step": 3, …}`."""
 
-    return TensorBoardLogger(folder.parent, name=folder.name, version="", default_hp_metric=False)
+    name, version = "log.jsonl", ""  # type: ignore[assignment]
 
+    def __init__(self, log: Log):
+        super().__init__()
+        self._log = log
 
-def _mlflow(config: Config, attempt: Attempt, folder: Path) -> Logger:
-    """At MLFLOW_TRACKING_URI where that is set, else in the attempt's folder."""
-    from lightning.pytorch.loggers import MLFlowLogger
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        entries: dict[str, dict[str, Any]] = {}
+        for name, value in metrics.items():
+            kind, slash, key = name.partition("/")
+            if slash and kind in KINDS:  # others are of a person's callbacks, or Lightning's own, as `epoch`
+                entries.setdefault(kind, {})[key] = value
+        for kind, values in entries.items():
+            self._log.write({"kind": kind, "step": step, **values})
 
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    log = config["log"]
-    return MLFlowLogger(
-        experiment_name=log["group"] or log["project"] or "scaling",
-        run_name=log["name"] or f"{attempt.run_id}-{attempt.number:03d}",
-        tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}.db",
-        tags={"run": attempt.run_id, "attempt": str(attempt.number)},
-    )
-
-
-# By name: what makes it, and the module that it needs besides Lightning, which an extra of the same name installs.
-LOGGERS: dict[str, tuple[Callable[[Config, Attempt, Path], Logger], str | None]] = {
-    "csv": (_csv, None),
-    "tensorboard": (_tensorboard, "tensorboard"),
-    "mlflow": (_mlflow, "mlflow"),
-}
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Nothing: the run's spec.json has them."""
 
 
-def check(config: Config) -> None:
-    """Refuse a logger that does not exist, or whose package is not there, before anything starts."""
-    for name in config["log.loggers"]:
-        if not isinstance(name, str) or name not in LOGGERS:
-            raise config.error("log.loggers", f"there is no logger {name!r}", nearest(str(name), LOGGERS))
-        module = LOGGERS[name][1]
-        if module is not None and importlib.util.find_spec(module) is None:
-            what = f"the package {module} is not installed"
-            raise config.error("log.loggers", what, f"pip install 'scaling[{name}]', or leave {name} out")
+class RunWandbLogger(WandbLogger):
+    """A run of the ledger as a run of W&B. Only what the ledger knows is sent: the spec, the entries, the result.
+
+    Each attempt at the run goes on in the same W&B run. `earlier` are the entries of attempts before: those that W&B
+    does not have yet are sent first. In a sweep the agent names the W&B run, and a stop that the server asks for
+    (hyperband's, or a person's) prunes the run.
+    """
+
+    def __init__(self, experiment: Experiment, attempt: int, folder: Path, name: str, earlier: Iterable[Any] = ()):
+        import wandb
+
+        self._asked = threading.Event()
+        self._flops = experiment.cost.flops_train_per_token
+        config = experiment.config
+        self._online = mode(config) == "online"
+        log = config["log"]
+        tags = [str(tag) for tag in log["tags"]]
+        sweep = os.environ.get(SWEEP)
+        labels = dict(tag.split("=", 1) for tag in tags if tag.partition("=")[0] in LABELS and "=" in tag)
+        labels |= {"sweep": sweep} if sweep else {}
+        run = name.partition("-")[0]
+        (folder / "wandb").mkdir(exist_ok=True)
+        shown_run = wandb.init(
+            project=log["project"] or "scaling",
+            group=log["group"] or sweep,
+            name=experiment.name,
+            tags=tags,
+            id=name,
+            job_type="train" if experiment.horizon else "trunk",
+            config={**shown(experiment.spec), **labels, "run": run, "attempt": attempt, "point": point(experiment)},
+            mode="online" if self._online else "offline",
+            dir=str(folder / "wandb"),
+            resume="allow" if self._online else None,  # offline, W&B prints a warning
+            settings=settings(stop_fn=self._stop),
+        )
+        super().__init__(experiment=shown_run)
+        if self._online and shown_run.url:  # offline, W&B prints a warning
+            (folder / "wandb" / "address").write_text(shown_run.url, encoding="utf-8")
+        for axis in ("tokens", "flops"):
+            shown_run.define_metric(axis, hidden=True)
+        shown_run.define_metric("*", step_metric="tokens")
+        for entry in earlier:
+            if entry.get("kind") in KINDS:
+                self.log_metrics(numbers(named(entry)), entry["step"])
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log a row. An evaluation follows the update of its step, so that each step of the run is two of W&B's, and
+        what an interrupted attempt has sent already is not sent again.
+        """
+        assert step is not None
+        at = 2 * step + any(name.startswith("evaluate/") for name in metrics)
+        if at < self.experiment.starting_step:
+            return
+        row = {name: value for name, value in metrics.items() if name.partition("/")[2] not in ("tokens", "steps")}
+        for tokens in {value for name, value in metrics.items() if name.partition("/")[2] == "tokens"}:
+            row |= {"tokens": tokens, "flops": tokens * self._flops}
+        self.experiment.log({**row, "trainer/global_step": step}, step=at)
+
+    def end(self, result: Mapping[str, Any] | None) -> None:
+        """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""
+        for key in ENDS:
+            if result is not None and result.get(key) is not None:
+                self.experiment.summary[key] = result[key]
+        self.experiment.finish(0 if result else 1)
+
+    def pruned(self) -> bool:
+        """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
+        may_prune = self._online and SWEEP in os.environ and AGENT not in os.environ
+        return may_prune and self._asked.wait(STOP_WAIT)
+
+    def _stop(self) -> None:
+        """W&B asks for a stop: the run saves and leaves at its next step."""
+        self._asked.set()
+        os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
+
+
+class Guarded(Logger):
+    """Another logger, which gets the numbers alone. Its first failure is a warning, and then it gets no more."""
+
+    def __init__(self, of: Logger):
+        super().__init__()
+        self.of = of
+        self._failed = False
+
+    @property
+    def name(self) -> str | None:
+        return self.of.name
+
+    @property
+    def version(self) -> int | str | None:
+        return self.of.version
+
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        self._try(lambda: self.of.log_hyperparams(params))
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        self._try(lambda: self.of.log_metrics(numbers(metrics), step))
+
+    def finalize(self, status: str) -> None:
+        self._try(lambda: self.of.finalize(status))
+
+    def _try(self, call: Callable[[], Any]) -> None:
+        if not self._failed:
+            self._failed = not tried(type(self.of).__name__, call)
+
+
+class Loggers:
+    """The loggers of a run while it trains; each call hands them one entry of the log."""
+
+    def __init__(self, loggers: Collection[Logger] = (), wandb: RunWandbLogger | None = None):
+        self.loggers = [*loggers, *([] if wandb is None else [Guarded(wandb)])]
+        self._wandb = wandb
+        self._result: Mapping[str, Any] | None = None
+
+    def __call__(self, entry: Mapping[str, Any]) -> None:
+        for each in self.loggers:
+            each.log_metrics(named(entry), entry["step"])
+
+    def end(self, result: Mapping[str, Any]) -> None:
+        """State how the run ended."""
+        self._result = result
+
+    def pruned(self) -> bool:
+        """Whether a SIGTERM was W&B's request to stop the run early."""
+        return self._wandb is not None and self._wandb.pruned()
+
+    def close(self) -> None:
+        for each in self.loggers:
+            each.finalize("success" if self._result else "failed")
+        if self._wandb is not None:
+            tried("W&B", lambda: self._wandb.end(self._result))  # type: ignore[union-attr]
 
 
 @contextmanager
-def logged(
-    config: Config, spec: Mapping[str, Any], attempt: Attempt | None, given: Collection[Logger] = ()
-) -> Iterator[list[BackgroundListener]]:
-    """The loggers that the config names and those that are given; none on a rank without an attempt."""
+def logged(experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()) -> Iterator[Loggers]:
+    """The loggers of an attempt: its log, those that the config names, a person's own, and W&B; none on a rank without
+    an attempt. W&B comes last: a WandbLogger of a person's would join a run that is open already.
+    """
     if attempt is None:
-        yield []
+        yield Loggers()
         return
-    with ExitStack() as stack:
-        listeners = []
-        named = {
-            name: partial(LOGGERS[name][0], config, attempt, attempt.folder / name) for name in config["log.loggers"]
-        }
-        own = {type(logger).__name__: partial(_itself, logger) for logger in given}
-        for name, make in {**named, **own}.items():
-            listener = BackgroundListener(name, partial(_tell, make, spec, attempt), PATIENCE)
-            stack.callback(listener.close)
-            listeners.append(listener)
-        yield listeners
+    config, run = experiment.config, attempt.run_id
+    others: list[Logger] = []
+    for name in config["log.loggers"]:
+        tried(name, lambda name=name: others.append(_named(name, experiment, attempt)))
+    guarded = [Guarded(each) for each in (*others, *own)]
+    for each in guarded:
+        each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
+    id, earlier = (f"{run}-{attempt.number:03d}", ()) if attempt.anew else (run, attempt.history())
+    shown_run = _opened(experiment, attempt.number, attempt.folder, id, earlier)
+    loggers = Loggers([JsonlLogger(attempt.log), *guarded], shown_run)
+    try:
+        yield loggers
+    finally:
+        loggers.close()
 
 
-def _itself(logger: Logger) -> Logger:
-    return logger
+def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
+    """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
+    if SWEEP not in os.environ:
+        return
+    run, number = result["run"], result["attempt"]
+    (record,) = (attempt for attempt in ledger.attempts(run) if attempt.number == number)
+    loggers = Loggers((), _opened(experiment, number, record.folder, run, ledger.history(run)))
+    loggers.end(result)
+    loggers.close()
 
 
-def _tell(make: Callable[[], Logger], spec: Mapping[str, Any], attempt: Attempt, entries: Iterator[Entry]) -> None:
-    target: Any = make()
-    target.log_hyperparams({**spec, "run": attempt.run_id, "attempt": attempt.number})
-    for entry in entries:
-        numbers = {key: value for key, value in flat(entry).items() if isinstance(value, int | float) and key != "step"}
-        target.log_metrics({f"{entry['kind']}/{key}": value for key, value in numbers.items()}, step=entry["step"])
-    target.finalize("success")
+def _opened(
+    experiment: Experiment, attempt: int, folder: Path, id: str, earlier: Iterable[Any]
+) -> RunWandbLogger | None:
+    """The run's W&B run; None where W&B is disabled or cannot be reached."""
+    opened: list[RunWandbLogger] = []
+    if mode(experiment.config) != "disabled":
+        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, id, earlier)))
+    return opened[0] if opened else None
+
+
+def _named(name: str, experiment: Experiment, attempt: Attempt) -> Logger:
+    """The logger of a name in `log.loggers`, which writes into the attempt's folder."""
+    folder = attempt.folder
+    match name:
+        case "csv":
+            return CSVLogger(folder, name=name, version="", flush_logs_every_n_steps=1)
+        case "tensorboard":
+            return TensorBoardLogger(folder, name=name, version="", default_hp_metric=False)
+        case _:
+            return MLFlowLogger(
+                experiment.config["log.group"] or experiment.config["log.project"] or "scaling",
+                run_name=experiment.name,
+                tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/mlflow.db",
+                tags={"run": attempt.run_id, "attempt": str(attempt.number)},
+            )
+
+
+def named(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of the log as metrics: `loss` of the kind `train` is `train/loss`."""
+    return {f"{entry['kind']}/{key}": value for key, value in entry.items() if key not in ("kind", "step")}
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among metrics, nested ones under dotted names."""
+    return {name: value for name, value in flat(metrics).items() if isinstance(value, int | float)}

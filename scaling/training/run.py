@@ -29,13 +29,11 @@ from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, T
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import logged
-from scaling.training.mirror import Listener, mirrored, report_again
+from scaling.training.loggers import Loggers, logged, report_again
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, rank_count
-from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
 from scaling.training.threads import chosen, cores, suited
@@ -131,10 +129,10 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
         if claim is None:
             return False
         attempt, start = claim
-        with mirrored(experiment, attempt) as mirror, _whole() as whole:
-            _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+        with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
+            _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
             reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
-            mirror.end({"outcome": "stopped", "reason": reason})
+            loggers.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:
                 attempt.end("stopped", reason)
     return True
@@ -163,7 +161,7 @@ def _started(experiment: Experiment, again: bool = False, observers: Observers =
             "take trainer.devices=1",
         )
     # Ranks read a saved config, which no longer has what the command line set.
-    config = experiment.config.varied({"log.name": run_name(experiment)})
+    config = experiment.config.varied({"log.name": experiment.name})
     threads = suited(experiment, max(1, cores() // ranks))
     supervise(config, ranks, None if experiment.horizon else experiment.steps, again, threads=threads)
     return True
@@ -226,15 +224,15 @@ def _trained(
     """Train, and publish what comes out; ranks other than the first return nothing."""
     started = time.perf_counter()
     outcome: Outcome = "finished"
-    with mirrored(experiment, attempt) as mirror, _whole() as whole:
+    with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
         try:
-            result = _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+            result = _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
         except Diverged as error:
             outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
         except Pruned as error:
             outcome, result = "pruned", {"loss": None, **error.evaluation, "step": error.step, "reason": str(error)}
         except Ended as error:
-            mirror.end({"outcome": "stopped", "reason": str(error)})
+            loggers.end({"outcome": "stopped", "reason": str(error)})
             if attempt is None:
                 return {}
             attempt.end("stopped", str(error))
@@ -253,7 +251,7 @@ def _trained(
             "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
         }
         verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
-        mirror.end(verdict.stands)
+        loggers.end(verdict.stands)
     return dict(verdict.stands)
 
 
@@ -272,24 +270,24 @@ def _fitted(
     attempt: Attempt | None,
     start: Checkpoint | None,
     observers: Observers,
-    mirror: Listener,
+    loggers: Loggers,
     whole: ExitStack,
 ) -> dict[str, Any]:
     """Train from a checkpoint to the end; the last evaluation."""
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     keep_freed()
     signals.begin_run()
-    with logged(experiment.config, experiment.spec, attempt) as loggers, _quiet():
+    with _quiet():
         patience = None if experiment.patience is None else Patience(experiment.patience, ranks.broadcast, _best(start))
         pinned, due = ranks.broadcast(
             [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
         )
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.best.step != begin)
-        record = Record(experiment, attempt, ranks.first, observers.tell, [mirror, *loggers])
+        record = Record(experiment, loggers, observers.tell if ranks.first else ())
         save = Save(experiment, attempt, pinned, patience)
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
-        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], observers.loggers)
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, experiment.steps + 1)
@@ -313,7 +311,7 @@ def _fitted(
         except Stopped as error:
             # Only ranks that agreed on a step ask one another what the signal means.
             agreed = error.step is not None and error.signal == signal.SIGTERM
-            if error.signal == PRUNE or (agreed and ranks.broadcast(mirror.pruned())):
+            if error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned())):
                 signals.meant_the_run()
                 raise Pruned(error.step, getattr(module, "measured", {})) from None
             if attempt is not None:
@@ -395,6 +393,7 @@ def _trainer(
         max_epochs=1,
         callbacks=list(callbacks),
         logger=list(loggers) or False,
+        enable_autolog_hparams=False,  # they have the run's spec
         log_every_n_steps=config["log.every"],
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
         enable_model_summary=any(isinstance(callback, ModelSummary) for callback in callbacks),

@@ -260,8 +260,8 @@ def _of_study(config: Config, section: Mapping[str, Any]) -> str:
 
 
 def _has_row(name: str, row: str) -> bool:
-    """Whether a run's name, `row=GeLU seed=0`, has a row of a table, or all the words that are given of it."""
-    is_row = re.search(rf"(^| )row={re.escape(row)}($| [\w.]+=)", name)
+    """Whether a run's name, `GeLU seed=0`, has a row of a table, or all the words that are given of it."""
+    is_row = re.search(rf"(^| ){re.escape(row)}($| [\w.]+=)", name)
     return bool(is_row) or set(row.split()) <= set(name.split())
 
 

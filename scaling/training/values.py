@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from scaling.config import Config, document, shipped
 from scaling.data.plan import BatchSize
 from scaling.errors import ScalingError
 from scaling.strict_yaml import COMMAND_LINE, quantity
-from scaling.training import loggers
 from scaling.training.schedule import check as check_schedule
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
-VARIED = ("seed", *BUDGET)  # by which most runs of a study differ, and which cost nothing to assemble again
+# Keys by which most runs of a study differ, and which cost nothing to assemble again.
+VARIED = ("seed", *BUDGET, "log.name", "log.tags")
 
 
 def checked(config: Config) -> Config:
@@ -25,9 +26,17 @@ def checked(config: Config) -> Config:
 
 def check(config: Config) -> None:
     """Refuse what no run can have."""
-    loggers.check(config)
+    _check_loggers(config)
     check_varied(config)
     _check_start(config)
+
+
+def _check_loggers(config: Config) -> None:
+    """Refuse a logger whose package, which an extra of the same name installs, is missing."""
+    for name in config["log.loggers"]:
+        if name != "csv" and find_spec(name) is None:
+            fix = f"pip install 'scaling[{name}]', or leave {name} out"
+            raise config.error("log.loggers", f"the package {name} is not installed", fix)
 
 
 def check_varied(config: Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import netrc
 import os
 import platform
 import shutil
@@ -129,15 +128,13 @@ def _folder(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _wandb() -> dict[str, Any]:
+    from scaling.training.wandb_settings import has_login
+
     mode = os.environ.get("WANDB_MODE", "online")
     if mode in ("offline", "disabled"):
         return _found("W&B", "good", f"{mode} by WANDB_MODE")
     if os.environ.get("WANDB_API_KEY"):
         return _found("W&B", "good", "a key in the environment")
-    try:
-        has_login = any("wandb" in host for host in netrc.netrc().hosts)
-    except (OSError, netrc.NetrcParseError):
-        has_login = False
-    if has_login:
+    if has_login():
         return _found("W&B", "good", "a key in ~/.netrc")
     return _found("W&B", "notice", "no key: runs are logged offline", "`wandb login` sets one")

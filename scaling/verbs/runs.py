@@ -47,7 +47,7 @@ class Runs(Result):
         from scaling.ledger.result import flat
 
         specs = _specs(self.ledger, [row["run"] for row in self.document])
-        table = [{**row, **flat(specs.get(row["run"], {}))} for row in self.document]
+        table = [{**row, **flat(specs.get(row["run"], {})), "name": row["name"]} for row in self.document]
         return pandas.DataFrame(table, columns=None if table else ["run", "name", "state", "loss"])
 
 
@@ -65,7 +65,6 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
         study: the name of a study or a table
     """
     from scaling.ledger import Ledger, index
-    from scaling.ledger.names import names
     from scaling.ledger.status import printable
 
     ledger = Ledger.open(runs)
@@ -73,9 +72,7 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
     if study is not None:
         planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
-    differing = names(_specs(ledger, [row.run for row in rows if row.name is None]))
-    named = {run: printable(name) or None for run, name in differing.items()}
-    document = [vars(replace(row, name=named.get(row.run, row.name))) for row in rows]
+    document = [vars(row) for row in rows]
     counts = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
     cells = [
         {
@@ -224,7 +221,8 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
             for key, value in (ledger.result(run) or {}).items()
             if key not in ("run", "attempt", CIRCUMSTANCES)
         }
-        return {**ledger.spec(run), **({"result": result} if result else {})}
+        spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}
+        return {**spec, **({"result": result} if result else {})}
 
     return Differences(differences(document(_id(one)), document(_id(other))))
 

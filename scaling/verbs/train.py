@@ -124,7 +124,7 @@ def train(
     again: bool = False,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
-    loggers: PYTHON[Sequence[Any]] = (),
+    logger: PYTHON[Any] = (),
     **settings: Any,
 ) -> Run:
     """Train one run to its end, or resume it; a finished run is returned unchanged.
@@ -136,8 +136,8 @@ def train(
         run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
 
     In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
-    callbacks and loggers join the training: callbacks get `outputs["loss"]` of each update, loggers each entry of the
-    run's log.
+    callbacks and loggers join the training: callbacks get `outputs["loss"]` of each update, `logger`, one or several,
+    each entry of the run's log.
 
     Args:
         model: a model, a table's row or a file
@@ -150,7 +150,7 @@ def train(
         from scaling.sweeps.study import prepare
 
         prepare(overrides)
-    return _trained(composed, again, progress, callbacks, loggers)
+    return _trained(composed, again, progress, callbacks, logger)
 
 
 @verb
@@ -163,7 +163,7 @@ def finetune(
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
-    loggers: PYTHON[Sequence[Any]] = (),
+    logger: PYTHON[Any] = (),
     **settings: Any,
 ) -> Run:
     """Train a run further on a task: a run of the ledger like any other, whose weights begin with those of another run.
@@ -185,10 +185,10 @@ def finetune(
     from scaling.training.finetune import compose
 
     composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
-    return _trained(composed, again, progress, callbacks, loggers)
+    return _trained(composed, again, progress, callbacks, logger)
 
 
-def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], loggers: Sequence[Any]) -> Run:
+def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
     """The run that a resolved config describes, trained."""
     assembled = _experiment(composed)  # what is wrong with it is reported before Lightning is imported
     if progress:
@@ -199,6 +199,7 @@ def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[
     from scaling.training.run import train as train_run
 
     with teller() if progress else nullcontext() as listener:
+        loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         observers = Observers([] if listener is None else [listener], callbacks, loggers)
         result = train_run(composed, observers, again=again)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()

@@ -191,7 +191,7 @@ def test_a_ledger_with_no_run_or_with_one(tmp_path: Path) -> None:
     assert str(scaling.runs(runs=tmp_path)).startswith("1 run: 1 waiting\n")
 
 
-def test_runs_without_names_are_called_by_what_differs_and_long_lists_are_cut(tmp_path: Path) -> None:
+def test_long_lists_are_cut(tmp_path: Path) -> None:
     ledger, runs = Ledger.create(tmp_path), []
     for number, (lr, width) in enumerate([(0.001, 8), (0.01, 8), (0.01, 16)]):
         size = {"width": width, "heads": width // 8, "layers": 1}
@@ -201,8 +201,6 @@ def test_runs_without_names_are_called_by_what_differs_and_long_lists_are_cut(tm
         assert attempt is not None
         with attempt:
             attempt.finish("finished", {"loss": losses[-1], "step": 4, "windows": losses})
-    names = dict(zip(*scaling.runs(runs=tmp_path).data[["run", "name"]].to_numpy().T, strict=True))
-    assert [names[run] for run in runs] == ["lr=0.001 width=8", "lr=0.01 width=8", "lr=0.01 width=16"]
     shown = str(scaling.show(runs[0], runs=tmp_path))
     assert "… 64 values]" in shown
     assert max(map(len, shown.splitlines())) < 120

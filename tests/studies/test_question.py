@@ -127,7 +127,7 @@ def test_one_law_or_several_or_none():
 def test_a_list_of_grids_is_their_union(tmp_path):
     text = f"question: q\nbase: {ROWS}\ngrid:\n  - {{row: ['no'], seed: [0, 1, 2]}}\n  - {{row: [SwiGLU], seed: [0]}}\n"
     found = plan(read(write(tmp_path, text)), [f"runs={tmp_path}", "trainer.max_steps=200"])
-    assert [one.name for one in found.runs] == ["row=no seed=0", "row=no seed=1", "row=no seed=2", "row=SwiGLU seed=0"]
+    assert [one.name for one in found.runs] == ["no seed=0", "no seed=1", "no seed=2", "SwiGLU seed=0"]
     with pytest.raises(ScalingError, match=r"grid\.1\.seed"):
         read(write(tmp_path, "question: q\nbase: decoder\ngrid: [{seed: [0]}, {seed: [1, 1]}]\n"))
 

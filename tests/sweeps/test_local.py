@@ -122,7 +122,7 @@ def test_what_hyperband_stops_ends_as_pruned(tmp_path, monkeypatch):
     status = {row["name"]: row["status"] for row in points(tmp_path)}
     # The second is not yet worse than the better half of two.
     ends = {"0.03": "finished", "0.0003": "finished", "0.0002": "pruned", "0.0001": "pruned"}
-    assert status == {f"optimizer.lr={rate}": end for rate, end in ends.items()}
+    assert status == {f"lr={rate}": end for rate, end in ends.items()}
     ledger = Ledger.open(tmp_path / "runs")
     for run in ledger.runs():
         result = ledger.result(run)

@@ -275,7 +275,7 @@ SHORTLY = [*TRAIN, "trainer.max_steps=8"]
         ("{T: {task: trec, data.files: {train: no.jsonl}}}", SHORTLY, "no.jsonl"),
         ("{R: {task: rank_tags, train.epoch: 3}}", SHORTLY, "'epochs'"),
         ("python", SHORTLY, "it is no task"),
-        ("text.yaml", SHORTLY, "text, row=one seed=0: "),
+        ("text.yaml", SHORTLY, "text, one seed=0: "),
         ("cola", ["--counts", "--downstream", "all"], "counts are of no runs"),
     ],
 )  # fmt: skip

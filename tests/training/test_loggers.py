@@ -1,94 +1,112 @@
-"""Other loggers listen: what they keep is the log's, and none of them can change or fail a run."""
+"""Other loggers hear the log's own numbers, a person's among them, and none of them can change or fail a run."""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
 import sqlite3
-import time
 
 import pytest
+from lightning.pytorch.loggers import CSVLogger, WandbLogger
 
+import scaling
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.training import background, loggers
+from scaling.ledger.log import Log, entries
+from scaling.sweeps.pull.offline import files, read
+from scaling.training import loggers
 from scaling.training.experiment import assemble
-from tests.training.conftest import left, load, words
+from tests.training.conftest import left, load, same, words
 
 
-def folder(runs):
+def attempt(runs):
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
-    (attempt,) = ledger.attempts(run)
-    return attempt.folder
+    (only,) = ledger.attempts(run)
+    return only.folder
 
 
-def losses(runs) -> dict[int, float]:
-    ledger = Ledger.open(runs)
-    (run,) = ledger.runs()
-    return {entry["step"]: entry["loss"] for entry in ledger.history(run) if entry.get("kind") == "train"}
-
-
-@pytest.fixture(scope="module")
-def without(tmp_path_factory):
-    from scaling.training.run import train
-
-    runs = tmp_path_factory.mktemp("without") / "runs"
-    train(load(words(runs)))
-    return left(runs)
-
-
-def test_csv(tmp_path, run, without):
-    run(log__loggers="[csv]")
-    assert left(tmp_path / "runs") == without
-    with (folder(tmp_path / "runs") / "csv" / "metrics.csv").open() as file:
+def of_csv(folder):
+    with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    found = {int(row["step"]): float(row["train/loss"]) for row in rows if row["train/loss"]}
-    assert found == losses(tmp_path / "runs")
     assert any(row["evaluate/loss"] for row in rows)
+    return {int(row["step"]): float(row["train/loss"]) for row in rows if row["train/loss"]}
 
 
-def test_tensorboard(tmp_path, run, without):
-    pytest.importorskip("tensorboard")
+def of_tensorboard(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run(log__loggers="[tensorboard]")
-    assert left(tmp_path / "runs") == without
-    events = EventAccumulator(str(folder(tmp_path / "runs") / "tensorboard")).Reload()
-    found = {event.step: event.value for event in events.Scalars("train/loss")}
-    assert found == pytest.approx(losses(tmp_path / "runs"), rel=1e-6)
+    return {event.step: event.value for event in EventAccumulator(str(folder)).Reload().Scalars("train/loss")}
 
 
-def test_mlflow(tmp_path, run, without, monkeypatch):
-    pytest.importorskip("mlflow")
+def of_mlflow(folder):
+    with sqlite3.connect(folder.with_name("mlflow.db")) as store:
+        return dict(store.execute("select step, value from metrics where key = 'train/loss'"))
+
+
+@pytest.mark.parametrize(("name", "losses"), [("csv", of_csv), ("tensorboard", of_tensorboard), ("mlflow", of_mlflow)])
+def test_a_logger_of_the_config_keeps_the_losses(name, losses, tmp_path, run, unbroken, monkeypatch):
+    if name != "csv":
+        pytest.importorskip(name)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    run(log__loggers="[mlflow]")
-    assert left(tmp_path / "runs") == without
-    with sqlite3.connect(folder(tmp_path / "runs") / "mlflow.db") as store:
-        found = dict(store.execute("select step, value from metrics where key = 'train/loss'"))
-    assert found == pytest.approx(losses(tmp_path / "runs"), rel=1e-6)
+    run(log__loggers=f"[{name}]")
+    same(left(tmp_path / "runs"), unbroken)
+    trained = {step: loss for (step, kind), loss in unbroken.losses.items() if kind == "train"}
+    assert losses(attempt(tmp_path / "runs") / name) == pytest.approx(trained, rel=1e-6)
 
 
-def test_one_that_fails_and_one_that_hangs(tmp_path, run, without, monkeypatch, caplog):
-    def fails(*_):
-        raise OSError("no room\nfor it")
+def test_a_person_s_loggers_join_beside_our_own_run_of_wandb(tmp_path, unbroken, monkeypatch):
+    import wandb
 
-    monkeypatch.setattr(loggers, "PATIENCE", 0.5)
-    monkeypatch.setattr(background, "MOST", 3)
-    monkeypatch.setitem(loggers.LOGGERS, "tensorboard", (fails, None))
-    monkeypatch.setitem(loggers.LOGGERS, "mlflow", (lambda *_: time.sleep(60), None))
-    run(log__loggers="[tensorboard, mlflow, csv]")
-    assert left(tmp_path / "runs") == without
-    told = [record.message for record in caplog.records if record.name == "scaling.training.background"]
-    assert "tensorboard: no room for it; the run goes on without it" in told
-    assert "mlflow did not finish in time; the ledger has everything" in told
-    assert any(line.startswith("mlflow was too slow for ") for line in told)
+    monkeypatch.setenv("WANDB_MODE", "offline")  # Lightning sets it
+    table = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
+    own = WandbLogger(offline=True, project="mine", name="a person's", save_dir=tmp_path)
+    told = words(tmp_path / "runs", log__wandb="offline")
+    try:
+        scaling.train(*told, progress=False, logger=[own, table])
+        wandb.finish()
+    finally:
+        wandb.teardown()  # a process forked from this one would speak to the service that was set up here
+    same(left(tmp_path / "runs"), unbroken)
+    trained = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
+    assert list(of_csv(tmp_path / "own").values()) == pytest.approx(trained, rel=1e-6)
+    shown = {
+        run.name: [row["train/loss"] for row in rows.values() if "train/loss" in row]
+        for run, rows in map(read, files(tmp_path))
+    }
+    assert shown == {"a person's": trained, Ledger.open(tmp_path / "runs").status(unbroken.result["run"]).name: trained}
+
+
+def test_a_logger_that_fails_is_one_warning(tmp_path, run, unbroken, monkeypatch, caplog):
+    class Full(CSVLogger):
+        def log_metrics(self, *_):
+            raise OSError("no room\nfor it")
+
+    monkeypatch.setattr(loggers, "CSVLogger", Full)
+    run(log__loggers="[csv]")
+    same(left(tmp_path / "runs"), unbroken)
+    told = [record.message for record in caplog.records if record.name == "scaling.training.wandb_settings"]
+    assert told == ["Full: no room for it; the run goes on without it"]
+
+
+def test_metrics_are_lines_of_the_log(tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    metrics = {"train/loss": 2.5, "train/tokens": 64, "epoch": 0, "evaluate/metrics": {"f1": 0.5}}
+    loggers.JsonlLogger(log).log_metrics(metrics, step=3)
+    log.close()
+    lines = [{key: value for key, value in entry.items() if key != "crc"} for entry in entries(log.path)]
+    assert lines == [
+        {"kind": "train", "step": 3, "loss": 2.5, "tokens": 64},
+        {"kind": "evaluate", "step": 3, "metrics": {"f1": 0.5}},
+    ]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_package_that_is_not_there(name, monkeypatch, tmp_path):
+    from scaling.training import values
+
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None if module == name else found(module))
+    monkeypatch.setattr(values, "find_spec", lambda module: None if module == name else found(module))
     with pytest.raises(ScalingError) as error:
         assemble(load(words(tmp_path, log__loggers=f"[csv, {name}]")))
     assert error.value.key == "log.loggers"
@@ -96,5 +114,5 @@ def test_a_package_that_is_not_there(name, monkeypatch, tmp_path):
 
 
 def test_a_logger_that_does_not_exist(tmp_path):
-    with pytest.raises(ScalingError, match="did you mean 'csv'"):
+    with pytest.raises(ScalingError, match=r"log\.loggers.*csv"):
         assemble(load(words(tmp_path, log__loggers="[cvs]")))

@@ -160,7 +160,7 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
     plain = scaling.train("decoder", *words, f"runs={tmp_path / 'plain'}", progress=False)
     callbacks = [losses, save, LearningRateMonitor("step"), EarlyStopping("evaluate/loss", patience=9)]
     where = f"runs={tmp_path / 'runs'}"
-    run = scaling.train("decoder", *words, where, progress=False, callbacks=callbacks, loggers=[logger])
+    run = scaling.train("decoder", *words, where, progress=False, callbacks=callbacks, logger=[logger])
     assert run.loss == plain.loss
     assert losses.seen == list(run.log[run.log["kind"] == "train"]["loss"])
     assert save.best_model_score is not None

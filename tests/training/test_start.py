@@ -86,7 +86,8 @@ def test_a_run_without_a_start_keeps_its_id(tmp_path):
     spec = assemble(load(words(tmp_path / "runs"))).spec
     assert "start" not in spec
     assert not {"parts", "layer_decay", "patience", "epochs"} & set(spec["train"])
-    assert assemble(load(words(tmp_path / "runs", start="null"))).spec == spec
+    told = assemble(load(words(tmp_path / "runs", start="null"))).spec
+    assert {**told, "name": spec["name"]} == spec
 
 
 def test_a_folder_of_transformers_is_a_start(tmp_path):
@@ -109,7 +110,7 @@ def test_a_study_is_named_with_its_row(ledger, base):
     held = Ledger.open(ledger)
     second = train(load(words(ledger, seed=3)))["run"]
     third = train(load(words(ledger, seed=4)))["run"]
-    names = {run: "row=Plain GeLU seed=0", second: "row=Plain GeLU seed=3", third: "row=Other seed=0"}
+    names = {run: "Plain GeLU seed=0", second: "Plain GeLU seed=3", third: "Other seed=0"}
     held.save_plan("mine", {"runs": [{"run": one, "name": name} for one, name in names.items()]})
 
     assert pretrained("mine:Other", ledger).folder.name == pretrained("mi:Other", ledger).folder.name == third
@@ -121,12 +122,12 @@ def test_a_study_is_named_with_its_row(ledger, base):
         return assemble(load(words(ledger, start__study="mine", **start))).spec["start"]["run"]
 
     assert place(start__row='"Other"') == third
-    assert place(start__row='"row=Plain GeLU seed=3"') == second
+    assert place(start__row='"Plain GeLU seed=3"') == second
     assert place(start__row='"seed=3"') == second
     for row in ({}, {"start.row": '"Plain GeLU"'}):
-        with pytest.raises(ScalingError, match=r"2|3 runs of the study mine are meant: 'row=Plain GeLU seed=0', "):
+        with pytest.raises(ScalingError, match=r"2|3 runs of the study mine are meant: 'Plain GeLU seed=0', "):
             place(**row)
-    with pytest.raises(ScalingError, match=r"start\.row=.*no such run; did you mean 'row=Other seed=0'"):
+    with pytest.raises(ScalingError, match=r"start\.row=.*no such run; did you mean 'Other seed=0'"):
         place(start__row='"Othr seed=0"')
     with pytest.raises(ScalingError, match=r"start\.study=.*no such study"):
         assemble(load(words(ledger, start__study="minee")))

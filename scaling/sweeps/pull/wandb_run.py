@@ -12,8 +12,9 @@ from scaling.ledger.identity import RUN_ID
 from scaling.ledger.result import INTERRUPTIONS
 from scaling.training.point import EXACT, canonical, plain
 
-OWN = ("run", "attempt", "point", "row", "_wandb", "wandb_version")  # keys of a W&B config besides the spec's
-STEP = "trainer/global_step"  # the run's step, as Lightning logs it; W&B's own counts rows
+# Keys of a W&B config besides the spec's.
+OWN = ("run", "attempt", "point", "study", "row", "sweep", "_wandb", "wandb_version")
+STEP = "trainer/global_step"  # the run's step, as Lightning logs it; two of W&B's own are one of these
 KINDS = ("train", "evaluate", "spike")  # of entries
 ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed": "stopped", "preempted": "stopped"}
 
