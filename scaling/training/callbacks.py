@@ -62,14 +62,14 @@ class Evaluate(Callback):
 
 
 class Record(Callback):
-    """Hands entries of the log to `log` and `tell`, which follows the run for a person, and hears also after every
+    """Hands entries of the log to `loggers` and `tell`, which follows the run for a person, and hears also after every
     update and every batch of an evaluation how far it is.
 
     Ranks other than the first have no loggers, and tell nobody.
     """
 
-    def __init__(self, experiment: Experiment, log: Tell, tell: Collection[Tell] = ()):
-        self.experiment, self.log, self.tell = experiment, log, tell
+    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = ()):
+        self.experiment, self.loggers, self.tell = experiment, loggers, tell
         self.every = experiment.config["log.every"]
         self.peak = peak(experiment.config["trainer.precision"])
         self._begun: int | None = None
@@ -124,7 +124,7 @@ class Record(Callback):
         self._scored += self.experiment.windows[step == self.experiment.steps]
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        for tell in (self.log, *self.tell):
+        for tell in (self.loggers, *self.tell):
             tell(entry)
 
     def _progress(self, step: int, evaluated: float | None = None) -> None:

@@ -102,7 +102,7 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(ended, 
         def cut_off() -> None:
             """The second evaluation, that of the last step, is begun and not ended."""
             online()
-            before, calls = recorder.evaluate, []
+            before, calls = Evaluation.measured, []
 
             def evaluate(*given):
                 calls.append(given)
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(ended, 
                     os.kill(os.getpid(), ended)
                 return before(*given)
 
-            recorder.evaluate = evaluate
+            Evaluation.measured = evaluate
 
         told = words(tmp_path / "runs", log__wandb="online")
         assert fork(told, cut_off).wait() != 0
