@@ -44,7 +44,8 @@ class Completeness(Callback):
         if attempt is None:
             return
         if begin < end:
-            _equal("step of the last checkpoint", max(steps(attempt.folder / "checkpoints"), default=0), end)
+            saved = max((step for step in steps(attempt.folder) if step <= end), default=0)
+            _equal("step of the last checkpoint", saved, end)
         if experiment.horizon:
             _equal("step of the last evaluation", self.recorder.latest_step, end)
         # The last steps of a resumed run may have a rate of zero; a whole run whose weights stay as drawn is a mistake.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.config import Config
 from scaling.errors import nearest
 from scaling.ledger import Attempt
-from scaling.ledger.result import flat
+from scaling.ledger.document import flat
 from scaling.training.background import BackgroundListener, Entry
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def logged(
     with ExitStack() as stack:
         listeners = []
         named = {
-            name: partial(LOGGERS[name][0], config, attempt, attempt.folder / name) for name in config["log.loggers"]
+            name: partial(LOGGERS[name][0], config, attempt, attempt.run / f"{name}-{attempt.number:03d}")
+            for name in config["log.loggers"]
         }
         own = {type(logger).__name__: partial(_itself, logger) for logger in given}
         for name, make in {**named, **own}.items():

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scaling.ledger.result import flat
+from scaling.ledger.document import flat
 from scaling.training.background import BackgroundListener, Entry
 from scaling.training.point import point
 from scaling.training.run_name import run_name
@@ -82,7 +82,7 @@ def mirrored(experiment: Experiment, attempt: Attempt | None) -> Iterator[Listen
     if attempt is None or chosen == "disabled":
         yield Deaf()
         return
-    mirror = Mirror(experiment, attempt.run_id, attempt.number, attempt.folder, chosen)
+    mirror = Mirror(experiment, attempt.run_id, attempt.number, attempt.run, chosen)
     try:
         yield mirror
     finally:
@@ -94,8 +94,7 @@ def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, An
     if SWEEP not in os.environ or mode(experiment) == "disabled":
         return
     run, number = result["run"], result["attempt"]
-    (record,) = (attempt for attempt in ledger.attempts(run) if attempt.number == number)
-    mirror = Mirror(experiment, run, number, record.folder, mode(experiment))
+    mirror = Mirror(experiment, run, number, ledger.folder(run), mode(experiment))
     for entry in ledger.history(run):
         if entry.get("kind") in ("train", "evaluate", "spike"):
             mirror(entry)

@@ -15,7 +15,7 @@ from scaling.batch import Batch
 from scaling.data.mixture import names_of
 from scaling.data.task.task import is_task
 from scaling.ledger import Attempt
-from scaling.ledger.attempt import KEEP
+from scaling.ledger.checkpoint import KEEP
 from scaling.training import signals, state
 from scaling.training.early_stop import EndedEarly, Patience
 from scaling.training.evaluation import FORWARD, evaluate, share
@@ -32,6 +32,10 @@ UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: lon
 
 class Incomplete(Exception):
     """A training that ended without an error, and has not done what its result would state."""
+
+
+class Superseded(Exception):
+    """Another worker has taken the run over; what this one would still do is wasted."""
 
 
 class Recorder(Callback):
@@ -86,6 +90,9 @@ class Recorder(Callback):
     @hook
     def on_train_batch_end(self, trainer: Trainer, module: TrainingModule, *_: Any) -> None:  # type: ignore[override]
         step, ranks = module.start + trainer.fit_loop.batch_idx + 1, trainer.world_size
+        if self.attempt is not None and self.attempt.superseded:
+            self.attempt.end("stopped", "another worker has taken the run over")
+            raise Superseded
         pulse()
         self._report_progress(step)
         signal = signals.agreed(ranks, module.device)

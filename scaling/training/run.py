@@ -22,7 +22,7 @@ from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
-from scaling.ledger.result import Outcome
+from scaling.ledger.run import Outcome
 from scaling.training import signals
 from scaling.training.completeness import Completeness, belongs
 from scaling.training.early_stop import EndedEarly, Patience
@@ -34,7 +34,7 @@ from scaling.training.module import Diverged, TrainingModule
 from scaling.training.out_of_memory import advice, is_out_of_memory
 from scaling.training.processor import flushed, keep_freed
 from scaling.training.ranks import Ranks, first, joined, launched, rank_count
-from scaling.training.recorder import Recorder
+from scaling.training.recorder import Recorder, Superseded
 from scaling.training.run_name import run_name
 from scaling.training.signals import PRUNE, Stopped
 from scaling.training.supervisor import supervise
@@ -101,7 +101,7 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
 
 def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
     """Where the newest attempt differs from the published result: by key, the published value and its own."""
-    return dict((ledger.attempts(run)[-1].exit or {}).get("differences", {}))
+    return dict((ledger.attempts(run)[-1].end or {}).get("differences", {}))
 
 
 def train_run(
@@ -115,7 +115,12 @@ def train_run(
     if ledger is not None and _started(experiment, again, observers):
         return ledger.result(ledger.add(experiment.spec))
     with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks, again) as claim:
-        return None if claim is None else _trained(experiment, ranks, *claim, observers)
+        if claim is None:
+            return None
+        try:
+            return _trained(experiment, ranks, *claim, observers)
+        except Superseded:
+            return None
 
 
 def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS) -> bool:
@@ -127,7 +132,10 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
             return False
         attempt, start = claim
         with mirrored(experiment, attempt) as mirror, _whole() as whole:
-            _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+            try:
+                _fitted(experiment, ranks, attempt, start, observers, mirror, whole)
+            except Superseded:
+                return False
             reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
             mirror.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:

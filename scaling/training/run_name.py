@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaling.ledger.identity import UNCOUNTED
-from scaling.ledger.names import assignments
+from scaling.ledger.listing import assignments
 from scaling.strict_yaml import COMMAND_LINE
 
 if TYPE_CHECKING:

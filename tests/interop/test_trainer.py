@@ -10,7 +10,7 @@ import torch
 
 from scaling.batch import IGNORE, Batch
 from scaling.ledger import Ledger
-from scaling.ledger.log import entries
+from scaling.ledger.document import entries
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.finetune import compose
 from scaling.training.run import train

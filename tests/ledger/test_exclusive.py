@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scaling.errors import DISK, ScalingError
-from scaling.ledger.exclusive import Means, probe, publish, replace
+from scaling.ledger.document import Means, probe, publish, replace
 
 MEANS: list[Means] = ["link", "create"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scaling.errors import DISK, ScalingError
-from scaling.ledger.log import Log, entries, last_entry, merged
+from scaling.ledger.document import Log, entries, last_entry, merged
 
 ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]
 

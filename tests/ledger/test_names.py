@@ -1,6 +1,6 @@
 """Runs are named by what differs between them."""
 
-from scaling.ledger.names import names
+from scaling.ledger.listing import names
 
 
 def spec(width: int, steps: int | None, lr: float = 0.003) -> dict:

@@ -14,7 +14,7 @@ from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import read, seal
-from scaling.ledger.registered import FOLDER, calibration, register, registered
+from scaling.studies.predictions import FOLDER, calibration, register, registered
 
 INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
 DOCUMENT = {
@@ -129,7 +129,7 @@ def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):
     code = f"""
 import itertools
 from scaling.ledger import Ledger
-from scaling.ledger.registered import register
+from scaling.studies.predictions import register
 ledger = Ledger.open({str(ledger.root)!r})
 for number in itertools.count():
     register(ledger, {runs[0]!r}, {DOCUMENT!r} | {{"predicted": 2.0 + number / 1e6}})

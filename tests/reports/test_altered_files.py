@@ -8,7 +8,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger.document import read, seal
-from scaling.ledger.registered import register
+from scaling.studies.predictions import register
 from scaling.studies.decisions import decide, decisions
 from tests.ledger.test_registered import DOCUMENT
 

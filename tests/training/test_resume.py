@@ -14,7 +14,7 @@ import pytest
 
 from scaling.ledger import Ledger
 from scaling.ledger import checkpoint as checkpoints
-from scaling.ledger.log import entries
+from scaling.ledger.document import entries
 from scaling.training import module, recorder, state
 from tests.training.conftest import Done, left, same, words
 
