@@ -110,7 +110,7 @@ def read(path: Path, types: Types | None = None, **expected: Any) -> dict[str, A
     if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged(f"{path}: the checksum does not match")
     document = parse(body + b"}")
-    wrong = [key for key, kinds in (types or {}).items() if _is_misplaced(document, key, kinds)]
+    wrong = [key.replace("?", "") for key, kinds in (types or {}).items() if _is_misplaced(document, key, kinds)]
     wrong += [key for key, value in expected.items() if document.get(key, value) != value]
     if wrong:
         raise Damaged(f"{path}: {wrong[0]} is of another form")

@@ -34,7 +34,7 @@ def _save(attempt: Attempt, step: int, size: int = 100) -> None:
 
 
 def _kept(attempt: Attempt) -> list[int]:
-    return sorted(checkpoint.steps(attempt.folder / "checkpoints"))
+    return sorted(checkpoint.steps(attempt.run))
 
 
 def test_a_checkpoint_comes_back_whole(attempt: Attempt) -> None:
@@ -59,21 +59,59 @@ def test_the_last_two_and_the_pinned_are_kept(ledger: Ledger, runs: list[str]) -
         assert _kept(attempt) == [2, 3, 6, 7]
 
 
-def test_an_older_attempt_keeps_its_checkpoints_until_there_are_two_newer(ledger: Ledger, runs: list[str]) -> None:
+def test_what_an_attempt_found_stays_until_it_has_two_whole_ones(ledger: Ledger, runs: list[str]) -> None:
+    """A damaged checkpoint, or one of another run, takes the place of no whole one."""
     first = ledger.claim(runs[0], pinned={1})
     assert first is not None
     with first:
-        for step in (1, 2, 3):
+        for step in (1, 2, 3, 4):
             _save(first, step)
         first.end("stopped", "enough for today")
+    (first.run / "checkpoints" / "000000000004" / "model").write_bytes(b"?")
     second = ledger.claim(runs[0], pinned={1})
     assert second is not None
     with second:
-        _save(second, 4)
-        assert _kept(first) == [1, 2, 3]
+        found = second.resume()
+        assert found is not None
+        assert found.step == 3
         _save(second, 5)
-        assert _kept(first) == [1], "the pinned step stays, wherever it is"
-        assert _kept(second) == [4, 5]
+        assert _kept(second) == [1, 3, 5]
+        _save(second, 6)
+        assert _kept(second) == [1, 5, 6], "the pinned step stays"
+
+
+def test_a_whole_checkpoint_that_does_not_belong_to_the_run_is_written_again(attempt: Attempt) -> None:
+    _save(attempt, 1)
+    with attempt.checkpoint(2, {"tokens": 7}) as folder:
+        (folder / "model").write_bytes(b"another")
+    found = attempt.resume(lambda candidate: candidate.note["tokens"] == 10 * candidate.step)
+    assert found is not None
+    assert found.step == 1
+    _save(attempt, 2)
+    found = attempt.saved(2)
+    assert found is not None
+    assert found.note == {"tokens": 20}
+
+
+def test_a_worker_without_the_lock_disturbs_no_other(ledger: Ledger, runs: list[str]) -> None:
+    """It saves steps that are there and others, and drops nothing."""
+    early = ledger.claim(runs[0])
+    assert early is not None
+    for step in (1, 2):
+        _save(early, step)
+    (early.run / "lock").unlink()
+    late = ledger.claim(runs[0])
+    assert late is not None
+    late.resume()
+    for step in (3, 4):
+        _save(late, step)
+        _save(early, step)
+        _save(early, step + 10)
+    assert early.superseded
+    assert not late.superseded
+    assert set(_kept(late)) >= {3, 4}
+    late.close()
+    early.close()
 
 
 def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
@@ -86,7 +124,7 @@ def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
 
     with pytest.raises(RuntimeError):
         fail_halfway()
-    assert [path.name for path in (attempt.folder / "checkpoints").iterdir()] == ["000000000001"]
+    assert [path.name for path in (attempt.run / "checkpoints").iterdir()] == ["000000000001"]
 
 
 def test_a_step_saved_twice_is_there_once(attempt: Attempt) -> None:
@@ -164,7 +202,7 @@ def _damage(folder: Path, chance: random.Random) -> str:
 def _damaged_is_found(attempt: Attempt, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     _save(attempt, 2 * seed + 1)
     _save(attempt, 2 * seed + 2)
-    done = _damage(attempt.folder / "checkpoints" / f"{2 * seed + 2:012d}", random.Random(seed))
+    done = _damage(attempt.run / "checkpoints" / f"{2 * seed + 2:012d}", random.Random(seed))
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         found = attempt.resume()
@@ -192,7 +230,7 @@ def test_damage_is_found_five_hundred_times(ledger: Ledger, caplog: pytest.LogCa
 
 def test_a_damaged_step_saved_again_is_whole(attempt: Attempt) -> None:
     _save(attempt, 1)
-    (attempt.folder / "checkpoints" / "000000000001" / "model").write_bytes(b"?")
+    (attempt.run / "checkpoints" / "000000000001" / "model").write_bytes(b"?")
     _save(attempt, 1)
     found = attempt.resume()
     assert found is not None
@@ -203,7 +241,7 @@ def test_a_damaged_step_saved_again_is_whole(attempt: Attempt) -> None:
 def test_a_manifest_cannot_name_what_is_outside(attempt: Attempt, name: str, caplog: pytest.LogCaptureFixture) -> None:
     _save(attempt, 1)
     _save(attempt, 2)
-    manifest = attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST
+    manifest = attempt.run / "checkpoints" / "000000000002" / checkpoint.MANIFEST
     manifest.write_bytes(seal({"step": 2, "files": {name: {"bytes": 1, "sha256": "0"}}, "note": {}}))
     found = attempt.resume()
     assert found is not None
@@ -215,7 +253,7 @@ def test_a_manifest_cannot_name_what_is_outside(attempt: Attempt, name: str, cap
 def test_a_manifest_that_makes_no_sense_is_damage(attempt: Attempt, content: dict[str, object]) -> None:
     _save(attempt, 1)
     _save(attempt, 2)
-    (attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST).write_bytes(seal(content))
+    (attempt.run / "checkpoints" / "000000000002" / checkpoint.MANIFEST).write_bytes(seal(content))
     found = attempt.resume()
     assert found is not None
     assert found.step == 1
@@ -224,7 +262,7 @@ def test_a_manifest_that_makes_no_sense_is_damage(attempt: Attempt, content: dic
 def test_a_link_in_place_of_a_file_is_damage(attempt: Attempt, tmp_path: Path) -> None:
     _save(attempt, 1)
     _save(attempt, 2)
-    model = attempt.folder / "checkpoints" / "000000000002" / "model"
+    model = attempt.run / "checkpoints" / "000000000002" / "model"
     model.rename(tmp_path / "model")
     model.symlink_to(tmp_path / "model")
     found = attempt.resume()
@@ -252,7 +290,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     with pytest.raises(ScalingError, match="No space left") as full:
         run_out_of_space()
     assert full.value.code == DISK
-    assert [path.name for path in (first.folder / "checkpoints").iterdir()] == ["000000000001"]
+    assert [path.name for path in (first.run / "checkpoints").iterdir()] == ["000000000001"]
 
     (small_disk / "filler").unlink()
     attempt = ledger.claim(run)

@@ -41,6 +41,8 @@ def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int
         state = advance(state, step)
         attempt.log.write({"kind": "train", "step": step, "steps": steps, "loss": loss_of(state)})
         time.sleep(pause)
+        if attempt.superseded:
+            return attempt.end("stopped", "another worker has the run")
         if step % EVERY == 0:
             with attempt.checkpoint(step) as folder:
                 (folder / "state").write_bytes(state)
