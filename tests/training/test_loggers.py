@@ -19,8 +19,7 @@ from tests.training.conftest import left, load, words
 def folder(runs):
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
-    (attempt,) = ledger.attempts(run)
-    return attempt.folder
+    return ledger.folder(run)
 
 
 def losses(runs) -> dict[int, float]:
@@ -41,7 +40,7 @@ def without(tmp_path_factory):
 def test_csv(tmp_path, run, without):
     run(log__loggers="[csv]")
     assert left(tmp_path / "runs") == without
-    with (folder(tmp_path / "runs") / "csv" / "metrics.csv").open() as file:
+    with (folder(tmp_path / "runs") / "csv-001" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     found = {int(row["step"]): float(row["train/loss"]) for row in rows if row["train/loss"]}
     assert found == losses(tmp_path / "runs")
@@ -54,7 +53,7 @@ def test_tensorboard(tmp_path, run, without):
 
     run(log__loggers="[tensorboard]")
     assert left(tmp_path / "runs") == without
-    events = EventAccumulator(str(folder(tmp_path / "runs") / "tensorboard")).Reload()
+    events = EventAccumulator(str(folder(tmp_path / "runs") / "tensorboard-001")).Reload()
     found = {event.step: event.value for event in events.Scalars("train/loss")}
     assert found == pytest.approx(losses(tmp_path / "runs"), rel=1e-6)
 
@@ -64,7 +63,7 @@ def test_mlflow(tmp_path, run, without, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run(log__loggers="[mlflow]")
     assert left(tmp_path / "runs") == without
-    with sqlite3.connect(folder(tmp_path / "runs") / "mlflow.db") as store:
+    with sqlite3.connect(folder(tmp_path / "runs") / "mlflow-001.db") as store:
         found = dict(store.execute("select step, value from metrics where key = 'train/loss'"))
     assert found == pytest.approx(losses(tmp_path / "runs"), rel=1e-6)
 
