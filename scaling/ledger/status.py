@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,82 +38,32 @@ class Row:
     score: float | None = None  # of a task, by its metric
 
 
-def status(folder: Path, spec: Any, lease: Lease, machine: Machine) -> Row:
+def status(run: Path, spec: Mapping[str, Any] | None, lease: Lease, machine: Machine) -> Row:
     """The row of the run in this folder."""
-    result, attempts = read_result(folder), records(folder)
+    result, attempts, name = read_result(run), records(run), _name(spec or {})
     if result is not None:
-        return _finished(folder, spec, attempts, result)
-    return _unfinished(folder, spec, attempts, lock.state(folder / LOCK, lease, machine))
-
-
-def _finished(folder: Path, spec: Any, attempts: Iterable[Record], result: Mapping[str, Any]) -> Row:
-    circumstances = result.get(CIRCUMSTANCES) or {}
-    by = next((record for record in attempts if record.number == result["attempt"]), None)
-    rival = next((record for record in attempts if record.end and record.end.get("differences")), None)
+        numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
+        state, seen = result["outcome"], _touched(run / RESULT)
+        attempt = next((each for each in attempts if each.number == result["attempt"]), Record(result["attempt"], {}))
+        rival = next((each.number for each in attempts if each.end and each.end.get("differences")), None)
+        reason = None if rival is None else f"attempt {rival} found another result"
+    elif attempts:
+        attempt = attempts[-1]
+        numbers = {**(last_entry(run / LOG, "score") or {}), **(last_entry(run / LOG, "loss") or {})}
+        state, seen = _state(attempt, run, lease, machine), lock.last_touch(run / LOCK) or _touched(run / LOG)
+        reason = _short((attempt.end or {}).get("reason"))
+    else:
+        return Row(run.name, name, "waiting", seen=_touched(run))
     return Row(
-        run=folder.name,
-        name=_name(spec),
-        state=result["outcome"],
-        step=result.get("step"),
-        steps=result.get("steps", result.get("step")),
-        loss=result.get("loss"),
-        tokens_per_second=circumstances.get("tokens_per_second"),
-        host=None if by is None else _short(by.start.get("host")),
-        attempt=result["attempt"],
-        seen=_touched(folder / RESULT),
-        reason=None if rival is None else f"attempt {rival.number} found another result",
-        score=result.get("score"),
+        run=run.name,
+        name=name,
+        state=state,
+        host=_short(attempt.start.get("host")),
+        attempt=attempt.number,
+        seen=seen,
+        reason=reason,
+        **{key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")},
     )
-
-
-def _unfinished(folder: Path, spec: Any, attempts: list[Record], locked: lock.State) -> Row:
-    if not attempts:
-        return Row(run=folder.name, name=_name(spec), state="waiting", seen=_touched(folder))
-    newest = attempts[-1]
-    logged, evaluated = (last_entry(folder / LOG, key) or {} for key in ("loss", "score"))
-    return Row(
-        run=folder.name,
-        name=_name(spec),
-        state=_state(newest, locked),
-        step=logged.get("step"),
-        steps=logged.get("steps"),
-        loss=logged.get("loss"),
-        tokens_per_second=logged.get("tokens_per_second"),
-        host=_short(newest.start.get("host")),
-        attempt=newest.number,
-        seen=lock.last_touch(folder / LOCK) or _touched(folder / LOG),
-        reason=None if newest.end is None else _short(newest.end.get("reason")),
-        score=evaluated.get("score"),
-    )
-
-
-def _state(newest: Record, locked: lock.State) -> State:
-    """How the last attempt at a run without a result ended, or whether it seems to run."""
-    if newest.end is not None:
-        outcome: Any = newest.end.get("outcome")
-        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
-        return outcome if outcome in INTERRUPTIONS else "stopped"
-    return "running" if locked == "held" else "stale" if locked == "abandoned" else "stopped"
-
-
-def _name(spec: Any) -> str | None:
-    """What the spec calls the run: its own `name`, else the one it is logged under."""
-    spec = spec or {}
-    log = spec.get("log")
-    name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
-    return _short(name) if isinstance(name, str) else None
-
-
-def _short(reason: object) -> str | None:
-    """The beginning of a reason, in one line; the log has the whole of it."""
-    text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
-    return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
-
-
-def _touched(path: Path) -> float | None:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return None
 
 
 def printable(text: str) -> str:
@@ -130,3 +80,32 @@ def hardware(circumstances: Mapping[str, Any]) -> str:
     parts += [circumstances["instructions"]] if circumstances.get("instructions") else []
     threads = circumstances.get("threads", "?")
     return f"{', '.join(parts)}, {threads} thread{'' if threads == 1 else 's'} a worker"
+
+
+def _state(newest: Record, run: Path, lease: Lease, machine: Machine) -> State:
+    """How the last attempt at a run without a result ended, or whether it seems to run."""
+    if newest.end is not None:
+        outcome: Any = newest.end.get("outcome")
+        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
+        return outcome if outcome in INTERRUPTIONS else "stopped"
+    states: dict[lock.State, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}
+    return states[lock.state(run / LOCK, lease, machine)]
+
+
+def _name(spec: Mapping[str, Any]) -> str | None:
+    """What the spec calls the run: its own `name`, else the one it is logged under."""
+    log = spec.get("log")
+    name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
+    return _short(name) if isinstance(name, str) else None
+
+
+def _short(reason: object) -> str | None:
+    """The beginning of a reason, in one line; the log has the whole of it."""
+    text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
+    return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
+
+
+def _touched(path: Path) -> float | None:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return None

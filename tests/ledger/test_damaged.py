@@ -16,7 +16,7 @@ from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.ledger.document import read, seal
 
-VALUES: list[Any] = [None, True, {}, [], [1], {"a": 1}, "", "x", 0, -1, 1.5, 10**30, math.nan, math.inf, "a" * 3000]
+VALUES: list[Any] = [None, {}, [1], {"a": 1}, "x", -1, 1.5, 10**30, math.nan]
 FAST = 75
 
 SPEC = {
