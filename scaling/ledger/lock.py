@@ -16,6 +16,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -67,7 +68,7 @@ class Lock:
             if self._create(self._content):
                 return True
             if (seen := _look(self.path)) is not None:
-                if _state(seen, self.lease, self.machine, self._file_time()) == "held":
+                if _state(seen, self.lease, self.machine, self._file_time) == "held":
                     return False
                 aside = atomic.temporary(self.path)
                 with suppress(FileNotFoundError):
@@ -143,7 +144,7 @@ class Lock:
 def state(path: Path, lease: Lease, machine: Machine) -> State:
     """Whether a lock is held, for listings: the age of another machine's is judged by the clock of this one."""
     seen = _look(path)
-    return "free" if seen is None else _state(seen, lease, machine, time.time())
+    return "free" if seen is None else _state(seen, lease, machine, time.time)
 
 
 def last_touch(path: Path) -> float | None:
@@ -152,9 +153,9 @@ def last_touch(path: Path) -> float | None:
     return None if seen is None else seen[1]
 
 
-def _state(seen: tuple[bytes, float], lease: Lease, machine: Machine, now: float) -> State:
+def _state(seen: tuple[bytes, float], lease: Lease, machine: Machine, now: Callable[[], float]) -> State:
     runs = _runs(seen[0], machine)
-    return "held" if runs or (runs is None and now - seen[1] <= lease.silence) else "abandoned"
+    return "held" if runs or (runs is None and now() - seen[1] <= lease.silence) else "abandoned"
 
 
 def _look(path: Path) -> tuple[bytes, float] | None:

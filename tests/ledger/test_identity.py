@@ -152,19 +152,7 @@ def _circular() -> dict[str, Any]:
         _deep(),
         _circular(),
     ],
-    ids=[
-        "nan",
-        "inf",
-        "nan in words",
-        "huge",
-        "bytes",
-        "object",
-        "number as key",
-        "None as key",
-        "list",
-        "deep",
-        "circular",
-    ],
+    ids=["nan", "inf", "nan in words", "huge", "bytes", "object", "number key", "None key", "list", "deep", "circular"],
 )
 def test_what_is_no_spec_is_refused_in_one_line(spec: Any) -> None:
     with pytest.raises(ScalingError) as refused:

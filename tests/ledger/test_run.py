@@ -7,18 +7,12 @@ import logging
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scaling.ledger import Attempt, Ledger
 from scaling.ledger.document import entries, seal
-
-
-def claimed(ledger: Ledger, run: str, **options: Any) -> Attempt:
-    attempt = ledger.claim(run, **options)
-    assert attempt is not None
-    return attempt
+from tests.ledger.worker import claimed
 
 
 def save(attempt: Attempt, step: int, content: bytes = b"m") -> None:

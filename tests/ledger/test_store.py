@@ -10,6 +10,7 @@ import pytest
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
+from tests.ledger.worker import claimed
 
 EVIL = [
     "../escape",
@@ -118,18 +119,14 @@ def test_a_trunk_keeps_what_its_branches_need(ledger: Ledger, runs: list[str]) -
     ledger.save_plan("one", {"runs": entries})
     ledger.save_plan("two", {"runs": [{"run": trunk}, {"run": other, "trunk": {"run": trunk, "step": 3}}]})
     assert ledger.needed(trunk) == {2, 3}
-    attempt = ledger.claim(trunk)
-    assert attempt is not None
-    with attempt:
+    with claimed(ledger, trunk) as attempt:
         for step in range(1, 8):
             with attempt.checkpoint(step) as folder:
                 (folder / "model").write_bytes(b"%d" % step)
         attempt.end("stopped", "the last branch has its start")
     for step, kept in {1: False, 2: True, 3: True, 4: False, 6: True, 7: True}.items():
         assert (ledger.checkpoint(trunk, step) is not None) == kept
-    done = ledger.claim(branch)
-    assert done is not None
-    with done:
+    with claimed(ledger, branch) as done:
         done.finish("finished", {"loss": 1.0})
     assert ledger.needed(trunk) == {3}
 
@@ -167,8 +164,7 @@ def test_the_whole_ledger_works_without_hard_links(tmp_path: Path, monkeypatch: 
     ledger = Ledger.create(tmp_path / "runs")
     run = ledger.add({"seed": 1})
     ledger.save_plan("study", {"runs": [{"run": run}]})
-    attempt = ledger.claim(run)
-    assert attempt is not None
+    attempt = claimed(ledger, run)
     assert ledger.claim(run) is None
     with attempt:
         assert attempt.finish("finished", {"loss": 1.0}).first

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from scaling.ledger import Ledger
-
-_spec = importlib.util.spec_from_file_location("ledger_worker", Path(__file__).with_name("worker.py"))
-assert _spec is not None
-assert _spec.loader is not None
-worker = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(worker)
+from tests.ledger import worker
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -10,6 +10,7 @@ import hashlib
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Lease, Ledger, Machine
@@ -32,6 +33,13 @@ def expected(run: str, steps: int = STEPS) -> list[float]:
         state = advance(state, step)
         losses.append(loss_of(state))
     return losses
+
+
+def claimed(ledger: Ledger, run: str, **options: Any) -> Attempt:
+    """An attempt at a run that no one else works on."""
+    attempt = ledger.claim(run, **options)
+    assert attempt is not None
+    return attempt
 
 
 def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int = 0) -> None:

@@ -30,6 +30,16 @@ DOCUMENT = {
 }
 
 
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.create(tmp_path / "runs")
+
+
+@pytest.fixture
+def runs(ledger):
+    return [ledger.add({"model": {"kind": "Chain"}, "seed": number}) for number in range(3)]
+
+
 def finish(ledger, run, loss, outcome="finished"):
     with ledger.claim(run) as attempt:
         attempt.finish(outcome, {"loss": loss, "step": 1, "tokens": 8, "circumstances": {}})
