@@ -217,16 +217,20 @@ def stamp(entry: Mapping[str, Any]) -> bytes:
     return body + _STAMP % zlib.crc32(body) + b"\n"
 
 
-def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """Every whole entry of a log in order, or those of some kinds; torn and flipped lines are passed over."""
-    beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
+def entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole entry of a log in order; torn and flipped lines are passed over."""
     try:
         with path.open("rb") as file:
-            lines = [line for line in file if line.startswith(beginnings)]
+            yield from unstamped(file)
     except (FileNotFoundError, NotADirectoryError):
         return
+
+
+def unstamped(lines: Iterable[bytes], kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """The entries of whole lines, or those of some kinds."""
+    beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
     for line in lines:
-        if (entry := _unstamped(line.rstrip(b"\n"))) is not None:
+        if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
             yield entry
 
 

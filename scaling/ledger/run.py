@@ -89,10 +89,10 @@ class Verdict:
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
-def records(run: Path) -> list[Record]:
-    """The attempts at a run, oldest first."""
+def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """The attempts at a run, oldest first, by the entries of their starts and ends."""
     attempts: dict[int, Record] = {}
-    for entry in entries(run / LOG, LIFE):
+    for entry in life:
         number = entry.get("attempt", 0)
         if entry["kind"] == "retry":
             attempts = {n: Record(n, each.start, each.end, True) for n, each in attempts.items()}

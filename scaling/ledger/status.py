@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from scaling.ledger import lock
 from scaling.ledger.document import last_entry
 from scaling.ledger.lock import Lease, Machine
-from scaling.ledger.run import CIRCUMSTANCES, INTERRUPTIONS, LOCK, LOG, RESULT, Record, read_result, records
+from scaling.ledger.run import CIRCUMSTANCES, INTERRUPTIONS, LOCK, LOG, RESULT, Record, read_result
 
 State = Literal[
     "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
@@ -38,9 +38,11 @@ class Row:
     score: float | None = None  # of a task, by its metric
 
 
-def status(run: Path, spec: Mapping[str, Any] | None, lease: Lease, machine: Machine) -> Row:
+def status(
+    run: Path, spec: Mapping[str, Any] | None, attempts: Sequence[Record], lease: Lease, machine: Machine
+) -> Row:
     """The row of the run in this folder."""
-    result, attempts, name = read_result(run), records(run), _name(spec or {})
+    result, name = read_result(run), _name(spec or {})
     if result is not None:
         numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
         state, seen = result["outcome"], _touched(run / RESULT)

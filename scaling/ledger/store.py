@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -14,10 +15,10 @@ from scaling import atomic
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import checkpoint, lock
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, publish, read, seal, text
+from scaling.ledger.document import Damaged, Log, differences, disk, publish, read, seal, text, unstamped
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.lock import Lease, Lock, Machine, this_machine
-from scaling.ledger.run import LOCK, LOG, Attempt, Record, history, now, read_result, records
+from scaling.ledger.run import LIFE, LOCK, LOG, Attempt, Record, history, now, read_result, records
 from scaling.ledger.status import Row, status
 
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -57,6 +58,7 @@ class Ledger:
     def __init__(self, root: str | Path, lease: Lease | None = None, machine: Machine | None = None):
         self.root, self.lease, self.machine = Path(root), lease or Lease(), machine or this_machine()
         self._branches: dict[Path, dict[str, list[tuple[str, int]]]] = {}
+        self._lives: dict[Path, tuple[int, int, list[dict[str, Any]]]] = {}
 
     @classmethod
     def open(cls, root: str | Path, lease: Lease | None = None, machine: Machine | None = None) -> Ledger:
@@ -128,8 +130,20 @@ class Ledger:
         return read_result(self.folder(run))
 
     def attempts(self, run: str) -> list[Record]:
-        """Every attempt that was begun, oldest first."""
-        return records(self.folder(run))
+        """Every attempt that was begun, oldest first. A log grows at its end alone, so what was read of it is kept."""
+        path = self.folder(run) / LOG
+        inode, size, life = self._lives.get(path, (0, 0, []))
+        with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+            seen = os.fstat(file.fileno())
+            if inode != seen.st_ino or size > seen.st_size:
+                size, life = 0, []
+            file.seek(size)
+            content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            life = [*life, *unstamped(whole.splitlines(), LIFE)]
+            self._lives[path] = seen.st_ino, size + len(whole), life
+            return records(life)
+        return []
 
     def history(self, run: str) -> list[dict[str, Any]]:
         """What the run's attempts logged, as one history in which each step is once."""
@@ -145,7 +159,7 @@ class Ledger:
 
     def status(self, run: str) -> Row:
         """The run in one row, for people."""
-        return status(self.folder(run), self._entered_spec(run), self.lease, self.machine)
+        return status(self.folder(run), self._entered_spec(run), self.attempts(run), self.lease, self.machine)
 
     def is_held(self, run: str) -> bool:
         """Whether someone seems to work on the run; a guess for listings and for what is not to be freed."""
@@ -169,7 +183,7 @@ class Ledger:
         try:
             done = read_result(folder) is not None  # looked at again: a lock is released after the result is there
             if not done or again:
-                number = max((record.number for record in records(folder)), default=0) + 1
+                number = max((record.number for record in self.attempts(run)), default=0) + 1
                 return Attempt(folder, number, held, pinned, anew=done)
             held.release()
         except BaseException:

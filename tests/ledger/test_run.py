@@ -195,4 +195,20 @@ def test_what_docs_say_of_a_log(ledger, runs) -> None:
     assert (end["kind"], end["attempt"], end["outcome"], end["first"]) == ("end", 1, "finished", True)
     log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
     assert [record.end for record in ledger.attempts(runs[0])] == [None]
-    assert list(entries(log, ["end"])) == []
+    assert [entry["kind"] for entry in entries(log)] == ["start"]
+
+
+def test_a_log_that_grew_or_was_replaced_is_read_on(ledger, runs) -> None:
+    """One ledger object looks again and again, as a study's worker does."""
+    claimed(ledger, runs[0]).close()
+    assert [record.number for record in ledger.attempts(runs[0])] == [1]
+    log = ledger.folder(runs[0]) / "log.jsonl"
+    line = log.read_bytes()
+    with claimed(Ledger.open(ledger.root), runs[0]) as attempt:
+        assert [(record.number, record.end) for record in ledger.attempts(runs[0])] == [(1, None), (2, None)]
+        attempt.log.write({"kind": "train", "step": 1, "loss": 1.0})
+    assert ledger.attempts(runs[0])[-1].end["outcome"] == "stopped"
+    log.write_bytes(line)
+    assert len(ledger.attempts(runs[0])) == 1
+    shutil.rmtree(log.parent)
+    assert ledger.attempts(runs[0]) == []

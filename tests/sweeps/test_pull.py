@@ -67,7 +67,7 @@ def asked(server: Server, what: str) -> int:
 def fetched() -> set[str]:
     """The runs that the copy has whole."""
     logs = Path("pulled").glob("store/*/log.jsonl")
-    return {start["wandb"].rpartition("/")[2] for log in logs for start in entries(log, ["start"])}
+    return {start["wandb"].rpartition("/")[2] for log in logs for start in entries(log) if start["kind"] == "start"}
 
 
 def scanned(server: Server) -> set[str]:
